@@ -11,19 +11,19 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// value is one argument as the kernel gets it: its bits, in the low bytes.
+// value is one kernel argument: its bits, in the low bytes.
 type value struct {
 	bits  uint64
 	bytes int
 }
 
-// valueOf is arg for a kernel on the device on.
+// valueOf converts arg for a kernel on the device on.
 //
-// It hands arg to nobody who could keep it, so that the compiler leaves the arguments of Launch on
-// the caller's stack.
+// It passes arg to no function that could keep it, so the compiler leaves the arguments of Launch
+// on the caller's stack.
 //
 // Errors: ErrInvalid for a type that no kernel can take, ErrDevice for memory elsewhere,
-// symmetric.ErrNotAllocated for a region that is freed, ErrClosed for a table that is closed.
+// symmetric.ErrNotAllocated for a freed region, ErrClosed for a closed table.
 func valueOf(arg any, on tensor.Device) (value, error) {
 	switch v := arg.(type) {
 	case nil:
@@ -77,21 +77,21 @@ func small(arg any) (value, error) {
 	case tensor.BFloat16:
 		return value{uint64(v), 2}, nil
 	case int, uint:
-		return value{}, fmt.Errorf("%w: C has no type like Go's %v: say int32 or int64", dist.ErrInvalid, reflect.TypeOf(arg))
+		return value{}, fmt.Errorf("%w: C has no type like Go's %v: use int32 or int64", dist.ErrInvalid, reflect.TypeOf(arg))
 	}
 	return value{}, fmt.Errorf("%w: a kernel cannot take a %v: see the table in the package's documentation", dist.ErrInvalid, reflect.TypeOf(arg))
 }
 
-// address is the address of b.
+// address returns the address of b.
 func address(b tensor.Buffer, on tensor.Device) (value, error) {
 	if b.Device() != on && !b.IsZero() {
-		return value{}, fmt.Errorf("%w: %v, and the kernel runs on %v: Copy it there", dist.ErrDevice, b, on)
+		return value{}, fmt.Errorf("%w: %v, but the kernel runs on %v: copy it there with Copy", dist.ErrDevice, b, on)
 	}
 	return value{uint64(uintptr(b.Pointer())), 8}, nil
 }
 
-// unkept is r, unseen by the analysis that would otherwise move all arguments of a launch to the
-// heap, since it cannot know which method is called. Local keeps nothing.
+// unkept hides r from escape analysis, which would move all arguments of a launch to the heap,
+// since it cannot know which method is called. Local keeps nothing.
 func unkept(r symmetric.Region) symmetric.Region {
 	words := *(*[2]uintptr)(unsafe.Pointer(&r))
 	return *(*symmetric.Region)(unsafe.Pointer(&words))

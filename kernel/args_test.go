@@ -92,12 +92,12 @@ func TestArgumentsThatNoKernelTakes(t *testing.T) {
 		is   error
 		want string
 	}{
-		{"an int", 1, tensor.CUDA(0), dist.ErrInvalid, "C has no type like Go's int: say int32 or int64"},
+		{"an int", 1, tensor.CUDA(0), dist.ErrInvalid, "C has no type like Go's int: use int32 or int64"},
 		{"a uint", uint(1), tensor.CUDA(0), dist.ErrInvalid, "like Go's uint"},
 		{"a string", "x", tensor.CUDA(0), dist.ErrInvalid, "a kernel cannot take a string"},
 		{"a slice", []float32{1}, tensor.CUDA(0), dist.ErrInvalid, "a kernel cannot take a []float32"},
 		{"a pointer", new(int32), tensor.CUDA(0), dist.ErrInvalid, "a kernel cannot take a *int32"},
-		{"memory of the host", tensor.Of([]float32{1}), tensor.CUDA(1), dist.ErrDevice, "the kernel runs on cuda:1: Copy it there"},
+		{"memory of the host", tensor.Of([]float32{1}), tensor.CUDA(1), dist.ErrDevice, "the kernel runs on cuda:1: copy it there"},
 		{"a region of the host", live, tensor.CUDA(1), dist.ErrDevice, "the kernel runs on cuda:1"},
 		{"a freed region", freed, tensor.Host, symmetric.ErrNotAllocated, "region: not allocated"},
 		{"no table", (*Table)(nil), tensor.CUDA(0), dist.ErrInvalid, "no table of peers"},
@@ -110,7 +110,7 @@ func TestArgumentsThatNoKernelTakes(t *testing.T) {
 	}
 }
 
-// values is what Launch does with its arguments.
+// values converts arguments as Launch does.
 func values(on tensor.Device, args ...any) (sum uint64, err error) {
 	for _, a := range args {
 		v, err := valueOf(a, on)

@@ -8,14 +8,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Copy copies src to dst in the order of s: memory of the host, of the stream's device, or of a
-// peer that is directly addressable, one of them on a device.
+// Copy copies src to dst in the order of s. Each is memory of the host, of the stream's device, or
+// of a peer that is directly addressable; one of them is on a device.
 //
-// Shapes/units: as many bytes each; types need not be the same, since regions are bytes. Returns:
-// when queued, between devices; when done, if one of them is on the host. Owns: dst and src belong
-// to s until then. Errors: ErrUnsupported when s is no stream of a GPU, ErrCount for other lengths,
-// ErrDevice for two on the host, ErrClosed when s is closed and there are bytes to copy; the
-// driver's.
+// Shapes/units: equal bytes; types may differ, since regions are bytes. Returns: when queued,
+// between devices; when done, if one is on the host. Owns: dst and src belong to s until then.
+// Errors: ErrUnsupported if s is not a stream of a GPU, ErrCount for different lengths, ErrDevice
+// for two on the host, ErrClosed if s is closed and there are bytes to copy; the driver's.
 func Copy(s dist.Stream, dst, src tensor.Buffer) error {
 	stream, err := gpuStream(s)
 	switch {
@@ -33,9 +32,9 @@ func Copy(s dist.Stream, dst, src tensor.Buffer) error {
 	return nil
 }
 
-// copyOn is Copy of buffers that fit. Go memory is not the driver's to keep, so a copy with the
-// host is waited for: first, in a way that ends when the group breaks, for what is queued, because
-// the driver would wait for that without end.
+// copyOn is Copy of buffers that fit. The driver must not keep Go memory, so copyOn waits for a
+// copy with the host. It first waits for earlier work, because that wait ends when the group
+// breaks; the driver's own would not.
 func copyOn(s *gpu.Stream, dst, src tensor.Buffer) error {
 	cu := s.CUDA()
 	d := cu.Device()

@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// compile is the code of src for d.
+// compile compiles src for d.
 func compile(d *cuda.Device, src cuda.Source) ([]byte, error) {
 	c, err := d.Driver().Compiler()
 	if err != nil {
@@ -19,7 +19,7 @@ func compile(d *cuda.Device, src cuda.Source) ([]byte, error) {
 	return image, kindOf(err)
 }
 
-// mostArgs is how many arguments a kernel can have here.
+// mostArgs is the most arguments of a kernel.
 const mostArgs = 128
 
 // push appends v.
@@ -35,13 +35,13 @@ func push(a *cuda.Args, v value) {
 	}
 }
 
-// bufferAt is bytes bytes at an address of a device.
+// bufferAt returns bytes bytes at an address of a device.
 func bufferAt(at uintptr, bytes int64, on tensor.Device) (tensor.Buffer, error) {
 	b, err := tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&at)), int(bytes), tensor.U8, on)
 	return b.Untyped(), err
 }
 
-// kindError is an error that matches a sentinel of package dist as well.
+// kindError is an error that also matches a sentinel of package dist.
 type kindError struct {
 	error
 	kind error
@@ -50,10 +50,10 @@ type kindError struct {
 // Is matches the sentinel.
 func (e kindError) Is(target error) bool { return target == e.kind }
 
-// Unwrap is the error.
+// Unwrap returns the error.
 func (e kindError) Unwrap() error { return e.error }
 
-// kindOf is an error of the driver or the compiler as one that programs branch on.
+// kindOf converts an error of the driver or the compiler to one that programs branch on.
 func kindOf(err error) error {
 	var status *cuda.Error
 	switch {

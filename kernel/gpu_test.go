@@ -259,7 +259,8 @@ extern "C" __global__ void k(const unsigned long long *word, unsigned long long 
 	out[1] = *data;
 }`
 
-// One stream waits in a kernel for what another one signals, with the data that the signal covers.
+// One stream waits in a kernel for a signal of another stream, and for the data that the signal
+// covers.
 func TestSignalsOrderWhatTheyCover(t *testing.T) {
 	v, s := device(t)
 	other, err := NewStream(s)
@@ -310,7 +311,7 @@ func TestWaitHasAnEnd(t *testing.T) {
 	}
 }
 
-// What is queued behind a Join sees what was queued before the Mark.
+// Work after a Join sees the work before the Mark.
 func TestMarkJoinsStreams(t *testing.T) {
 	v, s := device(t)
 	other, err := NewStream(s)
@@ -425,7 +426,7 @@ func TestStreamsOfOtherDevices(t *testing.T) {
 	}
 }
 
-// A stream that is no group's own has nobody who knows NVSHMEM.
+// A stream that belongs to no group cannot compile for NVSHMEM.
 func TestTextThatCallsNVSHMEMWantsAGroup(t *testing.T) {
 	_, s := device(t)
 	if _, err := Compile(s, Source{Text: "#include <nvshmem.h>", NVSHMEM: true}); !errors.Is(err, dist.ErrUnsupported) ||
@@ -434,7 +435,7 @@ func TestTextThatCallsNVSHMEMWantsAGroup(t *testing.T) {
 	}
 }
 
-// What is no region of a GPU has no view on a stream.
+// A region that is not on a GPU has no view on a stream.
 func TestRegionsOfTheHostHaveNoViewOnAStream(t *testing.T) {
 	_, s := device(t)
 	if _, err := OnStream(nil, s); !errors.Is(err, symmetric.ErrNotAllocated) {

@@ -171,8 +171,7 @@ func TestBufferAtAnAddress(t *testing.T) {
 	}
 }
 
-// A region that is not in the memory of a GPU is queued nowhere, and what is on no GPU is not
-// timed.
+// A region outside a GPU's memory has no stream, and work outside GPUs is not timed.
 func TestStreamsOfTheHostQueueNoTransfers(t *testing.T) {
 	s := dist.NewHostStream()
 	defer func() {

@@ -8,23 +8,23 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// Shape is how many threads run a kernel, and with how much shared memory.
+// Shape has the number of threads that run a kernel, and their shared memory.
 type Shape struct {
 	Grid     [3]uint32 // blocks in x, y, z; 0 means 1
-	Block    [3]uint32 // threads of a block in x, y, z, at most 1024 in all, 64 of them in z; 0 means 1
-	Shared   uint32    // bytes of dynamic shared memory of a block: extern __shared__; at most 48 KiB, or what AllowShared allows
-	Together bool      // the GPU runs all blocks at once, so that they may wait for each other, or Launch is an error
+	Block    [3]uint32 // threads of a block in x, y, z: at most 1024, at most 64 in z; 0 means 1
+	Shared   uint32    // bytes of dynamic shared memory of a block (extern __shared__): at most 48 KiB, or the limit of AllowShared
+	Together bool      // all blocks must run at once, so that they may wait for each other; otherwise Launch fails
 }
 
 const (
-	mostThreads = 1024      // of a block, on every GPU there is
+	mostThreads = 1024      // of a block, on every GPU
 	mostDeep    = 64        // of a block in z, likewise
-	freeShared  = 48 << 10  // without asking for more: CUDA C++ Programming Guide, "Compute Capabilities"
+	freeShared  = 48 << 10  // without AllowShared: CUDA C++ Programming Guide, "Compute Capabilities"
 	mostX       = 1<<31 - 1 // blocks of a grid
 	mostYZ      = 1<<16 - 1
 )
 
-// launch is s with its defaults filled in, for a kernel that may have so much shared memory.
+// launch returns s with its defaults, for a kernel with a limit of shared bytes of shared memory.
 //
 // Errors: ErrInvalid for a shape that no GPU has.
 func (s Shape) launch(shared uint32) (cuda.Launch, error) {
@@ -57,14 +57,13 @@ type Function struct {
 
 	// Guarded by the module's lock.
 	args   *cuda.Args
-	shared uint32 // bytes that a launch may have
+	shared uint32 // limit of a launch's bytes
 }
 
-// Name is the name in the image.
+// Name returns the name in the image.
 func (f *Function) Name() string { return f.name }
 
-// AllowShared lets launches have up to bytes of dynamic shared memory a block, which is more than
-// 48 KiB.
+// AllowShared raises the limit of dynamic shared memory of a block above 48 KiB.
 //
 // Errors: ErrClosed; the driver's for more than the device has.
 func (f *Function) AllowShared(bytes uint32) error {
@@ -81,8 +80,8 @@ func (f *Function) AllowShared(bytes uint32) error {
 	return nil
 }
 
-// Resident is how many blocks of the shape's size the GPU runs at once when it runs nothing else.
-// Blocks that wait for each other must not be more.
+// Resident returns the number of blocks of the shape's size that an idle GPU runs at once. No more
+// blocks may wait for each other.
 //
 // Errors: ErrInvalid for a shape that no GPU has; ErrClosed; the driver's.
 func (f *Function) Resident(shape Shape) (int, error) {
@@ -104,14 +103,14 @@ func (f *Function) Resident(shape Shape) (int, error) {
 }
 
 // Launch queues the kernel on s, as cuLaunchKernel does; Mark makes a Work of it. The arguments are
-// those of the package's table, in the order of the kernel's parameters, each as wide as the
-// parameter. s is a stream of the module's device, of any group.
+// those of the package's table, in the order of the kernel's parameters, each with the parameter's
+// width. s is a stream of the module's device, of any group.
 //
-// Returns: when queued; the arguments' values were read. Owns: memory that the arguments name is
-// the kernel's until it has run. Errors: ErrInvalid and its kinds for a shape, for an argument,
-// with its number, and for arguments that are not as many and as wide as the kernel takes (drivers
-// before CUDA 12.4 cannot tell); ErrClosed for a closed module; ErrUnsupported when s is no stream
-// of a GPU; the driver's, also those of kernels that failed before.
+// Returns: when queued; the arguments' values were read. Owns: memory of the arguments belongs to
+// the kernel until it has run. Errors: ErrInvalid and its kinds for a shape, for an argument, with
+// its number, and for arguments whose number or widths differ from the kernel's (unknown to drivers
+// before CUDA 12.4); ErrClosed for a closed module; ErrUnsupported if s is not a stream of a GPU;
+// the driver's, also those of kernels that failed before.
 func (f *Function) Launch(s dist.Stream, shape Shape, args ...any) error {
 	stream, err := streamOf(s)
 	if err != nil {
@@ -143,7 +142,7 @@ func (f *Function) Launch(s dist.Stream, shape Shape, args ...any) error {
 	return nil
 }
 
-// prepare checks all but the arguments. The module's lock is held.
+// prepare checks all except the arguments. The module's lock is held.
 func (f *Function) prepare(stream *cuda.Stream, shape Shape, args int) (cuda.Launch, error) {
 	m := f.module
 	switch {

@@ -15,21 +15,21 @@ type Module struct {
 	name   string
 	device *cuda.Device
 
-	mu     sync.Mutex // guards what follows, and the arguments of its functions
+	mu     sync.Mutex // guards the fields below, and the arguments of its functions
 	image  *cuda.Module
-	end    func() error // of a library whose code is in the image; nil without one
+	end    func() error // of a library with code in the image; nil without one
 	closed bool
 }
 
-// Compile is src compiled for the device of s, and loaded there.
+// Compile compiles src for the device of s, and loads it there.
 //
 // Returns: when the code can be launched; the first time that takes NVRTC some 100 ms, later ones
-// read a file. Owns: the caller closes the module, before the world that s belongs to. Errors:
-// ErrUnsupported when s is no stream of a GPU or NVRTC is not there, with the places where it was
-// looked for, and, for text that calls NVSHMEM, when s is not the own stream of a group that has
-// it, nvJitLink, headers or the device part are missing, or the linker refuses it, as a call of
-// what nobody has; ErrInvalid for what the compiler refuses, with its log, and, with NVSHMEM, while
-// s is captured.
+// read a file. Owns: the caller closes the module, before the world of s.
+//
+// Errors: ErrUnsupported if s is not a stream of a GPU, or NVRTC is missing, with the searched
+// locations. For text that calls NVSHMEM also if s is not the own stream of a group that has it, if
+// nvJitLink, headers or the device part are missing, or if linking fails. ErrInvalid for compiler
+// errors, with the log, and, with NVSHMEM, while s is captured.
 func Compile(s dist.Stream, src Source) (*Module, error) {
 	stream, err := gpuStream(s)
 	if err == nil {
@@ -57,16 +57,16 @@ func Compile(s dist.Stream, src Source) (*Module, error) {
 	return m, nil
 }
 
-// Name is the source's name.
+// Name returns the source's name.
 func (m *Module) Name() string { return m.name }
 
-// Device is where the code is.
+// Device returns the device that has the code.
 func (m *Module) Device() tensor.Device { return m.device.Tensor() }
 
-// Function is the kernel of that name: one that is declared extern "C" __global__, or a mangled
-// name.
+// Function returns the kernel of that name: one that is declared extern "C" __global__, or a
+// mangled name.
 //
-// Owns: it ends with the module. Errors: ErrInvalid when the module has none such; ErrClosed.
+// Owns: it ends with the module. Errors: ErrInvalid for an unknown name; ErrClosed.
 func (m *Module) Function(name string) (*Function, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,9 +84,10 @@ func (m *Module) Function(name string) (*Function, error) {
 	return &Function{module: m, name: name, f: f, args: args, shared: freeShared}, nil
 }
 
-// Global is the bytes of the __device__ or __constant__ variable of that name, as u8 on the device.
+// Global returns the bytes of the __device__ or __constant__ variable of that name, as u8 on the
+// device.
 //
-// Owns: it ends with the module. Errors: ErrInvalid when the module has none such; ErrClosed.
+// Owns: it ends with the module. Errors: ErrInvalid for an unknown name; ErrClosed.
 func (m *Module) Global(name string) (tensor.Buffer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

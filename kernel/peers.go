@@ -11,8 +11,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Table is the addresses of one region on all ranks, as an array on the device: what a kernel
-// declares as T *const *. The rank's own part is among them.
+// Table has the addresses of one region on all ranks, as an array on the device: a kernel declares
+// it as T *const *. It includes the rank's own part.
 type Table struct {
 	device *cuda.Device
 	on     tensor.Device
@@ -20,13 +20,12 @@ type Table struct {
 	at     atomic.Uintptr // 0 when closed
 }
 
-// Peers is the Table of region, whose heap is g's, on the device of g's stream.
+// Peers returns the Table of region, whose heap is g's, on the device of g's stream.
 //
-// Owns: the caller closes the table, before it frees the region. Errors: ErrUnsupported when g runs
-// on no GPU, or a peer's part cannot be addressed from here: then no kernel can, and Put and Get
-// are the way; symmetric.ErrNotAllocated for a region that is freed, and for nil; ErrInvalid or
-// ErrRank for one of another group's heap, as far as this rank can tell: one of more or fewer
-// ranks, or where this rank has another number.
+// Owns: the caller closes the table, before it frees the region. Errors: ErrUnsupported if g runs
+// on no GPU, or this GPU cannot address a peer's part: then use Put and Get;
+// symmetric.ErrNotAllocated for a freed region, and for nil; ErrInvalid or ErrRank for a region of
+// another group's heap, if this rank can tell: by the number of ranks, or by its own number.
 func Peers(g *dist.Group, region symmetric.Region) (*Table, error) {
 	t, err := newTable(g, region)
 	if err != nil {
@@ -60,7 +59,7 @@ func newTable(g *dist.Group, region symmetric.Region) (*Table, error) {
 
 const pointerBytes = 8
 
-// addressesOf is where region is on every rank, as a kernel on the device on addresses it.
+// addressesOf returns the address of region on every rank, for a kernel on the device on.
 func addressesOf(region symmetric.Region, rank, size int, on tensor.Device) ([]uint64, error) {
 	if region == nil {
 		return nil, fmt.Errorf("no region: %w", symmetric.ErrNotAllocated)
@@ -74,19 +73,19 @@ func addressesOf(region symmetric.Region, rank, size int, on tensor.Device) ([]u
 		case part.Pointer() == nil:
 			return nil, fmt.Errorf("rank %d: %w", r, symmetric.ErrNotAllocated)
 		case r == rank && part.Pointer() != region.Local().Pointer():
-			return nil, fmt.Errorf("rank %d: %w: the region is of the heap of another group, in which this rank has another number", r, dist.ErrInvalid)
+			return nil, fmt.Errorf("rank %d: %w: the region belongs to the heap of another group, in which this rank has another number", r, dist.ErrInvalid)
 		case part.Device().Kind != on.Kind:
 			return nil, fmt.Errorf("rank %d: %w: the region is on %v, the group's stream on %v", r, dist.ErrDevice, part.Device(), on)
 		}
 		all[r] = uint64(uintptr(part.Pointer()))
 	}
 	if _, err := region.Peer(size); err == nil {
-		return nil, fmt.Errorf("%w: the region is of the heap of another group, which has more than %d ranks", dist.ErrInvalid, size)
+		return nil, fmt.Errorf("%w: the region belongs to the heap of another group, which has more than %d ranks", dist.ErrInvalid, size)
 	}
 	return all, nil
 }
 
-// Ranks is the number of addresses.
+// Ranks returns the number of addresses.
 func (t *Table) Ranks() int { return t.ranks }
 
 // Close frees the array. Kernels that use it must have run. Idempotent.
@@ -101,7 +100,7 @@ func (t *Table) Close() error {
 	return nil
 }
 
-// value is the array's address, for a kernel on the device on.
+// value returns the array's address, for a kernel on the device on.
 func (t *Table) value(on tensor.Device) (value, error) {
 	if t == nil {
 		return value{}, fmt.Errorf("%w: no table of peers", dist.ErrInvalid)
@@ -111,7 +110,7 @@ func (t *Table) value(on tensor.Device) (value, error) {
 	case at == 0:
 		return value{}, fmt.Errorf("peers: %w", dist.ErrClosed)
 	case t.on != on:
-		return value{}, fmt.Errorf("%w: peers on %v, and the kernel runs on %v", dist.ErrDevice, t.on, on)
+		return value{}, fmt.Errorf("%w: peers on %v, but the kernel runs on %v", dist.ErrDevice, t.on, on)
 	}
 	return value{uint64(at), pointerBytes}, nil
 }

@@ -8,20 +8,20 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Source is CUDA C, and how to compile it.
+// Source is CUDA C, and its compiler options.
 type Source struct {
 	Name    string   // of the file, for the compiler's messages; "" means "kernel.cu"
-	Text    string   // may include "symgrad.h", what NVRTC has built in, and files where Options say
+	Text    string   // may include "symgrad.h", NVRTC's built-in headers, and files in directories of Options
 	Options []string // of NVRTC, such as "--std=c++17" or "--use_fast_math"; the architecture is the stream's device's
 	NVSHMEM bool     // the text includes nvshmem.h or nvshmemx.h, and calls NVSHMEM on the device: see the package
 }
 
-// header is what stands for #include "symgrad.h".
+// header is the text of #include "symgrad.h".
 //
 //go:embed symgrad.h
 var header string
 
-// check reports what no compiler is needed for to see.
+// check reports errors that can be found without a compiler.
 func (src Source) check() error {
 	if strings.TrimSpace(src.Text) == "" {
 		return fmt.Errorf("%w: no text", dist.ErrInvalid)
@@ -34,7 +34,7 @@ func (src Source) check() error {
 	return nil
 }
 
-// name is Name or its default.
+// name returns Name or its default.
 func (src Source) name() string {
 	if src.Name == "" {
 		return "kernel.cu"
@@ -42,9 +42,9 @@ func (src Source) name() string {
 	return src.Name
 }
 
-// expanded is the text with the header in the place of each of its includes: it guards itself, as
-// headers do, and which of them the compiler sees is the text's affair. NVRTC reads no files of
-// ours; a #line behind the header keeps its messages' line numbers those of the text.
+// expanded returns the text with the header instead of each of its includes; the header guards
+// itself. NVRTC reads no files of this package. A #line after the header keeps the text's line
+// numbers in messages.
 func (src Source) expanded() string {
 	lines := strings.SplitAfter(src.Text, "\n")
 	for i, line := range lines {
@@ -55,8 +55,8 @@ func (src Source) expanded() string {
 	return strings.Join(lines, "")
 }
 
-// includes reports whether a line is the include of our header: # include "symgrad.h", with blanks
-// wherever C lets them be.
+// includes reports whether a line includes the header: # include "symgrad.h", with blanks where C
+// allows them.
 func includes(line string) bool {
 	rest, ok := strings.CutPrefix(strings.TrimSpace(line), "#")
 	if !ok {

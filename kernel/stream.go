@@ -9,10 +9,10 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
-// NewStream is an empty stream on the device of s, of the least priority there is: what it runs
-// gives way to the group's stream. Streams are ordered among themselves by Mark and Join only.
+// NewStream returns an empty stream on the device of s, of the least priority, so that the group's
+// stream comes first. Only Mark and Join order streams among each other.
 //
-// Owns: the caller closes it. Errors: ErrUnsupported when s is no stream of a GPU; ErrClosed when
+// Owns: the caller closes it. Errors: ErrUnsupported if s is not a stream of a GPU; ErrClosed if
 // its world is closed; the driver's.
 func NewStream(s dist.Stream) (dist.Stream, error) {
 	g, err := gpuStream(s)
@@ -26,10 +26,10 @@ func NewStream(s dist.Stream) (dist.Stream, error) {
 	return n, nil
 }
 
-// Mark is the Work that is done when all that is queued on s so far is done: kernels, copies and
+// Mark returns a Work that is done when all work queued on s so far is: kernels, copies and
 // collectives. Another stream waits for it with Join.
 //
-// Errors: ErrUnsupported when s is no stream of a GPU; ErrClosed; the driver's.
+// Errors: ErrUnsupported if s is not a stream of a GPU; ErrClosed; the driver's.
 func Mark(s dist.Stream) (dist.Work, error) {
 	g, err := gpuStream(s)
 	if err != nil {
@@ -53,7 +53,7 @@ func Elapsed(w dist.Work) (milliseconds float64, err error) {
 	return float64(d) / float64(time.Millisecond), nil
 }
 
-// gpuStream is s, if it is a stream of a GPU.
+// gpuStream returns s, if it is a stream of a GPU.
 //
 // Errors: ErrUnsupported for a stream of the host.
 func gpuStream(s dist.Stream) (*gpu.Stream, error) {
@@ -68,7 +68,7 @@ func gpuStream(s dist.Stream) (*gpu.Stream, error) {
 	return g, nil
 }
 
-// streamOf is what is behind a stream of a GPU.
+// streamOf returns the CUDA stream of a GPU's stream.
 //
 // Errors: those of gpuStream.
 func streamOf(s dist.Stream) (*cuda.Stream, error) {

@@ -1,32 +1,34 @@
-// Signals between GPUs, for kernels that are compiled by package kernel.
+// Signals between GPUs, for kernels of package kernel.
 #ifndef SYMGRAD_H
 #define SYMGRAD_H
 
-// symgrad_signal sets a signal of any rank. All that this thread wrote before, to any rank, is visible to who sees it.
+// symgrad_signal sets a signal of any rank. A reader of it sees all earlier writes of this thread, to
+// any rank.
 static __device__ __forceinline__ void symgrad_signal(unsigned long long *word, unsigned long long v) {
     asm volatile("fence.acq_rel.sys;\n\tst.relaxed.sys.u64 [%0], %1;" ::"l"(word), "l"(v) : "memory");
 }
 
-// symgrad_signal_add adds to a signal of any rank, at once with respect to other signals.
+// symgrad_signal_add adds to a signal of any rank, atomically.
 static __device__ __forceinline__ void symgrad_signal_add(unsigned long long *word, unsigned long long v) {
     asm volatile("fence.acq_rel.sys;\n\tred.relaxed.sys.add.u64 [%0], %1;" ::"l"(word), "l"(v) : "memory");
 }
 
-// symgrad_read is the value of a signal. What was written before it was set is visible to this thread from now on.
+// symgrad_read returns the value of a signal. Writes before it was set are then visible to this
+// thread.
 static __device__ __forceinline__ unsigned long long symgrad_read(const unsigned long long *word) {
     unsigned long long v;
     asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(v) : "l"(word) : "memory");
     return v;
 }
 
-// symgrad_now is the GPU's clock in nanoseconds. It steps, by up to a microsecond.
+// symgrad_now returns the GPU's clock in nanoseconds. Its steps are up to a microsecond.
 static __device__ __forceinline__ unsigned long long symgrad_now() {
     unsigned long long ns;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
     return ns;
 }
 
-// symgrad_wait returns true when the signal is v or more, and false when that takes longer than ns nanoseconds.
+// symgrad_wait returns true when the signal is v or more, and false after ns nanoseconds.
 static __device__ __forceinline__ bool symgrad_wait(const unsigned long long *word, unsigned long long v, unsigned long long ns) {
     if (symgrad_read(word) >= v) {
         return true;

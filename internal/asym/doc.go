@@ -1,4 +1,4 @@
-// Package asym has what spares ranks waits for lines of memory that another core has: a store that
-// publishes without a fence, a lock that is given back by it, and ways to ask for lines before they
-// are written and to hand them out afterwards.
+// Package asym avoids waits for cache lines that another core has. It has a store that publishes
+// without a fence, a mutex unlocked by such a store, and hints to claim lines before writes and to
+// demote them afterwards.
 package asym

@@ -1,7 +1,7 @@
 #include "textflag.h"
 
-// EACH does to each of the lines from p on an instruction of three bytes for (AX), which Go's assembler does not know. Processors without
-// it take it for a NOP (Intel SDM volume 2).
+// EACH runs an instruction of three bytes with operand (AX), unknown to Go's assembler, for each of
+// the lines from p on. Processors without it execute a NOP (Intel SDM volume 2).
 #define EACH(b0, b1, b2) \
 	MOVQ p+0(FP), AX; \
 	MOVQ lines+8(FP), CX; \

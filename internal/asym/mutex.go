@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// Mutex is a lock for sections that are short as a rule, and seldom meet. Its Unlock is a Store: it
-// does not wait, as that of sync.Mutex does, until all that the holder has written has left its
-// core, which takes as long as another core takes to give up a line. Nobody is woken by it: who
-// finds it taken looks again. The zero Mutex is free.
+// Mutex is a lock for short sections with few conflicts. Its Unlock is a Store. Unlike that of
+// sync.Mutex it does not wait until all writes of the holder have left its core, which takes as
+// long as another core needs to give up a line. Unlock wakes no goroutine: waiting ones poll. The
+// zero Mutex is free.
 type Mutex struct {
 	held   uint64       // 1 while it is taken
-	wanted atomic.Int32 // 1 while somebody who found it taken looks again: who comes now stands behind
-	queue  sync.Mutex   // of those
+	wanted atomic.Int32 // 1 while a goroutine polls; new ones then queue after it
+	queue  sync.Mutex   // of waiting goroutines
 }
 
-// Lock takes m.
+// Lock locks m.
 func (m *Mutex) Lock() {
 	if m.wanted.Load() != 0 || !atomic.CompareAndSwapUint64(&m.held, 0, 1) {
 		m.wait()
 	}
 }
 
-// Unlock gives m back.
+// Unlock unlocks m.
 func (m *Mutex) Unlock() { Store(&m.held, 0) }
 
-// Between two looks a waiter lets other goroutines run, and later sleeps, since the holder may need
+// Between two polls a waiter lets other goroutines run, and later sleeps, since the holder may need
 // its core.
 const (
 	yields = 100

@@ -85,8 +85,8 @@ func TestMutexWaitsForLong(t *testing.T) {
 	}
 }
 
-// Who waits for long does not wait for a clock, which stands still in a bubble while another is
-// behind it in the queue.
+// A long wait does not depend on a clock, which stands still in a bubble while another waiter is in
+// the queue.
 func TestMutexTakesNoTimeOfABubble(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("here it naps by the clock")

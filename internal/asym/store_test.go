@@ -25,7 +25,7 @@ func await(word *uint64, i uint64) {
 	}
 }
 
-// Message passing: whoever sees the word sees what was written before it.
+// Message passing: a reader of the word also sees earlier writes.
 func TestStorePublishes(t *testing.T) {
 	const rounds = 20000
 	var data [rounds]uint64

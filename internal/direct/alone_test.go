@@ -44,7 +44,7 @@ func TestOneRankFillsTheDevice(t *testing.T) {
 		s := &state{n: 1, p: &gpu.Member{Size: 1}, cfg: Config{MaxCTAs: c.maxCTAs}, most: 115}
 		buf := hostBuffer(room(c.bytes), c.bytes/4, tensor.F32)
 		op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Red: dist.PreMulSum(float32(2))}
-		for w := range ways {
+		for w := range engineKinds {
 			e := s.engine(w).(Tunable)
 			if got, want := e.Shape(&op), (Shape{Blocks: c.want, Threads: MaxThreads}); got != want {
 				t.Errorf("%s, %d B, at most %d blocks: %v, want %v", e.Name(), c.bytes, c.maxCTAs, got, want)
@@ -72,8 +72,8 @@ func one(dt tensor.DType) uint64 {
 	return 1
 }
 
-// oneRank is what only a group of one does, captured: products by grids of many blocks and of few,
-// factors of 1, and copies.
+// oneRank tests a group of one, captured: products by grids of many blocks and of few, factors of
+// 1, and copies.
 func oneRank(r *rank) error {
 	rng := random(10)
 	for _, dt := range tensor.DTypes() {
@@ -181,7 +181,7 @@ func (r *rank) allocatesNothing() error {
 	return nil
 }
 
-// clocked tells what products of 64 MiB in place take, by a factor in the device's memory.
+// clocked logs the time of products of 64 MiB in place, by a factor in the device's memory.
 func (r *rank) clocked() error {
 	const bytes, rounds = 64 << 20, 50
 	buf, at := deviceBuffer(r.private, bytes/4, tensor.F32, r), r.private+bytes

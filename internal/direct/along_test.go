@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// lister notes what a copying has its hands do.
+// lister records the steps of a copying.
 type lister struct{ did []string }
 
 func (l *lister) meet(factors bool) error { return l.note(fmt.Sprintf("meet %v", factors)) }

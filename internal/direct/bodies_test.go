@@ -141,8 +141,8 @@ func fewBlocks(r *rank) error {
 	return everyOperation(r)
 }
 
-// randomOperations queues operations of all engines and shapes behind each other, and looks when
-// all are done.
+// randomOperations queues operations of all engines and shapes one after the other, and checks them
+// at the end.
 func randomOperations(r *rank) error {
 	rng := random(5)
 	for range 25 {
@@ -187,8 +187,8 @@ func randomOperations(r *rank) error {
 	return nil
 }
 
-// graphs captures one operation of each engine, in place on u32, and replays them: premulsum with
-// factors that add up to 3 makes three times as much of what is equal on all ranks.
+// graphs captures one operation of each engine, in place on u32, and replays them. A premulsum with
+// factors whose sum is 3 triples values that are equal on all ranks.
 func graphs(r *rank) error {
 	const count, replays = 3001, 1000
 	buf := deviceBuffer(r.heap.Base[r.Rank], count, tensor.U32, r)
@@ -232,7 +232,7 @@ func (r *rank) replay(op *dist.Op, count int, engines ...Tunable) error {
 	})
 }
 
-// captured launches what f queues count times.
+// captured launches a graph of f count times.
 func (r *rank) captured(count int, f func() error) error {
 	g, err := r.s.Capture(f)
 	if err != nil {
@@ -280,7 +280,7 @@ func (r *rank) averages(buf tensor.Buffer) error {
 	return nil
 }
 
-// aborts has rank 0 wait for peers that never come. One rank alone waits for nobody, but starts
+// aborts makes rank 0 wait for peers that never come. A single rank waits for no peer, but starts
 // nothing more either.
 func aborts(r *rank) error {
 	if r.Rank != 0 {
@@ -373,7 +373,7 @@ func (r *rank) runBoth(part *rank, e, whole Tunable) error {
 	return r.run(whole, s)
 }
 
-// allocations counts those of calls that come again, and tells what a call costs the host.
+// allocations counts allocations of repeated calls, and logs a call's host cost.
 func allocations(r *rank) error {
 	const calls = 200
 	for _, e := range r.engines {

@@ -6,66 +6,63 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
-// copying is an operation by copy engines, on one rank. In a stream follow each other:
+// copying is an operation by copy engines, on one rank. Its steps follow each other in a stream:
 //
-//	meet     a kernel of one block: all ranks have come, with their factors
-//	pull     this rank's slice of all others, to scratch memory              reduce-scatter, allreduce
-//	combine  what came with what is here, by a kernel that waits for no rank reduce-scatter, allreduce
-//	push     this rank's slice to all others                                 all-gather, allreduce
-//	meet     no rank has anything more to do with another's memory
+//	meet     a kernel of one block: all ranks have arrived, with their factors
+//	pull     this rank's slice of all others to scratch memory   reduce-scatter, allreduce
+//	combine  add these to own data; a kernel without waiting     reduce-scatter, allreduce
+//	push     this rank's slice to all others                     all-gather, allreduce
+//	meet     all ranks are done with the memory of others
 //
-// A slice is written by its owner alone, and only after that has read what it needs of it, so that
-// two meetings are enough. Scratch memory is all of the board's tiles: between the meetings no
-// other operation of any rank uses them. A slice comes in parts, so that the links carry one while
-// another is combined, on a stream of its own.
+// Only a slice's owner writes it, after reading its own copy, so two meetings are enough. Scratch
+// memory is all of the board's tiles: no other operation of any rank uses them between the
+// meetings. A slice is divided in parts, so that the links carry one while another is combined, on
+// a stream of its own.
 //
-// Among more than two ranks, copies that come to one rank at a time are in each other's way: so
-// ranks begin together, and copies are few. In place of pulling, a rank sends what it has of the
-// others' slices to their scratch memory, in one part, because links carry more of what is written
-// over them than of what is read; and ranks meet once more before they combine, again with their
-// factors.
+// Among more than two ranks, successive copies to one rank disturb each other. So ranks begin
+// together, and copies are few. Instead of pulling, a rank sends its data of the others' slices to
+// their scratch memory, in one part: links carry more by writes than by reads. Ranks meet once more
+// before they combine, again with their factors.
 //
-// Between two ranks an all-gather may go along with the one before (Group.Along): then that one's
-// opening meeting is its own, and its copies come behind those of that one, on a stream of their
-// own, while ranks still meet behind them. So the links need not wait for meetings.
+// Between two ranks an all-gather may continue the previous one (Group.Along). Then the previous
+// opening meeting is its own. Its copies follow the previous ones on a stream of their own, while
+// the ranks still meet after those. So the links need not wait for meetings.
 //
-// Copies cannot be called back: where a meeting ends because the group is broken, those behind it
-// still run, also of graphs that are queued, and put what there is then to destinations of the
-// others.
+// Copies cannot be ended. If a meeting ends because the group is broken, later copies still run,
+// also in queued graphs, and write stale data to the others.
 type copying struct {
 	rank, n  int
-	src, dst [MaxRanks]uintptr // of each rank, as this one addresses it; where others have none to do with it, this rank's alone
-	first    uintptr           // bytes from the beginning of src, or dst, to this rank's slice, where it is one of several
+	src, dst [MaxRanks]uintptr // of each rank, as this one addresses it; only this rank's if others do not access it
+	first    uintptr           // offset of this rank's slice in src or dst, if it is one of several
 	bytes    uint64            // of the slice
 	stride   uint64            // from one slice to the next
-	all      uint64            // of the slices that are reduced
+	all      uint64            // bytes of all reduced slices
 	scratch  [MaxRanks]uintptr // of each rank
 	room     uint64
-	least    uint64 // bytes of a part
-	along    bool   // with the all-gather before
+	least    uint64 // least bytes of a part
+	along    bool   // continues the previous all-gather
 }
 
 // Parts of a slice.
 const (
-	mostPasses = 4       // over scratch memory: the driver lets about a thousand commands wait, and those of one operation are to be few
+	mostPasses = 4       // over scratch memory: the driver queues about a thousand commands, and an operation must use few of them
 	mostParts  = 3       // of a pass: see docs/explanation/collectives-on-gpus.md
-	leastPull  = 1 << 20 // bytes; less is not worth a part
+	leastPull  = 1 << 20 // smaller parts do not pay
 )
 
-// mover is what a copying is done by.
+// mover queues the steps of a copying.
 type mover interface {
 	meet(factors bool) error
-	// along has what is moved next come behind what the last all-gather has moved, whatever came
-	// since, until gathered.
+	// along makes later moves follow the moves of the last all-gather only, until gathered.
 	along() error
-	// gathered notes what an all-gather has moved, and has what comes next wait for it.
+	// gathered records the moves of an all-gather, and makes later steps wait for them.
 	gathered() error
 	move(dst, src uintptr, bytes uint64) error
-	// combine reduces bytes bytes at own with those in scratch memory, at from and each slot
-	// further, to dst, when what was moved so far has come. What is moved next does not wait for
-	// it, until await.
+	// combine reduces bytes bytes at own with those in scratch memory, at from and every slot bytes
+	// further. The result goes to dst, after all earlier moves. Later moves do not wait for it,
+	// until await.
 	combine(part int, dst, own, from uintptr, slot, bytes uint64) error
-	// await has what comes next wait for a part, and those before it, to be combined.
+	// await makes later steps wait until this part and those before it are combined.
 	await(part int) error
 }
 
@@ -103,8 +100,8 @@ func (c *copying) run(kind dist.Kind, h mover) error {
 	return h.meet(false)
 }
 
-// push copies bytes bytes at from to all others, off bytes into the slice, each to its neighbour
-// first.
+// push copies bytes bytes at from to all others, off bytes into the slice. Each rank starts with
+// its neighbour.
 func (c *copying) push(from, off uintptr, bytes uint64, h mover) error {
 	for j := 1; j < c.n; j++ {
 		if err := h.move(c.dst[(c.rank+j)%c.n]+c.first+off, from, bytes); err != nil {
@@ -114,8 +111,8 @@ func (c *copying) push(from, off uintptr, bytes uint64, h mover) error {
 	return nil
 }
 
-// reduce reduces this rank's slice of all to the address to, as much at a time as scratch memory
-// holds, and pushes it from there.
+// reduce reduces this rank's slice of all ranks to the address to, as much at a time as fits
+// scratch memory, and pushes it from there.
 func (c *copying) reduce(to uintptr, push bool, h mover) error {
 	if c.n > 2 {
 		return c.reduceSent(to, push, h)
@@ -149,13 +146,12 @@ func (c *copying) reduce(to uintptr, push bool, h mover) error {
 	return nil
 }
 
-// reduceSent is reduce among more than two ranks, which send each other what they have of the
-// others' slices.
+// reduceSent is reduce among more than two ranks: each sends its data of the others' slices.
 func (c *copying) reduceSent(to uintptr, push bool, h mover) error {
 	most := c.pass()
 	for off := uint64(0); off < c.stride; off += most {
 		if off > 0 {
-			if err := h.meet(false); err != nil { // all have combined what lay there before
+			if err := h.meet(false); err != nil { // all have combined the earlier data there
 				return err
 			}
 		}
@@ -170,7 +166,7 @@ func (c *copying) reduceSent(to uintptr, push bool, h mover) error {
 				return err
 			}
 		}
-		if err := h.meet(true); err != nil { // what is combined comes behind a meeting with factors
+		if err := h.meet(true); err != nil { // before combining, a meeting with factors
 			return err
 		}
 		at, bytes := c.sliceOf(c.rank, off, most)
@@ -192,26 +188,25 @@ func (c *copying) reduceSent(to uintptr, push bool, h mover) error {
 	return nil
 }
 
-// sliceOf is most bytes at most of rank q's slice, from off on: where they begin in the source, and
-// how many there are.
+// sliceOf returns offset in the source and size of rank q's slice from off on, at most most bytes.
 func (c *copying) sliceOf(q int, off, most uint64) (at uintptr, bytes uint64) {
 	first := uint64(q)*c.stride + off
 	return uintptr(first), min(most, c.stride-off, c.all-min(first, c.all))
 }
 
-// area is where in rank q's scratch memory that begins which is combined with what lies at behind
-// the beginning of its source: vectors of all operands lie alike.
+// area returns the address in rank q's scratch memory of data to combine with offset at of its
+// source: all operands have the same alignment.
 func (c *copying) area(q int, at uintptr) uintptr { return c.scratch[q] + (c.src[q]+at)&15 }
 
-// slotBytes is from one place to the next, for so many bytes in each.
+// slotBytes returns the distance of slots that have bytes bytes each.
 func slotBytes(bytes uint64) uint64 { return align(bytes, 128) + 128 }
 
-// pass is the bytes of a slice that scratch memory holds at once. Each part has 128 bytes for what
-// its place is shifted by, and up to as many because its length is rounded.
+// pass returns the bytes of a slice that fit scratch memory. Each part has 128 bytes for its
+// alignment, and up to as many because its length is rounded.
 func (c *copying) pass() uint64 { return c.room/uint64(c.n-1)&^127 - 256*mostParts }
 
-// pull has bytes bytes of this rank's slice, in bytes behind off, come from the other of two ranks,
-// and combined: part number i of those that are so far apart.
+// pull copies bytes bytes of this rank's slice from the other of two ranks and combines them: part
+// i of parts that are part bytes apart, in bytes after off.
 func (c *copying) pull(i int, to uintptr, off, in, bytes, part uint64, h mover) error {
 	at := uintptr(off + in)
 	own := c.first + at
@@ -222,7 +217,7 @@ func (c *copying) pull(i int, to uintptr, off, in, bytes, part uint64, h mover) 
 	return h.combine(i, to+at, c.src[c.rank]+own, from, slotBytes(bytes), bytes)
 }
 
-// slotOf is the number of the place for rank q at rank r, which needs none for itself.
+// slotOf returns the index of rank q's slot at rank r, which has none for itself.
 func slotOf(q, r int) int {
 	if q > r {
 		return q - 1
@@ -230,9 +225,9 @@ func slotOf(q, r int) int {
 	return q
 }
 
-// copying is how op is done by copy engines, and whether it can be: ranks must have promised that
-// their buffers lie alike, where the others' copy engines get at them. Ranks come to the same
-// answer, since the slices that it looks at are the largest.
+// copying returns how copy engines do op, and whether they can. Ranks must have promised equal
+// offsets of buffers, and the copy engines must reach these. All ranks get the same answer, since
+// it depends on the largest slices.
 func (s *state) copying(op *dist.Op, l *call) (c copying, ok bool) {
 	if !op.Symmetric || s.n == 1 || !copier.native(op.Kind) {
 		return c, false
@@ -261,7 +256,7 @@ func (s *state) copying(op *dist.Op, l *call) (c copying, ok bool) {
 	return c, ok
 }
 
-// everywhere fills in where the bytes bytes, which this rank has at addr, lie for each rank.
+// everywhere sets the address at each rank of the bytes bytes that this rank has at addr.
 func (s *state) everywhere(at *[MaxRanks]uintptr, addr uintptr, bytes uint64) bool {
 	k := s.slabOf(addr, bytes)
 	if k == nil || !k.plain {
@@ -273,19 +268,19 @@ func (s *state) everywhere(at *[MaxRanks]uintptr, addr uintptr, bytes uint64) bo
 	return true
 }
 
-// copyHands puts the parts of a copying into a stream, and what combines them, or goes along with
-// what is there, into another that joins it.
-type copyHands struct {
+// copyMover queues the steps of a copying on a stream. Combining, and copies that continue the
+// previous operation, are on a second stream that joins it.
+type copyMover struct {
 	s       *state
 	stream  *cuda.Stream
-	lane    *cuda.Stream // where copies go
+	lane    *cuda.Stream // stream of copies
 	opening variant
 	adding  variant
 	call    call
 	shape   Shape
 }
 
-func (h *copyHands) meet(factors bool) error {
+func (h *copyMover) meet(factors bool) error {
 	v := variant{onceShort, h.s.n, 0, redNone}
 	if factors {
 		v = h.opening
@@ -295,19 +290,19 @@ func (h *copyHands) meet(factors bool) error {
 	return h.s.launch(v, &h.call, &piece{}, 0, h.s.board.packets, greetShape, h.stream)
 }
 
-func (h *copyHands) along() error {
+func (h *copyMover) along() error {
 	h.lane = h.s.adder.stream
 	return h.lane.Wait(h.s.adder.gathered)
 }
 
-func (h *copyHands) gathered() error {
+func (h *copyMover) gathered() error {
 	if err := h.lane.Record(h.s.adder.gathered); err != nil || h.lane == h.stream {
 		return err
 	}
 	return h.stream.Wait(h.s.adder.gathered)
 }
 
-func (h *copyHands) move(dst, src uintptr, bytes uint64) error {
+func (h *copyMover) move(dst, src uintptr, bytes uint64) error {
 	for bytes > 0 {
 		n := min(bytes, h.s.seams.until(dst), h.s.seams.until(src))
 		if err := h.lane.Copy(dst, src, int64(n)); err != nil {
@@ -318,7 +313,7 @@ func (h *copyHands) move(dst, src uintptr, bytes uint64) error {
 	return nil
 }
 
-func (h *copyHands) combine(i int, dst, own, from uintptr, slot, bytes uint64) error {
+func (h *copyMover) combine(i int, dst, own, from uintptr, slot, bytes uint64) error {
 	a := &h.s.adder
 	h.call.span, h.call.src, h.call.dst = span{}, own, dst
 	p := part{at: uint64(from - h.s.slab.Base[h.s.p.Rank])}
@@ -334,10 +329,10 @@ func (h *copyHands) combine(i int, dst, own, from uintptr, slot, bytes uint64) e
 	return a.stream.Record(a.added[i])
 }
 
-func (h *copyHands) await(i int) error { return h.stream.Wait(h.s.adder.added[i]) }
+func (h *copyMover) await(i int) error { return h.stream.Wait(h.s.adder.added[i]) }
 
-// Aside implements gpu.Aside. What turns out to be nothing for copy engines is done as by twoshot,
-// in a shape that is guessed.
+// Aside implements gpu.Aside. Operations that copy engines turn out not to do use the kernels of
+// twoshot, in a guessed shape.
 func (e *Engine) Aside(op *dist.Op) bool {
 	return e.way == copier && e.s.n > 1 && op.Symmetric && copier.native(op.Kind) && gpu.Size(op, e.s.n) >= gpu.LeastAside
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// adder is where what copy engines bring is combined, and where copies go that go along with
-// others.
+// adder has the stream for combining data of copy engines, and for copies that continue an
+// operation.
 type adder struct {
 	stream        *cuda.Stream
 	copied, added [mostParts]*cuda.Event
-	gathered      *cuda.Event // behind the copies of the last all-gather
-	number        uint64      // of that all-gather in the group; 0 for none
+	gathered      *cuda.Event // after the copies of the last all-gather
+	number        uint64      // sequence number of that all-gather; 0 for none
 }
 
 // open makes the stream, of the greatest priority, and the events.
@@ -59,12 +59,11 @@ func (a *adder) close() error {
 	return errors.Join(errs...)
 }
 
-// seams is where one allocation of a slab ends and another begins, as NVSHMEM's heap is made of
-// several, on all ranks as this one addresses them, ascending: no copy goes across, since one in a
-// graph may not.
+// seams are the borders between allocations within slabs, on all ranks as addressed here,
+// ascending. NVSHMEM's heap has several allocations. A copy in a graph must not cross a border.
 type seams struct{ at atomic.Pointer[[]uintptr] }
 
-// until is the bytes from p to the next seam.
+// until returns the bytes from p to the next seam.
 func (s *seams) until(p uintptr) uint64 {
 	all := s.at.Load()
 	if all == nil {
@@ -77,7 +76,7 @@ func (s *seams) until(p uintptr) uint64 {
 	return uint64((*all)[i] - p)
 }
 
-// note makes seams those of slabs.
+// note sets the seams of slabs.
 func (s *seams) note(slabs []known) {
 	var all []uintptr
 	for i := range slabs {

@@ -15,8 +15,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// clerk writes down what a copying would queue: for each meeting what comes behind it. Rank r has
-// its memory at r+1<<32.
+// clerk records the steps of a copying: for each meeting the steps after it. Rank r has its memory
+// at r+1<<32.
 type clerk struct {
 	c      *copying
 	memory [][]byte
@@ -42,7 +42,7 @@ func (k *clerk) meet(factors bool) error {
 	return nil
 }
 
-// along begins where the operation before began: in a test of one, behind nothing.
+// along begins where the previous operation began: with a single one, at its meeting.
 func (k *clerk) along() error { return k.meet(true) }
 
 func (k *clerk) gathered() error { return nil }
@@ -89,7 +89,8 @@ func (k *clerk) await(part int) error {
 	return nil
 }
 
-// inOrder is no sum, so that the order of ranks counts: three times what there is, plus the next.
+// inOrder is not a sum, so that the order of ranks matters: three times the value so far, plus the
+// next.
 func inOrder(parts [][]byte) []byte {
 	out := make([]byte, len(parts[0]))
 	for _, x := range parts {
@@ -100,7 +101,7 @@ func inOrder(parts [][]byte) []byte {
 	return out
 }
 
-// play does what clerks have written, phase by phase, in any order of ranks.
+// play does the recorded steps of clerks, phase by phase, in any order of ranks.
 func play(rng *rand.Rand, clerks []*clerk) {
 	for phase := range clerks[0].phases {
 		var next []*[]func()
@@ -119,8 +120,7 @@ func play(rng *rand.Rand, clerks []*clerk) {
 	}
 }
 
-// Where the memory of the test has what: buffers in a slab, and scratch memory in the board behind
-// it.
+// The memory of the test: buffers in a slab, followed by scratch memory in the board.
 const (
 	copySrc   = 48
 	copyDst   = 200<<10 + 16
@@ -171,7 +171,7 @@ func (c *copyCase) copying(r int) (copying, bool) {
 	return s.copying(&op, &l)
 }
 
-// want is the memory of all ranks afterwards, but for scratch memory.
+// want returns the expected memory of all ranks, except scratch memory.
 func (c *copyCase) want() [][]byte {
 	var inputs [][]byte
 	for r := range c.n {
@@ -332,7 +332,7 @@ func TestWhatCopyEnginesAreToldAllocatesNothing(t *testing.T) {
 	}
 }
 
-// nobody counts.
+// nobody counts its calls.
 type nobody struct{ calls int }
 
 func (n *nobody) meet(bool) error { return n.count() }
@@ -352,7 +352,8 @@ func (n *nobody) count() error {
 	return nil
 }
 
-// A copy ends where an allocation does, at either end, also of a slab that was told of before.
+// A copy ends at the end of an allocation, for source and destination, also of a slab registered
+// before.
 func TestCopiesStopAtSeams(t *testing.T) {
 	var s seams
 	if got := s.until(100); got != math.MaxUint64 {
@@ -366,7 +367,7 @@ func TestCopiesStopAtSeams(t *testing.T) {
 	}
 }
 
-// copiesMoved is what copy engines have a part in, with slices of one length, one by one and in a
+// copiesMoved runs operations of copy engines, with slices of one length, one by one and in a
 // graph.
 func copiesMoved(r *rank) error {
 	rng := random(11)

@@ -106,8 +106,8 @@ func (s *spec) length(src bool) int {
 	return s.op.Count
 }
 
-// lay puts the buffers of all ranks somewhere from at on: alike in the slab for a symmetric
-// operation, else in the slab or in private memory, at any element.
+// lay places the buffers of all ranks from at on. A symmetric operation has equal offsets in the
+// slab; others are in the slab or in private memory, at any element.
 func (s *spec) lay(rng *rand.Rand, at uintptr, symmetric, inPlace bool) {
 	es := uintptr(s.dt.Size())
 	s.op.Symmetric = symmetric
@@ -127,7 +127,7 @@ func (s *spec) lay(rng *rand.Rand, at uintptr, symmetric, inPlace bool) {
 	}
 }
 
-// half is the bytes that a buffer takes, with what it may be shifted.
+// half returns the bytes of a buffer with its largest shift.
 func (s *spec) half() uintptr {
 	return uintptr(max(s.length(true), s.length(false))*s.dt.Size()+1024) &^ 63
 }
@@ -174,7 +174,7 @@ func (s *spec) buffers(r *rank) (dist.Op, error) {
 	return op, errors.Join(fill...)
 }
 
-// want is what the destination of a rank must hold; nil where there is none.
+// want returns the expected destination of a rank; nil without one.
 func (s *spec) want(me int) ([]byte, error) {
 	sp, _ := spanOf(&s.op, s.n)
 	n, es := s.length(true), s.dt.Size()
@@ -215,7 +215,7 @@ func (s *spec) want(me int) ([]byte, error) {
 	return out, err
 }
 
-// check compares the destination of op with what it must be.
+// check compares the destination of op with the expected one.
 func (s *spec) check(r *rank, op *dist.Op) error {
 	want, err := s.want(r.Rank)
 	if err != nil || want == nil {
@@ -239,7 +239,7 @@ func (s *spec) String() string {
 		s.op.Kind, s.op.Red.Kind, s.op.Count, s.op.Root, s.dt, s.op.Symmetric, s.inPlace, s.heap, s.src, s.dst)
 }
 
-// nan reports whether the bits are a NaN: which one, nobody promises.
+// nan reports whether the bits are a NaN: its exact bits are unspecified.
 func nan(b []byte, dt tensor.DType) bool {
 	switch dt {
 	case tensor.F16:

@@ -10,10 +10,10 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
-// arguments is how many a kernel takes: PARAMETERS in kernels/common.cu.
+// arguments is the number of kernel arguments: PARAMETERS in kernels/common.cu.
 const arguments = 24
 
-// Engine is one way of doing operations by our own kernels. Names tells which there are.
+// Engine is one of the engines that Names lists. It queues kernels of this package.
 type Engine struct {
 	s      *state
 	way    engineKind
@@ -25,13 +25,13 @@ type Engine struct {
 // Tunable is an engine whose launches can be shaped; all of Make's are.
 type Tunable interface {
 	gpu.Engine
-	gpu.Native // what has no way of its own goes by packets
-	// Shape is the shape in which the engine would launch op.
+	gpu.Native // packets do operations without an algorithm of the engine's own
+	// Shape returns the shape in which the engine would launch op.
 	Shape(op *dist.Op) Shape
-	// Shapes is the shapes that a tuner tries.
+	// Shapes returns the shapes that a tuner tries.
 	Shapes() []Shape
-	// Force launches everything from now on in one shape; the zero Shape ends that. The ranks force
-	// the same. Errors: dist.ErrInvalid.
+	// Force sets the shape of all later launches; the zero Shape ends that. Same on all ranks.
+	// Errors: dist.ErrInvalid.
 	Force(s Shape) error
 }
 
@@ -42,13 +42,13 @@ var (
 	_ gpu.Keeper    = (*Engine)(nil)
 )
 
-// placed is an Engine that works where the data lie, in slabs that are registered with it.
+// placed is an Engine that uses the data in place, in slabs that are registered with it.
 type placed struct{ *Engine }
 
-// Make is the gpu.Maker of our own engines, in the order of Names. It compiles and loads every
-// kernel that they can ever need, so that no operation waits for that: on a machine where that was
-// not done before it takes a minute of one core in all, which the ranks share. Groups that one
-// Maker makes, and their parts, share what is loaded.
+// Make returns the gpu.Maker of this package's engines, in the order of Names. It compiles and
+// loads every kernel that they can need, so that no operation waits for that. With an empty cache
+// this takes a minute of one core in all, which the ranks share. The groups of one Maker, and their
+// parts, share loaded kernels.
 func Make(cfg Config) gpu.Maker {
 	kernels := new(shelf)
 	return func(p *gpu.Member) ([]gpu.Engine, error) {
@@ -56,8 +56,8 @@ func Make(cfg Config) gpu.Maker {
 		if err != nil {
 			return nil, err
 		}
-		engines := make([]gpu.Engine, ways)
-		for w := range ways {
+		engines := make([]gpu.Engine, engineKinds)
+		for w := range engineKinds {
 			engines[w] = s.engine(w)
 		}
 		return engines, nil
@@ -92,8 +92,8 @@ func (e *Engine) Kept(op *dist.Op, s *cuda.Stream) *cuda.Kept {
 	return st.kept.of(&key)
 }
 
-// Can implements gpu.Engine. All collective operations can be done, of all types and reductions;
-// messages cannot.
+// Can implements gpu.Engine. All collective operations are possible, of all types and reductions;
+// messages are not.
 func (e *Engine) Can(op *dist.Op) error {
 	if _, ok := spanOf(op, e.s.n); !ok {
 		return fmt.Errorf("%w: engine %q does collective operations only, no %v", dist.ErrUnsupported, e.Name(), op.Kind)
@@ -134,7 +134,7 @@ func (e *Engine) Force(s Shape) error {
 	return nil
 }
 
-// call is one operation on its way into the stream.
+// call has the arguments of one operation for its launches.
 type call struct {
 	prog               program
 	span               span
@@ -142,7 +142,7 @@ type call struct {
 	srcPlace, dstPlace uint64
 	scalar             uint64
 	scalarAt           uintptr
-	keep               bool // the launch, if it comes again
+	keep               bool // cache the launch if it repeats
 	key                keptKey
 }
 
@@ -192,7 +192,7 @@ func (e *Engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	}
 }
 
-// byCopies queues an operation that copy engines do, and reports whether they do it.
+// byCopies queues an operation by copy engines, and reports whether they can do it.
 func (e *Engine) byCopies(op *dist.Op, l *call, s *cuda.Stream) (bool, error) {
 	st := e.s
 	c, ok := st.copying(op, l)
@@ -200,7 +200,7 @@ func (e *Engine) byCopies(op *dist.Op, l *call, s *cuda.Stream) (bool, error) {
 		return false, nil
 	}
 	h := &st.hands
-	*h = copyHands{
+	*h = copyMover{
 		s: st, stream: s, lane: s, opening: variantOf(onceShort, st.n, op), adding: variantOf(combine, st.n, op), call: *l,
 		shape: e.Shape(op),
 	}
@@ -220,7 +220,7 @@ func (s *state) launch(v variant, l *call, q *piece, off uint64, p part, shape S
 		return err
 	}
 	l.prog = v.prog
-	if l.span.flags &^= flagNext; s.beside(v, q, shape) {
+	if l.span.flags &^= flagNext; s.mayOverlap(v, q, shape) {
 		l.span.flags |= flagNext
 	}
 	words := s.words(l, q, off, p, shape)
@@ -238,21 +238,20 @@ func (s *state) launch(v variant, l *call, q *piece, off uint64, p part, shape S
 	return f.Launch(stream, grid, s.args)
 }
 
-// keepsOn reports whether launches on stream are kept. A capture could take what was kept first in
-// place of what was set later, and whether a stream of another library is captured only the driver
-// knows.
+// keepsOn reports whether launches on stream are cached. A capture could record the old arguments
+// of a cached launch. Only the driver knows whether a stream of another library is captured.
 func (s *state) keepsOn(stream *cuda.Stream) bool {
 	return s.keeps && !stream.Borrowed() && !stream.Recording()
 }
 
-// beside reports whether a launch lets the next begin beside it.
-func (s *state) beside(v variant, q *piece, shape Shape) bool {
+// mayOverlap reports whether the next launch may begin before this one ends.
+func (s *state) mayOverlap(v variant, q *piece, shape Shape) bool {
 	return v.prog != alone && shape.Blocks <= earlyBlocks && q.bytes <= earlyBytes && 2*earlyBlocks <= s.most && s.cfg.MaxCTAs == 0
 }
 
-// locateBuffers finds out where the data lie, and reports whether some may have to be staged: ranks
-// must agree on that, and all that they have alike is the promise that their buffers lie at the
-// same locateBuffers. The kernel becomes another where they do not allow it.
+// locateBuffers finds the buffers, and reports whether data may need staging. Ranks must agree on
+// that, so without op.Symmetric it assumes staging. It changes l.prog if the locations do not fit
+// the kernel.
 func (s *state) locateBuffers(op *dist.Op, l *call) (staged bool) {
 	if l.prog == tileAll {
 		l.dstPlace = s.placeOf(l.dst, uint64(op.Dst.Bytes()))
@@ -274,9 +273,9 @@ func (s *state) locateBuffers(op *dist.Op, l *call) (staged bool) {
 	return staged
 }
 
-// words is the kernel's arguments for piece q of l, which begins off bytes into every block.
+// words returns the kernel's arguments for piece q of l, which begins off bytes into every block.
 func (s *state) words(l *call, q *piece, off uint64, p part, shape Shape) (w [arguments]uint64) {
-	w[0] = uint64(s.slab.Base[s.p.Rank]) // this rank's board, and then those of all others as they come
+	w[0] = uint64(s.slab.Base[s.p.Rank]) // this rank's board, then those of the others in order
 	for r, base := range s.slab.Base {
 		if r < s.p.Rank {
 			w[r+1] = uint64(base)
@@ -301,7 +300,7 @@ func (s *state) words(l *call, q *piece, off uint64, p part, shape Shape) (w [ar
 	return w
 }
 
-// shifted is p + off, but none stays none.
+// shifted returns p + off, or 0 if p is 0.
 func shifted(p, off uint64) uint64 {
 	if p == 0 {
 		return 0
@@ -309,7 +308,7 @@ func shifted(p, off uint64) uint64 {
 	return p + off
 }
 
-// fail notes the first error of the driver or the compiler.
+// fail records the first error of the driver or the compiler.
 func (s *state) fail(op *dist.Op, err error) error {
 	err = fmt.Errorf("direct: %v rank %d/%d (%d B): %w", op.Kind, s.p.Rank, s.n, op.Bytes(), err)
 	s.failed.CompareAndSwap(nil, &err)
@@ -324,12 +323,11 @@ func (e *Engine) Failed() error {
 	return nil
 }
 
-// Abort implements gpu.Engine: kernels that wait for a peer look at a word of the host now and
-// then, and end.
+// Abort implements gpu.Engine: kernels that wait for a peer read a word of the host now and then,
+// and end.
 func (e *Engine) Abort() { e.s.abort() }
 
-// Split implements gpu.Engine. The engines of one group have a state in common, and so have their
-// parts.
+// Split implements gpu.Engine. The engines of one group share a state, and so do their parts.
 func (e *Engine) Split(sub *gpu.Member) (gpu.Engine, error) {
 	if sub == nil {
 		return nil, nil //nolint:nilnil // no part here is no error

@@ -6,33 +6,33 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// engineKind is one engine of the group's.
+// engineKind is one of the group's engines.
 type engineKind uint8
 
 const (
-	short     engineKind = iota // packets of 8 bytes, one hop
-	line                        // packets of a line, one hop
-	lineTwice                   // packets of a line, two hops
-	oneshot                     // copy, meet, load from all
-	twoshot                     // meet, work where the data lie, meet again
-	tiles                       // tiles to the slice's owner, whose sum goes to all
-	copier                      // copy engines move, and the slice's owner adds up what they have brought
-	ways
+	short     engineKind = iota // ll: packets of 8 bytes, one hop
+	line                        // ll128: packets of a line, one hop
+	lineTwice                   // ll128-twoshot: packets of a line, two hops
+	oneshot                     // stage a copy, meet, load from all
+	twoshot                     // meet, work in place, meet again
+	tiles                       // tiles to the slice's owner, who sends the sum to all
+	copier                      // copy: copy engines move, and the slice's owner adds
+	engineKinds
 )
 
-var wayNames = [ways]string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles", "copy"}
+var engineNames = [engineKinds]string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles", "copy"}
 
-// Names is the names of the engines that Make gives, in its order.
-func Names() []string { return slices.Clone(wayNames[:]) }
+// Names returns the names of the engines of Make, in its order.
+func Names() []string { return slices.Clone(engineNames[:]) }
 
-func (w engineKind) name() string { return wayNames[w] }
+func (w engineKind) name() string { return engineNames[w] }
 
-func wayNamed(name string) (engineKind, bool) {
-	i := slices.Index(wayNames[:], name)
+func kindNamed(name string) (engineKind, bool) {
+	i := slices.Index(engineNames[:], name)
 	return engineKind(max(i, 0)), i >= 0
 }
 
-// native reports whether w has a way of its own for kind. The others it does by packets.
+// native reports whether w has its own algorithm for kind. Packets do other kinds.
 func (w engineKind) native(kind dist.Kind) bool {
 	switch w {
 	case short, line:
@@ -51,12 +51,11 @@ func (w engineKind) native(kind dist.Kind) bool {
 	return false
 }
 
-// shortMost is the bytes of a block up to which an operation that an engine has no way of its own
-// for goes by packets of 8 bytes: above, what they carry twice takes longer than what lines take to
-// vote.
+// shortMost is the largest block, in bytes, of a kind that is not native, for packets of 8 bytes.
+// For larger ones the doubled traffic takes longer than the votes of lines.
 const shortMost = 8 << 10
 
-// program is a kernel: what KERNEL and PROTOCOL choose in the source, or alone.
+// program is a kernel: a choice of KERNEL and PROTOCOL in the source, or alone.
 type program uint8
 
 const (
@@ -69,13 +68,13 @@ const (
 	push
 	tileAll
 	tileOwn
-	combine // what copy engines have brought, which waits for nobody
-	alone   // in a group of one, which has nobody to meet
+	combine // adds the data of copy engines; waits for no rank
+	alone   // in a group of one, without waiting
 	programs
 )
 
-// programOf is the kernel by which w does an operation of a kind with blocks of so many bytes among
-// n ranks; of copier, where copy engines cannot (see copying).
+// programOf returns the kernel by which w does an operation of a kind with blocks of block bytes
+// among n ranks. For copier it is the kernel if copy engines cannot do it (see copying).
 func (w engineKind) programOf(kind dist.Kind, n int, block uint64) program {
 	switch {
 	case n == 1:
@@ -102,7 +101,7 @@ func (w engineKind) programOf(kind dist.Kind, n int, block uint64) program {
 	return push
 }
 
-// part is the scratch memory that p uses.
+// part returns the scratch memory that p uses.
 func (b *board) part(p program) part {
 	switch p {
 	case onceShort:
@@ -115,11 +114,11 @@ func (b *board) part(p program) part {
 	return b.stage
 }
 
-// meets reports whether the kernel needs the places of its data on the other ranks, and so staging
-// for what has none.
+// meets reports whether the kernel needs the location of its data on the other ranks, and so
+// staging for data outside slabs.
 func (p program) meets() bool { return p >= reduceAll && p <= push }
 
-// needs reports which of source and destination other ranks access.
+// needs reports whether other ranks access source and destination.
 func (p program) needs() (src, dst bool) {
 	return p == reduceAll || p == reduceOwn, p == reduceAll || p == push
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 )
 
-// floorPath is where TestFloor writes what it measured; without it there is nothing to do.
+// floorPath is the output file of TestFloor, which is skipped without it.
 var floorPath = flag.String("floor", "", "measure what the links between 2 and 4 GPUs carry by each kind of access; write `file`, and print a table")
 
 //go:embed testdata/prelude.h

@@ -8,15 +8,15 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
-// images is the machine code of units.
+// images provides the machine code of units.
 type images interface {
-	// cached is what was compiled before, by any process; nil where it must be compiled.
+	// cached returns the code of an earlier compilation, by any process, or nil.
 	cached(u unit) []byte
-	// compile is what the compiler makes of u. It is kept where cached finds it, if it can be.
+	// compile compiles u, and stores the result for cached if it can.
 	compile(u unit) ([]byte, error)
 }
 
-// deviceImages is the images for a device, in the cache of a compiler.
+// deviceImages provides images for a device, in the cache of a compiler.
 type deviceImages struct {
 	c *cuda.Compiler
 	v *cuda.Device
@@ -26,18 +26,17 @@ func (d deviceImages) cached(u unit) []byte { return d.c.Cached(d.v, u.source())
 
 func (d deviceImages) compile(u unit) ([]byte, error) { return d.c.Compile(d.v, u.source()) }
 
-// roundUnits is how many units a worker compiles before the ranks meet again: a few seconds, so
-// that no rank waits for another as long as for one that is dead.
+// roundUnits is the number of units that a worker compiles before the ranks meet again. It takes a
+// few seconds, so that no wait for a rank reaches the timeout for dead ones.
 const roundUnits = 4
 
-// gather is the images of units, in their order; nil on a rank that does not need them. What is in
-// no cache the ranks share out: in each round a rank compiles some of its part, and takes from the
-// cache what others have done meanwhile. Where ranks have different caches, or none, what one has
-// compiled goes on missing on the others, which share it out again, so that in the end each has
-// compiled what it could not find. No rank waits for the compiler of another without work of its
-// own to do, but for the end of a round.
+// gather returns the images of units, in order; nil on a rank with need unset. The ranks divide the
+// units that are in no cache. In each round a rank compiles some of its part, and reads the units
+// of others from the cache. If ranks have different caches, or none, the remaining units are
+// divided again. In the end each rank has compiled the units that it could not find. A rank without
+// work waits for others only at the end of a round.
 //
-// Collective: all ranks of p, same units. Errors: on all ranks alike.
+// Collective: all ranks of p, same units. Errors: on all ranks.
 func gather(p *gpu.Member, from images, units []unit, need bool, workers int) ([][]byte, error) {
 	got := make([][]byte, len(units))
 	for {
@@ -72,8 +71,8 @@ func gather(p *gpu.Member, from images, units []unit, need bool, workers int) ([
 	}
 }
 
-// share is what rank has to compile of what ranks lack, and whether none lacks anything. A unit is
-// for the one of those that lack it that has the fewest so far.
+// share returns the missing units that rank must compile, and whether no rank misses any. A unit
+// goes to the rank with the fewest units among those that miss it.
 func share(lacks [][]byte, rank int) (own []int, done bool) {
 	done = true
 	has := make([]int, len(lacks))
@@ -95,7 +94,7 @@ func share(lacks [][]byte, rank int) (own []int, done bool) {
 	return own, done
 }
 
-// each calls f for all items, several at once. Errors: that of the first item that has one.
+// each calls f for all items, several at once. Errors: that of the first failed item.
 func each(workers int, items []int, f func(i int) error) error {
 	errs := make([]error, len(items))
 	var next atomic.Int64

@@ -18,7 +18,7 @@ type folder struct {
 	kept map[unit][]byte
 }
 
-// compiling is the images of one rank: texts, for there is no compiler. It counts what it compiled.
+// compiling has the images of one rank, as texts without a compiler. It counts its compilations.
 type compiling struct {
 	folder *folder // nil: nothing is kept
 	fails  unit    // cannot be compiled
@@ -52,7 +52,7 @@ func (c *compiling) compile(u unit) ([]byte, error) {
 	return []byte(u.String()), nil
 }
 
-// together gathers units on ranks whose images come from by, and checks what they get.
+// together gathers units on ranks with the images by, and checks the results.
 func together(t *testing.T, by []*compiling, units []unit, need []bool, want error) {
 	t.Helper()
 	n := len(by)

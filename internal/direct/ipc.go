@@ -14,13 +14,12 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// Memory makes symmetric memory; it is gpu.Allocator.
+// Memory allocates symmetric memory.
 type Memory = gpu.Allocator
 
-// IPC is symmetric memory of plain allocations: each rank allocates its part and maps those of the
-// others, by CUDA's inter-process handles, or, where ranks are goroutines of one process, by peer
-// access alone. It needs neither NCCL nor NVSHMEM, and serves every subgroup whose GPUs can address
-// each other.
+// IPC allocates symmetric memory without NCCL or NVSHMEM. Each rank allocates its part and maps the
+// others' by CUDA's inter-process handles. Ranks that are goroutines of one process use peer
+// access. It serves every subgroup whose GPUs can address each other.
 type IPC struct{}
 
 var _ gpu.Allocator = IPC{}
@@ -28,20 +27,20 @@ var _ gpu.Allocator = IPC{}
 // Name implements gpu.Allocator.
 func (IPC) Name() string { return "ipc" }
 
-// granule is what allocations are rounded up to. The driver gives smaller ones out of blocks of
-// this size, and a handle names the block.
+// granule is the unit of allocations. The driver takes smaller ones from blocks of this size, and a
+// handle names the block.
 const granule = 2 << 20
 
-// token is this process: numbers of processes repeat, among containers on one machine.
+// token identifies this process: process numbers repeat among containers on one machine.
 var token = sync.OnceValue(func() (t [16]byte) {
-	_, _ = rand.Read(t[:]) // it never fails: crypto/rand ends the process instead
+	_, _ = rand.Read(t[:]) // cannot fail: crypto/rand would end the process
 	return t
 })
 
-// card is what a rank tells of its part.
-type card struct {
+// partInfo describes a rank's part to the others.
+type partInfo struct {
 	pid     uint32
-	index   uint32 // of the device, in its process
+	index   uint32 // of the device in its process
 	token   [16]byte
 	uuid    [16]byte
 	handle  [64]byte
@@ -49,10 +48,10 @@ type card struct {
 	bytes   int64
 }
 
-const cardBytes = 4 + 4 + 16 + 16 + 64 + 8 + 8
+const partBytes = 4 + 4 + 16 + 16 + 64 + 8 + 8
 
-func (c *card) encode() []byte {
-	b := make([]byte, 0, cardBytes)
+func (c *partInfo) encode() []byte {
+	b := make([]byte, 0, partBytes)
 	b = binary.LittleEndian.AppendUint32(b, c.pid)
 	b = binary.LittleEndian.AppendUint32(b, c.index)
 	b = append(b, c.token[:]...)
@@ -62,7 +61,7 @@ func (c *card) encode() []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(c.bytes))
 }
 
-func decodeCard(b []byte) (c card) {
+func decodePart(b []byte) (c partInfo) {
 	c.pid, c.index = binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
 	b = b[8:]
 	b = b[copy(c.token[:], b):]
@@ -73,21 +72,21 @@ func decodeCard(b []byte) (c card) {
 }
 
 // sameProcess reports whether two ranks are goroutines of one process.
-func (c *card) sameProcess(o *card) bool { return c.pid == o.pid && c.token == o.token }
+func (c *partInfo) sameProcess(o *partInfo) bool { return c.pid == o.pid && c.token == o.token }
 
 // mapping is one rank's view of a slab.
 type mapping struct {
 	p      *gpu.Member
 	own    uintptr
 	base   []uintptr
-	opened []uintptr // of base, those that were opened by handle
+	opened []uintptr // the elements of base that were opened by handle
 }
 
 // Alloc implements gpu.Allocator.
 //
-// Collective: all ranks of p, same size. Errors: on all ranks alike; dist.ErrUnsupported where a
-// GPU cannot address another's memory, or processes may not share it; symmetric.ErrNoSpace, where
-// it matches cuda.ErrMemory too.
+// Collective: all ranks of p, same size. Errors: on all ranks; dist.ErrUnsupported if a GPU cannot
+// address another's memory, or processes cannot share it; symmetric.ErrNoSpace, which then matches
+// cuda.ErrMemory too.
 func (IPC) Alloc(p *gpu.Member, n int64) (*gpu.Slab, error) {
 	m := &mapping{p: p, base: make([]uintptr, p.Size)}
 	own, handleErr, err := m.allocate(n)
@@ -100,9 +99,9 @@ func (IPC) Alloc(p *gpu.Member, n int64) (*gpu.Slab, error) {
 	return &gpu.Slab{Bytes: n, Base: m.base, Free: m.free}, nil
 }
 
-// allocate makes this rank's part. handleErr is why it has no handle, which matters only when
+// allocate allocates this rank's part. handleErr is the error of its handle, which matters only if
 // another process needs one.
-func (m *mapping) allocate(n int64) (c card, handleErr, err error) {
+func (m *mapping) allocate(n int64) (c partInfo, handleErr, err error) {
 	v := m.p.Device
 	if n <= 0 {
 		return c, nil, fmt.Errorf("%w: %d B", dist.ErrInvalid, n)
@@ -119,7 +118,7 @@ func (m *mapping) allocate(n int64) (c card, handleErr, err error) {
 	if err = v.Fill(m.own, 0, bytes); err != nil {
 		return c, nil, err
 	}
-	c = card{pid: uint32(os.Getpid()), index: uint32(v.Index()), token: token(), uuid: v.UUID(), address: uint64(m.own), bytes: n}
+	c = partInfo{pid: uint32(os.Getpid()), index: uint32(v.Index()), token: token(), uuid: v.UUID(), address: uint64(m.own), bytes: n}
 	if m.p.Size > 1 {
 		c.handle, handleErr = v.IPCHandle(m.own)
 	}
@@ -128,21 +127,21 @@ func (m *mapping) allocate(n int64) (c card, handleErr, err error) {
 
 // connect maps the others' parts.
 //
-// Collective: all ranks. Errors: on all ranks alike.
-func (m *mapping) connect(own *card, handleErr error) error {
+// Collective: all ranks. Errors: on all ranks.
+func (m *mapping) connect(own *partInfo, handleErr error) error {
 	all, err := m.p.Exchange(own.encode())
 	if err != nil {
 		return err
 	}
 	for r, b := range all {
-		theirs := decodeCard(b)
+		theirs := decodePart(b)
 		switch {
 		case r == m.p.Rank:
 			m.base[r] = m.own
 		case theirs.bytes != own.bytes:
 			err = fmt.Errorf("%w: %d B here, %d B on rank %d", dist.ErrMismatch, own.bytes, theirs.bytes, r)
 		case own.sameProcess(&theirs):
-			m.base[r], err = m.beside(r, &theirs)
+			m.base[r], err = m.inProcess(r, &theirs)
 		case handleErr != nil:
 			err = fmt.Errorf("%w: rank %d is another process, and the memory cannot be shared: %w", dist.ErrUnsupported, r, handleErr)
 		default:
@@ -155,8 +154,8 @@ func (m *mapping) connect(own *card, handleErr error) error {
 	return m.p.Agree(err)
 }
 
-// beside is the part of a rank of this process.
-func (m *mapping) beside(r int, c *card) (uintptr, error) {
+// inProcess returns the part of a rank of this process.
+func (m *mapping) inProcess(r int, c *partInfo) (uintptr, error) {
 	v := m.p.Device
 	if c.uuid == v.UUID() {
 		return uintptr(c.address), nil
@@ -178,8 +177,8 @@ func (m *mapping) beside(r int, c *card) (uintptr, error) {
 	return uintptr(c.address), nil
 }
 
-// open is the part of a rank of another process.
-func (m *mapping) open(r int, c *card) (uintptr, error) {
+// open returns the part of a rank of another process.
+func (m *mapping) open(r int, c *partInfo) (uintptr, error) {
 	p, err := m.p.Device.OpenIPC(c.handle)
 	if err != nil {
 		return 0, m.apart(r, fmt.Sprintf("GPU %x of process %d", c.uuid, c.pid), err)
@@ -188,7 +187,7 @@ func (m *mapping) open(r int, c *card) (uintptr, error) {
 	return p, nil
 }
 
-// apart is the error of two GPUs without a way between them.
+// apart returns the error for two GPUs without peer access.
 func (m *mapping) apart(r int, other string, err error) error {
 	e := fmt.Errorf("%w: rank %d on %v cannot address the memory of rank %d on %s: peer access is missing: use GPUs joined by NVLink, or engines that need none",
 		dist.ErrUnsupported, m.p.Rank, m.p.Device, r, other)
@@ -198,11 +197,11 @@ func (m *mapping) apart(r int, other string, err error) error {
 	return e
 }
 
-// undo frees what Alloc has made before it failed, on all ranks.
+// undo frees the memory of a failed Alloc, on all ranks.
 func (m *mapping) undo() error {
 	errs := []error{m.unmap()}
 	if err := m.p.Agree(nil); err != nil {
-		return errors.Join(errs...) // who knows what they still map
+		return errors.Join(errs...) // other ranks may still map the part
 	}
 	return errors.Join(append(errs, m.p.Device.Free(m.own))...)
 }
@@ -217,8 +216,8 @@ func (m *mapping) unmap() error {
 	return errors.Join(errs...)
 }
 
-// free frees the slab when all ranks have come, and have unmapped it. Without a peer the memory is
-// left to the end of the process: a part that somebody maps must not be freed.
+// free frees the slab after all ranks have arrived and unmapped it. If a rank does not arrive, the
+// memory stays until the process ends: a mapped part must not be freed.
 func (m *mapping) free() error {
 	if m.own == 0 || m.p.Agree(nil) != nil {
 		return nil

@@ -8,18 +8,18 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// keptSince is the driver from which on launches are kept: it takes half the host's time for one.
-// Older ones were not measured.
+// keptSince is the first CUDA version of the driver with cached launches, which halve the host's
+// time. Older ones were not measured.
 const keptSince = 13000
 
-// mostKept is the bytes of the largest operation that is kept, those of all ranks where it gathers
-// or scatters. Larger ones take longer than their launches, so that the host's time for these
-// counts for little, and other launches can begin early.
+// mostKept is the bytes of the largest operation with a cached launch, those of all ranks if it
+// gathers or scatters. Larger ones take longer than their launches, so the host's time matters
+// little, and other launches can begin early.
 const mostKept = 2 << 20
 
-// keptPlaces is how many operations a group keeps at most, and keptTries in how many places one
-// looks for its own. One that has not come for keptAge operations of the group gives up its place
-// to another one, and one that has come once only, for onceAge.
+// keptPlaces is the size of the launch cache, and keptTries the number of places that an operation
+// may have. An operation loses its place if it has not come for keptAge operations of the group, or
+// for onceAge if it came only once.
 const (
 	keptPlaces = 512
 	keptTries  = 16
@@ -27,27 +27,26 @@ const (
 	onceAge    = 8 * keptPlaces
 )
 
-// kept is the launches of operations of a group that came again: a program that repeats its steps
-// repeats their operations, in the same buffers. One that finds no place is launched as before.
-// What launches are kept in is made with the group, since to make it may wait for what runs, which
-// may wait for a peer, and that for this rank.
+// kept is the cache of launches of a group's repeated operations: programs repeat the operations of
+// a step in the same buffers. An operation without a place is launched normally. The graphs are
+// created with the group: creation may wait for running work, which may wait for a peer, which may
+// wait for this rank.
 type kept struct {
 	places [keptPlaces]keptLaunch
-	clock  uint64 // operations that can be kept
+	clock  uint64 // counts operations that can be cached
 }
 
-// keptLaunch is a place, and the one launch that its operation is.
+// keptLaunch is a place of the cache, and the launch of its operation.
 type keptLaunch struct {
 	key    keptKey
-	used   uint64     // the clock when it came last; 0 in a place that no operation has
-	exec   *cuda.Kept // nil where the driver lacked memory: no operation has the place
-	again  bool       // it came again, and exec is its launch
-	failed bool       // the driver could not keep it
+	used   uint64     // the clock at its last use; 0 in an empty place
+	exec   *cuda.Kept // nil if the driver lacked memory: the place is unusable
+	again  bool       // it has repeated, and exec is its launch
+	failed bool       // the driver could not set its launch
 }
 
-// keptKey is all of an operation that its launch depends on, besides what its group has for good.
-// Where slabs lie, and the shape of launches, the group has until slabs are registered or
-// unregistered, or a shape is forced: all is forgotten then.
+// keptKey has all properties of an operation that its launch depends on. Locations of slabs and
+// forced shapes are not among them: changing these empties the cache.
 type keptKey struct {
 	src, dst  uintptr
 	count     int
@@ -61,7 +60,7 @@ type keptKey struct {
 	symmetric bool
 }
 
-// keyOf is the key of op, which goes the way w.
+// keyOf returns the key of op by engine w.
 func keyOf(w engineKind, op *dist.Op) keptKey {
 	key := keptKey{
 		src: uintptr(op.Src.Pointer()), dst: uintptr(op.Dst.Pointer()), count: op.Count, root: op.Root,
@@ -73,11 +72,10 @@ func keyOf(w engineKind, op *dist.Op) keptKey {
 	return key
 }
 
-// open makes what launches are kept in, of f, one of the kernels of v, and launches each once,
-// without work, so that the driver has all that it needs for them. Where it lacks memory there are
-// fewer.
+// open creates the graphs of the launches, from f, any kernel of v. It launches each once without
+// work, so that the driver allocates all it needs. If the driver lacks memory there are fewer.
 //
-// Errors: the driver's, where the device is lost.
+// Errors: the driver's, if the device is lost.
 func (k *kept) open(v *cuda.Device, f *cuda.Function) error {
 	return idly(v, func(s *cuda.Stream, nothing *cuda.Args) error {
 		for i := range k.places {
@@ -99,17 +97,16 @@ func (k *kept) open(v *cuda.Device, f *cuda.Function) error {
 	})
 }
 
-// harmless reports whether err is one of the driver's that leaves the device usable.
+// harmless reports whether err is an error of the driver that leaves the device usable.
 func harmless(err error) bool {
 	var e *cuda.Error
 	return errors.As(err, &e) && !e.Fatal()
 }
 
-// launch launches what is kept of the operation of key, whose launch is f with args, from the
-// second time on that it comes, and reports whether it did. What cannot be kept is not tried again
-// as long as it has its place.
+// launch launches the operation of key, f with args, through the cache from the second time on, and
+// reports whether it did. An operation that failed is not tried again while it has its place.
 //
-// Errors: the driver's, where the device is lost.
+// Errors: the driver's, if the device is lost.
 func (k *kept) launch(key *keptKey, f *cuda.Function, shape cuda.Launch, args *cuda.Args, s *cuda.Stream) (bool, error) {
 	at := k.find(key)
 	if at == nil || at.failed {
@@ -127,7 +124,7 @@ func (k *kept) launch(key *keptKey, f *cuda.Function, shape cuda.Launch, args *c
 	return true, nil
 }
 
-// of is the launch that is kept of the operation of key; nil for none.
+// of returns the cached launch of the operation of key, or nil.
 func (k *kept) of(key *keptKey) *cuda.Kept {
 	at, _ := k.look(key)
 	if at == nil || !at.again || at.failed {
@@ -138,7 +135,7 @@ func (k *kept) of(key *keptKey) *cuda.Kept {
 	return at.exec
 }
 
-// fail notes that the driver could not keep a launch. Errors: err, where the device is lost.
+// fail records that the driver could not set a launch. Errors: err, if the device is lost.
 func (at *keptLaunch) fail(err error) (bool, error) {
 	at.failed = true
 	if harmless(err) {
@@ -147,8 +144,8 @@ func (at *keptLaunch) fail(err error) (bool, error) {
 	return false, err
 }
 
-// find is the place of an operation that has come before; nil the first time, when it is noted, if
-// there is a place.
+// find returns the place of an operation that has come before. The first time it returns nil, and
+// reserves a place if one is free.
 func (k *kept) find(key *keptKey) *keptLaunch {
 	k.clock++
 	at, free := k.look(key)
@@ -160,15 +157,15 @@ func (k *kept) find(key *keptKey) *keptLaunch {
 	return at
 }
 
-// look is the place of an operation that has come before, or one that is there for it: the oldest,
-// and before all one that nobody has had.
+// look returns the place of the operation of key, or else one that it may take: an empty one first,
+// then the oldest.
 func (k *kept) look(key *keptKey) (its, free *keptLaunch) {
 	d := key.digest()
 	for i := range uint64(keptTries) {
 		at := &k.places[(d>>32+i*(d>>48|1))%keptPlaces] // double hashing
 		switch {
 		case at.exec == nil:
-		case at.used == 0: // no place behind it has the operation, which would have it
+		case at.used == 0: // the search for an operation stops at the first empty place
 			return nil, at
 		case at.key == *key:
 			return at, nil
@@ -179,9 +176,9 @@ func (k *kept) look(key *keptKey) (its, free *keptLaunch) {
 	return nil, free
 }
 
-// old reports whether a place that an operation has is there for another one. A step's operations
-// that are too many for all places leave each other theirs, so that most places are of use; what
-// comes at the beginning of a program only gives them up.
+// old reports whether another operation may take the place at. If a step has too many operations
+// for all places, they keep each other's places, so that most hits survive. Operations from the
+// beginning of a program lose theirs.
 func (k *kept) old(at *keptLaunch) bool {
 	age := uint64(onceAge)
 	if at.again {
@@ -190,7 +187,7 @@ func (k *kept) old(at *keptLaunch) bool {
 	return k.clock-at.used > age
 }
 
-// digest is a hash of an operation.
+// digest returns a hash of an operation.
 func (key *keptKey) digest() uint64 {
 	kinds := uint64(key.way)<<32 | uint64(key.kind)<<24 | uint64(key.red)<<16 | uint64(key.dtype)<<8 | uint64(key.root)
 	h := uint64(0)
@@ -201,14 +198,14 @@ func (key *keptKey) digest() uint64 {
 	return h
 }
 
-// forget gives up all operations.
+// forget empties the cache.
 func (k *kept) forget() {
 	for i := range k.places {
 		k.places[i] = keptLaunch{exec: k.places[i].exec}
 	}
 }
 
-// close frees all.
+// close frees all graphs.
 func (k *kept) close() error {
 	var errs []error
 	for i := range k.places {

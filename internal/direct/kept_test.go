@@ -15,7 +15,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// noHeap is a heap for what only asks whether there is one.
+// noHeap is a heap that exists but is never used.
 type noHeap struct{ symmetric.Heap }
 
 // testState is the state of rank 0 of n, without a device.
@@ -216,7 +216,7 @@ func TestWithoutMemoryNothingIsKept(t *testing.T) {
 	}
 }
 
-// What is kept was made for slabs where they were, and for a shape.
+// Cached launches depend on the locations of slabs, and on the shape.
 func TestWhatIsKeptIsForgottenWithSlabsAndShapes(t *testing.T) {
 	s := testState(2)
 	s.kept = *places()
@@ -303,7 +303,7 @@ func TestOnlySmallOperationsLetTheNextBeginBeside(t *testing.T) {
 		{"on a GPU of few multiprocessors", of(func(s *state) { s.most = 2*earlyBlocks - 1 }), variant{prog: tileAll}, small, few, false},
 		{"in few blocks", of(func(s *state) { s.cfg.MaxCTAs = 32 }), variant{prog: tileAll}, small, few, false},
 	} {
-		if got := c.s.beside(c.v, c.q, c.shape); got != c.want {
+		if got := c.s.mayOverlap(c.v, c.q, c.shape); got != c.want {
 			t.Errorf("one %s: %v", c.what, got)
 		}
 	}
@@ -338,7 +338,7 @@ func again(r *rank) error {
 	buf := deviceBuffer(r.heap.Base[r.Rank], 5000, tensor.U32, r)
 	other := deviceBuffer(r.heap.Base[r.Rank]+1<<20, 300, tensor.U32, r)
 	op := dist.Op{Kind: dist.KindAllReduce, Count: buf.Len(), Src: buf, Dst: buf, Symmetric: true, Red: dist.PreMulSum(uint32(2 + r.Rank))}
-	beside := dist.Op{Kind: dist.KindAllReduce, Count: other.Len(), Src: other, Dst: other, Symmetric: true}
+	mayOverlap := dist.Op{Kind: dist.KindAllReduce, Count: other.Len(), Src: other, Dst: other, Symmetric: true}
 	if err := r.fillWords(buf, 1); err != nil {
 		return err
 	}
@@ -359,7 +359,7 @@ func again(r *rank) error {
 			} else {
 				err = e.Enqueue(&op, r.s)
 			}
-			queue(e, &beside, r.s, &err)
+			queue(e, &mayOverlap, r.s, &err)
 			if err != nil {
 				return err
 			}
@@ -375,8 +375,8 @@ func again(r *rank) error {
 	return r.notKept()
 }
 
-// notKept is large operations of each engine, one behind the other, which are launched each time:
-// the least sum that is large, the least gathering, of which no block is, and a sum of 8 MiB.
+// notKept runs large operations of each engine, one after the other, which are not cached: the
+// smallest large sum, the smallest large gathering, with small blocks, and a sum of 8 MiB.
 func (r *rank) notKept() error {
 	words := func(n int) tensor.Buffer { return deviceBuffer(r.heap.Base[r.Rank], n, tensor.U32, r) }
 	sum := func(n int) dist.Op {

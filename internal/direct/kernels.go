@@ -12,26 +12,26 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
-// kernels is every kernel that groups of one number of ranks can need, loaded onto a device. All
-// are there before the first operation: the driver loads code behind the kernels that run, and
-// those may wait for a peer, which may wait for this rank.
+// kernels has every kernel that groups of one size can need, loaded onto a device. All are loaded
+// before the first operation: the driver loads code after the running kernels, and those may wait
+// for a peer that waits for this rank.
 type kernels struct {
 	device  *cuda.Device
 	ranks   int
 	entries [int(programs) * dtypes * reds]*cuda.Function
 	modules []*cuda.Module
-	users   int // of the shelf
+	users   int // groups that use it, counted by shelf
 }
 
-// shelf is the kernels that the groups of one Maker, and their parts, share.
+// shelf has the kernels that the groups of one Maker, and their parts, share.
 type shelf struct {
-	mu   sync.Mutex // of sets, and of their users
+	mu   sync.Mutex // guards sets and their users
 	sets []*kernels
 }
 
-// open is the kernels for p, loaded if no other group has them here.
+// open returns the kernels for p, and loads them if no other group here has done so.
 //
-// Collective: all ranks of p. Owns: the caller drops them. Errors: on all ranks alike.
+// Collective: all ranks of p. Owns: the caller drops them. Errors: on all ranks.
 func (h *shelf) open(p *gpu.Member) (*kernels, error) {
 	k := h.take(p.Device, p.Size)
 	c, err := p.Device.Driver().Compiler()
@@ -55,7 +55,7 @@ func (h *shelf) open(p *gpu.Member) (*kernels, error) {
 	return k, nil
 }
 
-// take is the kernels that are there already, nil if they are not.
+// take returns loaded kernels, or nil.
 func (h *shelf) take(v *cuda.Device, ranks int) *kernels {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,18 +68,18 @@ func (h *shelf) take(v *cuda.Device, ranks int) *kernels {
 	return nil
 }
 
-// put makes k be there for other groups from now on.
+// put makes k available to other groups.
 func (h *shelf) put(k *kernels) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !slices.Contains(h.sets, k) { // else it was taken
+	if !slices.Contains(h.sets, k) { // otherwise it came from take
 		k.users = 1
 		h.sets = append(h.sets, k)
 	}
 }
 
-// drop ends one use of k. What nobody uses stays for the next group, until nobody uses anything: to
-// unload code waits for the kernels that run, too.
+// drop ends one use of k. Unused kernels stay for the next group until all sets are unused:
+// unloading code also waits for running kernels.
 func (h *shelf) drop(k *kernels) error {
 	if k == nil {
 		return nil
@@ -87,7 +87,7 @@ func (h *shelf) drop(k *kernels) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !slices.Contains(h.sets, k) {
-		return k.close() // not loaded to the end
+		return k.close() // open did not complete
 	}
 	k.users--
 	if slices.ContainsFunc(h.sets, func(other *kernels) bool { return other.users > 0 }) {
@@ -148,9 +148,8 @@ func (k *kernels) loadUnit(i int, u unit, image []byte) (err error) {
 	return nil
 }
 
-// launchAll launches every kernel once, without work. Where one needs more local memory for its
-// threads than any before, the driver waits for the device to make room for it, at its first
-// launch.
+// launchAll launches every kernel once, without work. At the first launch of a kernel that needs
+// more local memory than all before, the driver waits for the device to allocate it.
 func (k *kernels) launchAll() error {
 	return idly(k.device, func(s *cuda.Stream, nothing *cuda.Args) error {
 		for _, f := range k.entries {
@@ -165,13 +164,13 @@ func (k *kernels) launchAll() error {
 	})
 }
 
-// any is one of the kernels.
+// any returns one of the kernels.
 func (k *kernels) any() *cuda.Function {
 	return k.entries[slices.IndexFunc(k.entries[:], func(f *cuda.Function) bool { return f != nil })]
 }
 
-// idly runs do with a stream of v, and arguments with which a kernel does nothing, and waits for
-// what it queues.
+// idly calls do with a new stream of v, and arguments with which a kernel does nothing. It waits
+// for the stream.
 func idly(v *cuda.Device, do func(s *cuda.Stream, nothing *cuda.Args) error) (err error) {
 	s, err := v.NewStream(0)
 	if err != nil {
@@ -195,9 +194,10 @@ func idly(v *cuda.Device, do func(s *cuda.Stream, nothing *cuda.Args) error) (er
 	return s.Synchronize()
 }
 
-// of is the kernel of v.
+// of returns the kernel of v.
 //
-// Errors: dist.ErrUnsupported where there is none, which no operation that Can allows needs.
+// Errors: dist.ErrUnsupported for a kernel that was not loaded; no operation that Can allows needs
+// one.
 func (k *kernels) of(v variant) (*cuda.Function, error) {
 	if f := k.entries[v.index()]; f != nil {
 		return f, nil

@@ -7,47 +7,44 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// MaxRanks is the ranks of the largest group that the kernels serve: the GPUs of one NVLink domain
-// of a host.
+// MaxRanks is the largest group for the kernels: the GPUs of one NVLink domain of a host.
 const MaxRanks = 8
 
-// Limits of a launch. A kernel's registers are bounded so that one block of MaxThreads fits a
-// multiprocessor, and a grid has no more blocks than seven eighths of the multiprocessors: all of
-// it runs at once, and where two groups share GPUs, and one of these has begun with the operation
-// of one and another with that of the other, some blocks of both run everywhere. That is enough,
-// since a block waits for nothing but the same block, and the first ones, of the other ranks, which
-// are there before it.
+// Limits of a launch. A kernel's registers are limited so that one block of MaxThreads fits a
+// multiprocessor. A grid has at most seven eighths of the multiprocessors as blocks, so all of it
+// runs at once. If two groups share GPUs and begin their operations in different order, some blocks
+// of both run on every GPU. That is enough: a block waits only for the same block, and the first
+// ones, of other ranks, which run before it.
 const (
 	MaxBlocks  = 128
 	MaxThreads = 512
 )
 
-// An operation of so many blocks and bytes at most may begin beside the one in front of it in the
-// stream that is of so many, too: what the device does before a kernel's first instruction is then
-// done when the one in front of it ends. Larger ones would take multiprocessors from others, and
-// from each other, for as long as they wait. A GPU has to have twice as many for both, so that
-// other groups find theirs. Any operation may begin when the blocks of the one in front of it have
-// ended, before the device has made sure of what these wrote: that is waited for in the kernel.
+// Limits of an operation that may begin before its predecessor in the stream ends, if both are
+// within them. The device then does early the work before a kernel's first instruction. Larger
+// operations would occupy multiprocessors while they wait. A GPU needs twice as many blocks for
+// both, so that other groups find room. Any operation may begin when the blocks of its predecessor
+// have ended, before the device has made their writes visible: the kernel waits for that.
 const (
 	earlyBlocks = 32
 	earlyBytes  = 256 << 10 // of a block of data
 )
 
-// A board is the symmetric memory of a group of engines, alike on every rank:
+// A board is the symmetric memory of a group of engines, with one layout on every rank:
 //
 //	helloAt     8 words: the epoch in which rank r greeted
 //	scalarsAt   2 x 8 tagged words, by parity and rank: factors of a premulsum
-//	closeAt     MaxBlocks x 8 words: the epoch in which block b of rank r had done its part
-//	openAt      2 x MaxBlocks x 8 pairs of tagged words: block b of rank r has come, and where its data are
-//	sentAt      mostWarps x 8 words: how many tiles warp w of rank r has stored here
-//	doneAt      mostWarps x 8 words: how many of warp w's tiles rank r has reduced
+//	closeAt     MaxBlocks x 8 words: the epoch in which block b of rank r ended
+//	openAt      2 x MaxBlocks x 8 pairs of tagged words: arrival of block b, rank r; data location
+//	sentAt      mostWarps x 8 words: tiles that warp w of rank r has stored here
+//	doneAt      mostWarps x 8 words: tiles of warp w that rank r has reduced
 //	headerBytes packets of 8 bytes, two halves
 //	then        packets of a line, two halves
 //	then        staging, two halves
-//	then        tiles, two halves: apart from staging, since nobody waits before storing to them
+//	then        tiles, two halves: not in staging, since no rank waits before storing to them
 //
-// Local memory, of the rank alone, has the epoch of the next operation, one a block, and the table
-// of slabs.
+// Local memory of the rank has the epoch of the next operation for each block, and the table of
+// slabs.
 const (
 	helloAt     = 0
 	scalarsAt   = 1 << 10
@@ -63,8 +60,8 @@ const (
 	localBytes = tableAt + (maxSlabs+1)*MaxRanks*8
 
 	slabShift = 48
-	tileShift = 24 // above it words for tiles have the epoch, below how many
-	tileSlots = 2  // of scratch memory, for tiles of one warp from one rank
+	tileShift = 24 // words for tiles have the epoch above it, a count below
+	tileSlots = 2  // scratch slots for tiles of one warp from one rank
 	leastTile = 512
 	mostTile  = 32 << 10
 	mostWarps = MaxBlocks * MaxThreads / 32
@@ -72,8 +69,8 @@ const (
 	lineBytes = 128
 )
 
-// Sizes of a board's parts when the Config says 0. The lines hold an allreduce of 16 MiB between 2
-// ranks in one launch.
+// Sizes of a board's parts if Config has 0. The lines fit an allreduce of 16 MiB between 2 ranks in
+// one launch.
 const (
 	defaultPackets = 4 << 20
 	defaultLines   = 36 << 20
@@ -85,7 +82,7 @@ const (
 // part is one kind of scratch memory in a board: two halves.
 type part struct{ at, half uint64 }
 
-// board is where the parts are.
+// board has the locations of the parts.
 type board struct {
 	packets, lines, stage, tiles part
 	bytes                        int64
@@ -109,15 +106,13 @@ func newBoard(c *Config) board {
 	return b
 }
 
-// place is where data lie, as ranks tell each other: the number of a slab, and the offset in it. 0
-// says that they lie in no slab; the kernel then gives the place in its staging memory, in the
-// board, which is slab 0.
+// place returns a data location for other ranks: a slab's number, and the offset in it. 0 means
+// data in no slab; the kernel then uses its staging memory in the board, slab 0.
 func place(slab int, offset uint64) uint64 { return uint64(slab)<<slabShift | offset }
 
-// span is what a rank must know of an operation to take part: block is the bytes of what one rank
-// gives or gets; block q of its source, when srcStride is not 0, is for rank q, and that of rank q
-// goes to block q of its destination, when dstStride is not 0. Bit r of senders and receivers is
-// for rank r.
+// span has the parameters of an operation for a rank. block is the bytes that one rank gives or
+// gets. If srcStride is not 0, block q of the source is for rank q. If dstStride is not 0, data of
+// rank q go to block q of the destination. Bit r of senders and receivers is for rank r.
 type span struct {
 	block, srcStride, dstStride uint64
 	senders, receivers          uint8
@@ -125,13 +120,12 @@ type span struct {
 }
 
 const (
-	flagGreet = 1 << iota // not every rank has data for every other
+	flagGreet = 1 << iota // some ranks have no data for each other
 	flagFence             // a barrier
 	flagNext              // the next kernel in the stream may begin before this one ends
 )
 
-// spanOf is the span of op in a group of n ranks, and whether it is an operation of these engines
-// at all.
+// spanOf returns the span of op among n ranks, and whether these engines can do it.
 func spanOf(op *dist.Op, n int) (span, bool) {
 	all := uint8(1<<n - 1)
 	b := uint64(op.Count) * uint64(op.DType().Size())
@@ -163,13 +157,13 @@ func spanOf(op *dist.Op, n int) (span, bool) {
 	return s, true
 }
 
-// who is the argument of a kernel by which it knows itself and the others.
+// who returns the kernel argument with the rank, the senders, the receivers and the flags.
 func (s *span) who(rank int) uint64 {
 	return uint64(rank) | uint64(ownFirst(s.senders, rank))<<8 | uint64(ownFirst(s.receivers, rank))<<16 | uint64(s.flags)<<24
 }
 
-// ownFirst is bits of ranks in the order in which a kernel gets boards: this rank's, and then those
-// of all others as they come.
+// ownFirst permutes bits of ranks to the order of boards in a kernel: this rank, then all others in
+// order.
 func ownFirst(ranks uint8, rank int) uint8 {
 	below := uint8(1)<<rank - 1
 	return ranks>>rank&1 | ranks&below<<1 | ranks&^(below<<1|1)
@@ -177,12 +171,12 @@ func ownFirst(ranks uint8, rank int) uint8 {
 
 func align(n, to uint64) uint64 { return (n + to - 1) / to * to }
 
-// piece is one launch's part of an operation: how much of every block it does, how far apart the
-// kernel finds the slices of an allreduce (else 0), and how far apart are slots in scratch memory.
+// piece is one launch's part of an operation: the bytes of every block, the distance of an
+// allreduce's slices (else 0), and the distance of slots in scratch memory.
 type piece struct{ bytes, stride, slot uint64 }
 
-// maxPiece is the most bytes of a block that one launch of prog does. It is a multiple of 8, and of
-// 16 where kernels use vectors, so that no element is cut and what is aligned stays so.
+// maxPiece returns the most bytes of a block for one launch of prog. It is a multiple of 8, or of
+// 16 if kernels use vectors, so that elements stay whole and aligned data stays aligned.
 func maxPiece(prog program, s *span, n int, p part, staged bool) uint64 {
 	others := uint64(max(n-1, 1))
 	switch prog {
@@ -200,18 +194,18 @@ func maxPiece(prog program, s *span, n int, p part, staged bool) uint64 {
 	}
 	switch {
 	case prog == tileAll || prog == tileOwn:
-		return 1 << 32 // of which one warp could count the tiles
+		return 1 << 32 // a warp must be able to count the tiles
 	case !staged:
 		return 1 << 62
 	}
-	const shift = 16 // data keep their place within 16 bytes
+	const shift = 16 // data keep their offset within 16 bytes
 	if s.srcStride == 0 && s.dstStride == 0 {
-		return (p.half - shift) / uint64(n) &^ 127 * uint64(n) // slices of an allreduce; else one block, and this is enough
+		return (p.half - shift) / uint64(n) &^ 127 * uint64(n) // slices of an allreduce, or else one block, which is smaller
 	}
 	return ((p.half-shift)/uint64(n) - 2*shift) &^ 127
 }
 
-// pieceOf is the launch of bytes bytes of every block.
+// pieceOf returns the launch for bytes bytes of every block.
 func pieceOf(prog program, s *span, n int, bytes uint64) piece {
 	q := piece{bytes: bytes}
 	switch prog {
@@ -235,21 +229,21 @@ func pieceOf(prog program, s *span, n int, bytes uint64) piece {
 	return q
 }
 
-// Config is how the engines of a group are made. The ranks of a group have the same.
+// Config has the settings of a group's engines. Same on all ranks.
 type Config struct {
 	PacketBytes int64  // of the board: packets of 8 bytes; 0 means 4 MiB
 	LineBytes   int64  // packets of a line; 0 means 36 MiB
-	StageBytes  int64  // copies of what lies in no slab; 0 means 32 MiB
-	TileBytes   int64  // tiles on their way; 0 means 64 MiB
-	MaxCTAs     int    // thread blocks of a launch, each of which has a multiprocessor or a part of one; 0 means as many as are the fastest alone
-	Shapes      []Rule // of launches; nil means those that come with the program
-	Memory      Memory // where boards come from; nil means IPC
+	StageBytes  int64  // copies of data in no slab; 0 means 32 MiB
+	TileBytes   int64  // tiles in transfer; 0 means 64 MiB
+	MaxCTAs     int    // thread blocks of a launch; 0 means the number that is fastest on an idle GPU
+	Shapes      []Rule // of launches; nil means the built-in ones
+	Memory      Memory // allocator of boards; nil means IPC
 }
 
-// mostBlocks is MaxCTAs without a special value.
+// mostBlocks returns MaxCTAs, or MaxBlocks for 0.
 func (c *Config) mostBlocks() int { return cmp.Or(c.MaxCTAs, MaxBlocks) }
 
-// Validate reports what Make would refuse. Errors: dist.ErrInvalid.
+// Validate reports the first wrong setting. Errors: dist.ErrInvalid.
 func (c *Config) Validate() error {
 	for _, f := range []struct {
 		name  string

@@ -224,17 +224,17 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 func TestRanksThatDoNotFitAreRefused(t *testing.T) {
 	of := func(c Config) *state { return &state{cfg: c, board: newBoard(&c)} }
 	one := of(Config{MaxCTAs: 8})
-	if most, err := one.judge([][]byte{one.told(132), one.told(108), one.told(132)}); err != nil || most != 95 {
+	if most, err := one.judge([][]byte{one.report(132), one.report(108), one.report(132)}); err != nil || most != 95 {
 		t.Errorf("%d blocks run at once, error %v, want 95", most, err)
 	}
-	if most, err := one.judge([][]byte{one.told(160)}); err != nil || most != MaxBlocks {
+	if most, err := one.judge([][]byte{one.report(160)}); err != nil || most != MaxBlocks {
 		t.Errorf("%d blocks run at once, error %v, want %d", most, err, MaxBlocks)
 	}
 	rule := Rule{Engine: "ll", Kind: dist.KindAllReduce, Bytes: 4, Shape: Shape{Blocks: 1, Threads: 32}}
 	for _, other := range []Config{{MaxCTAs: 16}, {MaxCTAs: 8, TileBytes: 1 << 20}, {MaxCTAs: 8, Shapes: []Rule{rule}}} {
-		all := [][]byte{one.told(132), of(other).told(132)}
+		all := [][]byte{one.report(132), of(other).report(132)}
 		for _, s := range []*state{one, of(other)} {
-			want := fmt.Sprintf("of rank 1 is not that of rank 0; here it is at most %d blocks", s.cfg.MaxCTAs)
+			want := fmt.Sprintf("of rank 1 differs from rank 0; here it is at most %d blocks", s.cfg.MaxCTAs)
 			if _, err := s.judge(all); !errors.Is(err, dist.ErrMismatch) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%+v: error %v, want %q", other, err, want)
 			}
@@ -316,7 +316,7 @@ func TestWhatEnqueueComputesAllocatesNothing(t *testing.T) {
 
 func TestEnginesRefuseMessagesOnly(t *testing.T) {
 	s := &state{n: 2, p: &gpu.Member{Size: 2}, most: 100}
-	for w := range ways {
+	for w := range engineKinds {
 		e := s.engine(w).(Tunable)
 		for _, kind := range collectives {
 			if err := e.Can(&dist.Op{Kind: kind}); err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// behindAWait queues every kernel for the first time behind one that waits for a peer. None of the
-// calls may wait for it, since the peer comes only when all of them are over. The driver lets about
-// a thousand commands wait, so bitwise reductions have a turn of their own.
+// behindAWait queues every kernel for the first time after one that waits for a peer. No call may
+// wait for it, since the peer comes only after all of them. The driver queues about a thousand
+// commands, so bitwise reductions have a turn of their own.
 func behindAWait(r *rank) error {
 	return errors.Join(turnBehindAWait(r, false), turnBehindAWait(r, true))
 }
@@ -97,8 +97,8 @@ func (r *rank) repeated(op *dist.Op, err *error) (queued int) {
 	return queued
 }
 
-// loads opens the engines again and again: with a cache that has all kernels, and beside a group
-// that has loaded them.
+// loads opens the engines repeatedly: with a cache that has all kernels, and while a group has them
+// loaded.
 func loads(r *rank) error {
 	for _, what := range []string{"with what is in the cache", "again"} {
 		began := time.Now()

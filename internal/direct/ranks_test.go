@@ -15,15 +15,16 @@ import (
 	"github.com/symgrad/symgrad/internal/sim"
 )
 
-// What needs GPUs is a body that every rank runs. Ranks are goroutines of the test, or processes:
-// then the test binary is started again, once for each, with the name of the body.
+// A test that needs GPUs has a body that every rank runs. Ranks are goroutines of the test, or
+// processes: the test binary is then started once for each, with the name of the body.
 
-// rankTime bounds one run of ranks: compiling all kernels may take minutes, a hang for ever.
+// rankTime limits one run of ranks: compiling all kernels may take minutes, and a hang does not
+// end.
 const rankTime = 8 * time.Minute
 
 func TestMain(m *testing.M) { os.Exit(processes.Main(m)) }
 
-// bodies are what ranks do.
+// bodies has the bodies of ranks by name.
 var bodies = map[string]func(r *rank) error{
 	"every type and reduction": everyReduction,
 	"every operation":          everyOperation,
@@ -85,8 +86,8 @@ func (r *rank) open(cfg Config) error {
 	return r.engines[twoshot].(gpu.Registrar).Register(r.heap)
 }
 
-// close frees what open made, unless the engines were aborted: then the peers may not be there to
-// do the same.
+// close frees the results of open. If the engines were aborted, the peers may be unable to do the
+// same.
 func (r *rank) close(aborted bool) error {
 	defer r.Device.Leave()
 	if aborted || r.heap == nil {
@@ -187,7 +188,7 @@ var processes = &gputest.Ranks{Job: "direct", Time: rankTime, StepTimeout: rankT
 	return errors.Join(err, r.close(err != nil || role == "abort"))
 }}
 
-// asProcesses runs a body on n ranks that are processes, and logs what they print.
+// asProcesses runs a body on n ranks that are processes, and logs their output.
 func asProcesses(t *testing.T, n int, role string) {
 	t.Helper()
 	cudatest.Devices(t, n)

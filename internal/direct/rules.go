@@ -15,9 +15,9 @@ import (
 //go:embed shapes.json
 var shapesFile []byte
 
-// builtinRules is the rules that come with the program: what TestSweep measured on H100s and H200s,
-// those of packets last among 2 and 4 H100s; those of host up to 4 MiB are ll128-twoshot's, whose
-// way it goes there. Where there are none, shapes are guessed.
+// builtinRules returns the built-in rules. TestSweep measured them on H100s and H200s, those of
+// packets last among 2 and 4 H100s. The rules of host up to 4 MiB are those of ll128-twoshot, whose
+// algorithm it uses there. Shapes without a rule are guessed.
 var builtinRules = sync.OnceValues(func() ([]Rule, error) { return DecodeRules(shapesFile) })
 
 // ruleLine is a Rule in a file.
@@ -31,14 +31,14 @@ type ruleLine struct {
 	Tile    int    `json:"tile,omitempty"`
 }
 
-// EncodeRules is rules as JSON, one a line.
+// EncodeRules returns rules as JSON, one a line.
 func EncodeRules(rules []Rule) []byte {
 	var b bytes.Buffer
 	b.WriteString("[")
 	for i, r := range rules {
 		line, err := json.Marshal(ruleLine{r.Engine, r.Kind.String(), r.Ranks, r.Bytes, r.Shape.Blocks, r.Shape.Threads, r.Shape.Tile})
 		if err != nil {
-			continue // strings and numbers have a form
+			continue // cannot happen: strings and numbers encode
 		}
 		if i > 0 {
 			b.WriteString(",")
@@ -52,8 +52,8 @@ func EncodeRules(rules []Rule) []byte {
 
 // DecodeRules is the inverse of EncodeRules.
 //
-// Errors: dist.ErrInvalid for what is no such file, an unknown field, engine or kind, and a shape
-// that no launch can have; it names the rule.
+// Errors: dist.ErrInvalid, with the rule, for wrong JSON, an unknown field, engine or kind, and an
+// impossible shape.
 func DecodeRules(text []byte) ([]Rule, error) {
 	var lines []ruleLine
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -62,7 +62,7 @@ func DecodeRules(text []byte) ([]Rule, error) {
 		return nil, fmt.Errorf("shapes: %w: %w", dist.ErrInvalid, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("shapes: %w: something follows them", dist.ErrInvalid)
+		return nil, fmt.Errorf("shapes: %w: data after their end", dist.ErrInvalid)
 	}
 	rules := make([]Rule, len(lines))
 	for i, l := range lines {

@@ -7,14 +7,14 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Shape is the shape of a launch: blocks of threads, and tiles. The zero Shape is none.
+// Shape is the shape of a launch: blocks, threads and tiles. The zero Shape is unset.
 type Shape struct {
-	Blocks  int // 1 to MaxBlocks, and no more than seven eighths of the GPU's multiprocessors, nor than Config.MaxCTAs; in a group of one up to 1024
+	Blocks  int // 1 to MaxBlocks, at most 7/8 of the multiprocessors and Config.MaxCTAs; in a group of one up to 1024
 	Threads int // of a block: a multiple of 32 up to MaxThreads
-	Tile    int // bytes of a tile at most, for engines that have tiles: a multiple of 512 up to 32 KiB; 0 means 2 KiB
+	Tile    int // most bytes of a tile: a multiple of 512 up to 32 KiB; 0 means 2 KiB
 }
 
-// String is "16x512", or "16x512/4096" with tiles of 4 KiB.
+// String returns "16x512", or "16x512/4096" with tiles of 4 KiB.
 func (s Shape) String() string {
 	if s.Tile == 0 {
 		return fmt.Sprintf("%dx%d", s.Blocks, s.Threads)
@@ -32,23 +32,23 @@ func (s Shape) validate() error {
 	return nil
 }
 
-// Rule is a shape that was measured: for operations of a kind and up to a number of bytes, by an
-// engine among a number of ranks.
+// Rule is a measured shape: for operations of a kind up to a size, by an engine among a number of
+// ranks.
 type Rule struct {
 	Engine string
 	Kind   dist.Kind
 	Ranks  int   // 0 means any
-	Bytes  int64 // of the whole vector, as the dispatcher's tables count; a power of two
+	Bytes  int64 // of the whole vector, as in the dispatcher's tables; a power of two
 	Shape  Shape
 }
 
 func (r *Rule) validate() error {
-	way, ok := wayNamed(r.Engine)
+	way, ok := kindNamed(r.Engine)
 	switch {
 	case !ok:
-		return fmt.Errorf("%w: there is no engine %q, only %v", dist.ErrInvalid, r.Engine, Names())
+		return fmt.Errorf("%w: unknown engine %q: use one of %v", dist.ErrInvalid, r.Engine, Names())
 	case r.Bytes < 1 || r.Bytes&(r.Bytes-1) != 0:
-		return fmt.Errorf("%w: %d B is no power of two", dist.ErrInvalid, r.Bytes)
+		return fmt.Errorf("%w: %d B is not a power of two", dist.ErrInvalid, r.Bytes)
 	case r.Ranks < 0 || r.Ranks > MaxRanks:
 		return fmt.Errorf("%w: %d ranks, at most %d", dist.ErrInvalid, r.Ranks, MaxRanks)
 	case !way.native(r.Kind):
@@ -57,10 +57,10 @@ func (r *Rule) validate() error {
 	return r.Shape.validate()
 }
 
-// sizeClasses is powers of two up to 2^47 bytes.
+// sizeClasses is the number of size classes: powers of two up to 2^47 bytes.
 const sizeClasses = 48
 
-// sizeClass is the number of the smallest power of two that is no less than bytes.
+// sizeClass returns the exponent of the smallest power of two that is at least bytes.
 func sizeClass(bytes uint64) int {
 	if bytes <= 1 {
 		return 0
@@ -68,16 +68,16 @@ func sizeClass(bytes uint64) int {
 	return min(bits.Len64(bytes-1), sizeClasses-1)
 }
 
-// shapes is what an engine looks up: by kind and class of size.
+// shapes has an engine's shapes by kind and size class.
 type shapes [dist.KindSync + 1][sizeClasses]Shape
 
-// greetShape is that of operations without data.
+// greetShape is the shape of operations without data.
 var greetShape = Shape{Blocks: 1, Threads: MaxBlocks} // a thread for each count of epochs
 
-// newShapes is the shapes of way among n ranks: those of rules, of which the one for the nearest
-// size not smaller counts, or else the largest, and where there are none a guess. Where there are
-// none for n ranks, nor for any number, those of the next larger number count, or else of the
-// largest. most is the blocks that run at once on every rank.
+// newShapes returns the shapes of engine w among n ranks. A size uses the rule of the next larger
+// size, or else of the largest. Without any rule the shape is guessed. Without rules for n ranks,
+// those of the next larger number of ranks apply, or else of the largest. most is the number of
+// blocks that run at once on every rank.
 func newShapes(w engineKind, n, most int, rules []Rule) *shapes {
 	t := new(shapes)
 	for kind := range t {
@@ -109,8 +109,8 @@ func newShapes(w engineKind, n, most int, rules []Rule) *shapes {
 	return t
 }
 
-// within is t with no more than limit blocks in a launch. Few blocks want many threads: 512 were
-// the fastest for 16 blocks, whatever they were for more (TestSweep).
+// within limits the blocks of a launch in t. Few blocks need many threads: 512 were the fastest for
+// 16 blocks, for any larger shape (TestSweep).
 func (t *shapes) within(limit int) *shapes {
 	for kind := range t {
 		for c := range t[kind] {
@@ -122,7 +122,7 @@ func (t *shapes) within(limit int) *shapes {
 	return t
 }
 
-// nearest is the number of ranks whose rules count among n.
+// nearest returns the number of ranks whose rules apply to n.
 func nearest(rules []Rule, w engineKind, kind dist.Kind, n int) int {
 	above, most := MaxRanks+1, 0
 	for i := range rules {
@@ -145,7 +145,8 @@ func nearest(rules []Rule, w engineKind, kind dist.Kind, n int) int {
 	return max(most, 1)
 }
 
-// ruled is the rule for exactly this class; one for the number of ranks comes before one for any.
+// ruled returns the rule for exactly this class; a rule for the number of ranks precedes one for
+// any.
 func ruled(rules []Rule, w engineKind, kind dist.Kind, n, class int) (Shape, bool) {
 	var found Shape
 	ok := false
@@ -161,8 +162,8 @@ func ruled(rules []Rule, w engineKind, kind dist.Kind, n, class int) (Shape, boo
 	return found, ok
 }
 
-// guess is a shape for bytes that were not measured: about one unit of work for each thread, until
-// there are as many blocks as fill the links.
+// guess returns a shape for unmeasured sizes: about one unit of work for each thread, until the
+// blocks fill the links.
 func (w engineKind) guess(bytes uint64) Shape {
 	const threads = 512
 	unit, most := uint64(16), uint64(64)
@@ -174,18 +175,18 @@ func (w engineKind) guess(bytes uint64) Shape {
 	case oneshot:
 		unit, most = 16, 64
 	case tiles:
-		blocks := int(min(max(bytes>>16, 8), 112)) // 64 KiB of the vector keep a block busy
+		blocks := int(min(max(bytes>>16, 8), 112)) // 64 KiB of the vector occupy a block
 		return Shape{Blocks: blocks, Threads: 256, Tile: 8 << 10}
 	case twoshot:
 		unit, most = 32, 96
-	case copier: // of the kernel that adds up
+	case copier: // of the kernel that adds
 		unit, most = 64, 112
 	}
 	return Shape{Blocks: int(min(max((bytes+unit*threads-1)/(unit*threads), 1), most)), Threads: threads}
 }
 
-// sweepShapes is the shapes that a tuner tries: from a latency's to a bandwidth's. MaxBlocks is as
-// many as run at once.
+// sweepShapes returns the shapes that a tuner tries, from low latency to high bandwidth. MaxBlocks
+// is the most that run at once.
 func (w engineKind) sweepShapes() []Shape {
 	var s []Shape
 	if w == tiles {

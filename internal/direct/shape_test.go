@@ -52,8 +52,8 @@ func TestRanksWithoutRulesTakeThoseOfTheNextLarger(t *testing.T) {
 	}
 }
 
-// A bound takes blocks away, and gives the ones that are left all threads; what is within it stays
-// as it was measured.
+// A limit removes blocks, and gives the remaining ones all threads. Shapes within it stay as
+// measured.
 func TestShapesStayWithinABound(t *testing.T) {
 	rules := []Rule{
 		{"tiles", dist.KindAllReduce, 0, 1 << 10, Shape{8, 256, 2 << 10}},
@@ -88,7 +88,7 @@ func TestEveryShapeStaysWithinABound(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, rules := range [][]Rule{measured, nil} {
-		for w := range ways {
+		for w := range engineKinds {
 			free := newShapes(w, 2, MaxBlocks, rules)
 			for kind, row := range newShapes(w, 2, MaxBlocks, rules).within(8) {
 				for class, s := range row {
@@ -102,7 +102,7 @@ func TestEveryShapeStaysWithinABound(t *testing.T) {
 	}
 }
 
-// What was measured among 2 and 4 ranks counts for tiles; among 4 for a reduce-scatter, too, whose
+// Measurements among 2 and 4 ranks apply to tiles; those among 4 also to a reduce-scatter, whose
 // slices are those of the allreduce.
 func TestTilesHaveMeasuredShapes(t *testing.T) {
 	rules, err := builtinRules()
@@ -127,7 +127,7 @@ func TestTilesHaveMeasuredShapes(t *testing.T) {
 }
 
 func TestGuessesAreShapes(t *testing.T) {
-	for w := range ways {
+	for w := range engineKinds {
 		last := 0
 		for c := range sizeClasses {
 			s := w.guess(1 << c)
@@ -140,7 +140,7 @@ func TestGuessesAreShapes(t *testing.T) {
 			last = s.Blocks
 		}
 	}
-	for w := range ways {
+	for w := range engineKinds {
 		for _, s := range w.sweepShapes() {
 			if err := s.validate(); err != nil {
 				t.Error(err)
@@ -159,7 +159,7 @@ func TestSizeClasses(t *testing.T) {
 
 func TestNamesAreThoseOfTheTables(t *testing.T) {
 	for i, name := range Names() {
-		w, ok := wayNamed(name)
+		w, ok := kindNamed(name)
 		if !ok || int(w) != i || w.name() != name {
 			t.Errorf("%q is way %d, known %v", name, w, ok)
 		}
@@ -167,7 +167,7 @@ func TestNamesAreThoseOfTheTables(t *testing.T) {
 			t.Errorf("%q has no allreduce of its own", name)
 		}
 	}
-	if _, ok := wayNamed("tree"); ok {
+	if _, ok := kindNamed("tree"); ok {
 		t.Error(`"tree" is a way`)
 	}
 }
@@ -186,8 +186,8 @@ func TestRulesComeBackFromTheirFile(t *testing.T) {
 		`rule 0`:                `[{"engine":"ll","kind":"allreduce","bytes":4,"blocks":0,"threads":32}]`,
 		`operation "allreduc"`:  `[{"engine":"ll","kind":"allreduc","bytes":4,"blocks":1,"threads":32}]`,
 		"unexpected EOF":        `[{"engine":`,
-		"something follows":     "[]\n[]",
-		`no engine "ring"`:      `[{"engine":"ring","kind":"allreduce","bytes":4,"blocks":1,"threads":32}]`,
+		"data after their end":  "[]\n[]",
+		`unknown engine "ring"`: `[{"engine":"ring","kind":"allreduce","bytes":4,"blocks":1,"threads":32}]`,
 		"of 32, 64, ... or 512": `[{"engine":"ll","kind":"allreduce","bytes":4,"blocks":1,"threads":1024}]`,
 	} {
 		if _, err := DecodeRules([]byte(text)); !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), want) {
@@ -201,7 +201,7 @@ func TestRulesOfTheProgramAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for w := range ways {
+	for w := range engineKinds {
 		for n := 1; n <= MaxRanks; n++ {
 			for kind, row := range newShapes(w, n, MaxBlocks, rules) {
 				for class, s := range row {

@@ -40,15 +40,15 @@ var entrySource string
 // redNone is RED of a kernel that only moves.
 const redNone = dist.RedXor + 1
 
-// variant is one kernel.
+// variant identifies one kernel.
 type variant struct {
 	prog  program
 	ranks int
-	dtype tensor.DType // Invalid where nothing is reduced
-	red   dist.RedKind // redNone there
+	dtype tensor.DType // Invalid for moves
+	red   dist.RedKind // redNone for moves
 }
 
-// variantOf is the kernel for a kind, by prog.
+// variantOf returns the kernel of prog for op.
 func variantOf(prog program, ranks int, op *dist.Op) variant {
 	if !op.Kind.Reduces() {
 		return variant{prog, ranks, tensor.Invalid, redNone}
@@ -56,8 +56,8 @@ func variantOf(prog program, ranks int, op *dist.Op) variant {
 	return variant{prog, ranks, unsigned(op.DType(), op.Red.Kind), op.Red.Kind}
 }
 
-// unsigned is the type by whose kernel red is done: sums and products of integers are the same bits
-// with a sign and without, and kernels combine the bits of any integers in words of 8 bytes.
+// unsigned returns the type whose kernel does red. Sums and products of integers have the same bits
+// with and without sign, and kernels combine the bits of all integers in words of 8 bytes.
 func unsigned(dt tensor.DType, red dist.RedKind) tensor.DType {
 	if red.Bitwise() && !dt.IsFloat() {
 		return tensor.U64
@@ -69,10 +69,10 @@ func unsigned(dt tensor.DType, red dist.RedKind) tensor.DType {
 	return dt
 }
 
-// programNames is the names of kernels in the source.
+// programNames has the names of kernels in the source.
 var programNames = [programs]string{"once_8", "once_128", "twice_128", "pull", "reduce_all", "reduce_own", "push", "tiles", "tiles_own", "combine", "alone"}
 
-// String is "reduce_all of f32 sum among 4".
+// String returns "reduce_all of f32 sum among 4".
 func (v variant) String() string {
 	if v.red == redNone {
 		return fmt.Sprintf("%s among %d", programNames[v.prog], v.ranks)
@@ -80,21 +80,21 @@ func (v variant) String() string {
 	return fmt.Sprintf("%s of %v %v among %d", programNames[v.prog], v.dtype, v.red, v.ranks)
 }
 
-// index is the kernel's place in tables of one number of ranks.
+// index returns the kernel's index in tables for one number of ranks.
 func (v variant) index() int { return (int(v.prog)*dtypes+int(v.dtype))*reds + int(v.red) }
 
-// unit is what is compiled and loaded at once: the kernels of a number of ranks for one type and
-// reduction, or, with tensor.Invalid and redNone, those that only move.
+// unit is compiled and loaded at once: the kernels of a number of ranks for one type and reduction.
+// With tensor.Invalid and redNone it has those that only move.
 type unit struct {
 	ranks int
 	dtype tensor.DType
 	red   dist.RedKind
 }
 
-// unitsOf is everything that a group of so many ranks can ever need.
+// unitsOf returns all units that a group of ranks can need.
 func unitsOf(ranks int) []unit {
 	all, reds := []unit{{ranks, tensor.Invalid, redNone}}, dist.RedKinds()
-	if ranks == 1 { // the rest is copies
+	if ranks == 1 { // all others are copies
 		all, reds = nil, []dist.RedKind{dist.RedPreMulSum}
 	}
 	for _, dt := range tensor.DTypes() {
@@ -107,7 +107,7 @@ func unitsOf(ranks int) []unit {
 	return all
 }
 
-// programs is the kernels of u.
+// programs returns the kernels of u.
 func (u unit) programs() []program {
 	switch {
 	case u.ranks == 1:
@@ -118,10 +118,10 @@ func (u unit) programs() []program {
 	return []program{onceShort, onceLine, twiceLine, pull, reduceAll, reduceOwn, tileAll, tileOwn, combine}
 }
 
-// variant is the kernel of u by prog.
+// variant returns the kernel of u by prog.
 func (u unit) variant(prog program) variant { return variant{prog, u.ranks, u.dtype, u.red} }
 
-// String is "f32 sum among 4".
+// String returns "f32 sum among 4".
 func (u unit) String() string {
 	if u.red == redNone {
 		return fmt.Sprintf("moves among %d", u.ranks)
@@ -129,7 +129,7 @@ func (u unit) String() string {
 	return fmt.Sprintf("%v %v among %d", u.dtype, u.red, u.ranks)
 }
 
-// source is the text of u, and the compiler's options.
+// source returns the text of u, and the compiler's options.
 func (u unit) source() cuda.Source {
 	return cuda.Source{
 		Name:    "direct.cu",
@@ -138,8 +138,8 @@ func (u unit) source() cuda.Source {
 	}
 }
 
-// sourceOf is the text of kernels: what all share, and then a namespace for each, whose macros end
-// with it.
+// sourceOf returns the text of kernels: the shared part, then a namespace for each. The macros of a
+// namespace end with it.
 func sourceOf(progs []program) string {
 	var b strings.Builder
 	for _, text := range []string{accessSource, elementSource, commonSource} {
@@ -167,7 +167,7 @@ func sourceOf(progs []program) string {
 	return b.String()
 }
 
-// texts is what p is made of besides what all share.
+// texts returns the parts of p's source after the shared ones.
 func (p program) texts() []string {
 	switch p {
 	case onceShort, onceLine:
@@ -182,7 +182,7 @@ func (p program) texts() []string {
 	return []string{placeSource, entrySource}
 }
 
-// defines is what the source takes from here.
+// defines returns the constants that the source gets from Go.
 func (u unit) defines() []string {
 	var d []string
 	for _, x := range []struct {

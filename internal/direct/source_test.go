@@ -96,7 +96,7 @@ func TestEveryOperationHasItsKernel(t *testing.T) {
 		}
 		used := map[variant]bool{}
 		s := &state{n: n, p: &gpu.Member{Size: n}, most: MaxBlocks}
-		for w := range ways {
+		for w := range engineKinds {
 			e := s.engine(w)
 			for kind := dist.KindInvalid; kind <= dist.KindSplit; kind++ {
 				for _, dt := range tensor.DTypes() {

@@ -21,8 +21,8 @@ const (
 	reds   = int(redNone) + 1
 )
 
-// state is what the engines of one group share: the board, the epochs, the kernels. Operations of
-// all of them count in one row of epochs, so they may be mixed as one likes.
+// state is shared by the engines of one group: the board, the epochs, the kernels. Operations of
+// all engines have one sequence of epochs, so a group may mix them.
 type state struct {
 	p      *gpu.Member
 	cfg    Config
@@ -31,14 +31,14 @@ type state struct {
 	board  board
 	slab   *gpu.Slab
 	local  uintptr
-	stop   *cuda.HostMemory // a word that ends waiting
-	stopAt uintptr          // as kernels address it
+	stop   *cuda.HostMemory // a word of the host that ends waits
+	stopAt uintptr          // its address for kernels
 	args   *cuda.Args
-	hands  copyHands // of the operation that is queued
+	hands  copyMover // of the operation that is being queued
 	adder  adder
 	seams  seams
 	kept   kept
-	keeps  bool // launches are kept: see kept
+	keeps  bool // launches are cached, see type kept
 
 	shelf   *shelf
 	kernels *kernels
@@ -46,9 +46,9 @@ type state struct {
 
 	aborted atomic.Bool
 	failed  atomic.Pointer[error]
-	engines atomic.Int32 // not closed
+	engines atomic.Int32 // number of open engines
 
-	sub  *gpu.Member // of the last Split, whose state its other engines share
+	sub  *gpu.Member // argument of the last Split; the other engines share its state
 	part *state
 }
 
@@ -56,17 +56,17 @@ type state struct {
 type known struct {
 	slab  *gpu.Slab
 	base  uintptr // of this rank
-	row   int     // in the table; 0 where a rank cannot address all of it
-	plain bool    // every rank knows where its allocations end, and can address all of it
+	row   int     // index in the table; 0 if a rank cannot address the slab
+	plain bool    // every rank knows where its allocations end, and can address the slab
 	seams []uintptr
-	count int // how often it was registered
+	count int // number of registrations
 }
 
 var errAborted = fmt.Errorf("direct: %w", dist.ErrAborted)
 
-// newState is the state of the group that p describes.
+// newState returns the state of the group of p.
 //
-// Collective: all ranks of p. Errors: on all ranks alike.
+// Collective: all ranks of p. Errors: on all ranks.
 func newState(p *gpu.Member, cfg Config, kernels *shelf) (*state, error) {
 	if p.Size > MaxRanks {
 		return nil, fmt.Errorf("direct: %w: %d ranks, the kernels serve %d at most", dist.ErrUnsupported, p.Size, MaxRanks)
@@ -74,7 +74,7 @@ func newState(p *gpu.Member, cfg Config, kernels *shelf) (*state, error) {
 	s := &state{p: p, cfg: cfg, n: p.Size, board: newBoard(&cfg), shelf: kernels}
 	s.keeps = p.Device.Driver().Version() >= keptSince
 	if p.Size == 1 {
-		s.board = board{bytes: headerBytes} // nobody sends anything
+		s.board = board{bytes: headerBytes} // no rank sends anything
 	}
 	err := cfg.Validate()
 	if err == nil && cfg.Shapes == nil {
@@ -111,31 +111,31 @@ func newState(p *gpu.Member, cfg Config, kernels *shelf) (*state, error) {
 
 // agree compares the configurations and finds the smallest GPU. Collective.
 func (s *state) agree() error {
-	all, err := s.p.Exchange(s.told(s.p.Device.SMs()))
+	all, err := s.p.Exchange(s.report(s.p.Device.SMs()))
 	if err == nil {
 		s.most, err = s.judge(all)
 	}
 	return err
 }
 
-// settings is what ranks must have alike, as text.
+// settings returns the settings that must be equal on all ranks, as text.
 func (s *state) settings() string {
 	return fmt.Sprintf("at most %d blocks, %+v %+v", s.cfg.mostBlocks(), s.board, s.cfg.Shapes)
 }
 
-// told is what a rank whose GPU has so many multiprocessors tells the others.
-func (s *state) told(sms int) []byte {
+// report returns a rank's message to the others: a hash of the settings, and its multiprocessors.
+func (s *state) report(sms int) []byte {
 	sum := sha256.Sum256([]byte(s.settings()))
 	return binary.LittleEndian.AppendUint32(sum[:], uint32(sms))
 }
 
-// judge is the blocks that run at once on every rank, from what all have told. Errors:
-// dist.ErrMismatch.
+// judge returns the number of blocks that run at once on every rank, from the messages of all.
+// Errors: dist.ErrMismatch.
 func (s *state) judge(all [][]byte) (int, error) {
 	most := MaxBlocks
 	for r, b := range all {
 		if [32]byte(b) != [32]byte(all[0]) {
-			return 0, fmt.Errorf("direct: %w: the configuration of rank %d is not that of rank 0; here it is %s", dist.ErrMismatch, r, s.settings())
+			return 0, fmt.Errorf("direct: %w: the configuration of rank %d differs from rank 0; here it is %s", dist.ErrMismatch, r, s.settings())
 		}
 		sms := int(binary.LittleEndian.Uint32(b[32:]))
 		most = min(most, max(sms-sms/8, 1))
@@ -143,7 +143,7 @@ func (s *state) judge(all [][]byte) (int, error) {
 	return most, nil
 }
 
-// prepare makes what is this rank's alone.
+// prepare allocates this rank's own memory and objects.
 func (s *state) prepare() error {
 	v := s.p.Device
 	var err error
@@ -180,8 +180,8 @@ func (s *state) prepare() error {
 	return s.adder.open(v)
 }
 
-// register makes slab known to the kernels. Its number is the lowest that is free, and so the same
-// on all ranks.
+// register makes slab known to the kernels. It gets the lowest free row, which is equal on all
+// ranks.
 //
 // Collective: all ranks.
 func (s *state) register(slab *gpu.Slab) error {
@@ -221,8 +221,8 @@ func (s *state) register(slab *gpu.Slab) error {
 	return nil
 }
 
-// reach is whether this rank can address slab on all ranks, and where allocations end within it, as
-// far as the driver tells.
+// reach returns whether this rank can address slab on all ranks, and the borders of allocations in
+// it, if the driver knows them.
 func (s *state) reach(slab *gpu.Slab) (seams []uintptr, reachable, plain byte) {
 	if slices.Contains(slab.Base, 0) {
 		return nil, 0, 0
@@ -242,8 +242,7 @@ func (s *state) reach(slab *gpu.Slab) (seams []uintptr, reachable, plain byte) {
 	return seams, reachable, plain
 }
 
-// freeRow is the lowest row that no slab has; 0 when there is none, and the slab's data are staged
-// then.
+// freeRow returns the lowest free row of the table, or 0. Data of a slab in row 0 are staged.
 func freeRow(all []known) int {
 	var used [maxSlabs + 1]bool
 	for _, k := range all {
@@ -257,7 +256,7 @@ func freeRow(all []known) int {
 	return 0
 }
 
-// registered is a copy of the slabs that are known.
+// registered returns a copy of the registered slabs.
 func (s *state) registered() []known {
 	var all []known
 	if old := s.slabs.Load(); old != nil {
@@ -282,7 +281,7 @@ func (s *state) unregister(slab *gpu.Slab) {
 	s.seams.note(kept)
 }
 
-// placeOf is where the bytes bytes at addr lie for the other ranks; 0 when in no slab.
+// placeOf returns the location for other ranks of the bytes bytes at addr; 0 for data in no slab.
 func (s *state) placeOf(addr uintptr, bytes uint64) uint64 {
 	if k := s.slabOf(addr, bytes); k != nil {
 		return place(k.row, uint64(addr-k.base))
@@ -290,7 +289,7 @@ func (s *state) placeOf(addr uintptr, bytes uint64) uint64 {
 	return 0
 }
 
-// slabOf is the slab with a row that the bytes bytes at addr lie in; nil without.
+// slabOf returns the slab with a row that contains the bytes bytes at addr, or nil.
 func (s *state) slabOf(addr uintptr, bytes uint64) *known {
 	all := s.slabs.Load()
 	if all == nil {
@@ -305,15 +304,15 @@ func (s *state) slabOf(addr uintptr, bytes uint64) *known {
 	return nil
 }
 
-// abort ends the waiting of kernels, now and later.
+// abort ends the waits of kernels, now and later.
 func (s *state) abort() {
 	if !s.aborted.Swap(true) {
 		atomic.StoreUint64((*uint64)(s.stop.Pointer()), 1)
 	}
 }
 
-// leave is an engine's end; the last one frees the state. What was aborted is left to the end of
-// the process: a kernel, here or on a peer, may still be on its way out of it.
+// leave closes an engine; the last one frees the state. An aborted state stays until the process
+// ends: a kernel, here or on a peer, may still use it.
 func (s *state) leave() error {
 	if s.engines.Add(-1) > 0 || s.aborted.Load() {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// sweepPath is where TestSweep writes what it measured; without it there is nothing to do.
+// sweepPath is the output file of TestSweep, which is skipped without it.
 var sweepPath = flag.String("sweep", "", "measure all engines in all shapes on 2 and 4 GPUs; write `file`.2.json and .4.json, and the fastest to file.2.shapes.json and .4.shapes.json")
 
 var sweepEngines = flag.String("sweep.engines", "", "sweep only these `names`, as ll,tiles")

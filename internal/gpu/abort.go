@@ -15,7 +15,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// endKind is why a group is broken. The numbering is part of the wire format.
+// endKind is the reason why a group is broken. The numbering is part of the wire format.
 type endKind uint32
 
 const (
@@ -27,10 +27,10 @@ const (
 	endFault
 )
 
-// fail breaks the group for good, on all ranks, unless it is broken already. about is the rank that
-// the reason is about.
+// fail breaks the group for good, on all ranks, unless it is already broken. about is the rank that
+// caused it.
 //
-// Returns: why the group is broken, which may be an older reason.
+// Returns: the error of the broken group, which may have an older reason.
 func (p *ledger) fail(kind endKind, about int, text string) error {
 	code := p.word(0, verdictCode)
 	if atomic.CompareAndSwapUint64(code, 0, uint64(kind)<<32|uint64(uint32(about))) {
@@ -39,14 +39,14 @@ func (p *ledger) fail(kind endKind, about int, text string) error {
 		*p.word(0, verdictLength) = uint64(n)
 		atomic.StoreUint64(p.word(0, verdictReady), 1)
 		p.wakeAll()
-		// What others wait for in the control group will not come. That it is broken, or closed,
-		// already is as well.
+		// Ends the waits of other ranks in the control group. An error means it is already broken
+		// or closed.
 		_ = p.control.Abort(errors.New(text))
 	}
 	return p.broken()
 }
 
-// broken is why the group is broken; nil while it is whole. Any goroutine may ask.
+// broken returns the error of the broken group, or nil. Any goroutine may call it.
 func (p *ledger) broken() error {
 	if e := p.end.Load(); e != nil {
 		return e.err
@@ -58,7 +58,7 @@ func (p *ledger) broken() error {
 	return p.failureError(code)
 }
 
-// failureError makes the verdict that all ranks share this rank's error.
+// failureError turns the abort page, which all ranks share, into this rank's error.
 func (p *ledger) failureError(code uint64) error {
 	text := "no details, because the rank that broke the group died doing so"
 	for turn := range 1200 { // the writer is between two stores
@@ -96,7 +96,7 @@ func (p *ledger) failureError(code uint64) error {
 	return p.end.Load().err
 }
 
-// brokenError is a sentinel with its full text; it matches ErrAborted too.
+// brokenError is a sentinel with its full text. It matches ErrAborted too.
 type brokenError struct {
 	kind error
 	text string
@@ -111,8 +111,8 @@ func (e *brokenError) Error() string {
 
 func (e *brokenError) Is(target error) bool { return target == e.kind || target == dist.ErrAborted }
 
-// settle is why the group is broken when a call on the control group gave err: the ranks' verdict,
-// if there is one.
+// settle returns the error of the group after a control group call returned err. If the group is
+// not yet broken, it breaks it.
 func (p *ledger) settle(err error) error {
 	if err == nil {
 		return nil
@@ -136,27 +136,26 @@ func (p *ledger) settle(err error) error {
 	return p.fail(endFault, p.rank, err.Error())
 }
 
-// wakeAll makes every rank's watcher look.
+// wakeAll wakes every rank's watcher.
 func (p *ledger) wakeAll() {
 	one := symmetric.Atomic{Op: symmetric.OpAdd, DType: tensor.U64, Value: 1}
 	for r := range p.parts {
-		_, _ = p.region.Atomic(r, wakeAt, one) // an error is that of a broken group, which wakes them as well
+		_, _ = p.region.Atomic(r, wakeAt, one) // an error means a broken control group, which wakes them as well
 	}
 }
 
-// sight is how often the watcher asks the engines.
+// sight is the longest time between two checks of the engines by the watcher.
 const sight = 100 * time.Millisecond
 
-// watch returns when the group is broken, or ctx ends. asks is what may break it on this rank: the
-// engines' own errors. The step timeout of the control group, which ends its waits, says nothing
-// about an idle group.
+// watch returns when the group is broken or ctx ends. asks returns the engines' own errors, which
+// break the group. A step timeout of the control group does not: an idle group has no messages.
 func (p *ledger) watch(ctx context.Context, asks func() error) {
 	seen := p.load(p.rank, wakeAt)
 	for ctx.Err() == nil {
 		turn, cancel := context.WithTimeout(ctx, sight)
 		_, err := p.region.Wait(turn, symmetric.Watch{At: wakeAt, Count: 1, DType: tensor.U64, Cmp: symmetric.Ne, Value: seen})
 		if err != nil && turn.Err() == nil && p.ends(err) {
-			<-turn.Done() // it will be the same at once
+			<-turn.Done() // the next wait would fail at once
 		}
 		cancel()
 		if ctx.Err() != nil {
@@ -173,8 +172,8 @@ func (p *ledger) watch(ctx context.Context, asks func() error) {
 	}
 }
 
-// ends reports whether err, of a wait on the control group, is one that lasts and does not break
-// the group: all others have closed their control groups. One that breaks it does so here.
+// ends reports whether err, from a wait on the control group, is permanent but breaks nothing: all
+// others have closed their control groups. If err breaks the group, ends does so.
 func (p *ledger) ends(err error) bool {
 	switch {
 	case errors.Is(err, dist.ErrAborted):
@@ -187,7 +186,7 @@ func (p *ledger) ends(err error) bool {
 	return false
 }
 
-// absent breaks the group when a rank has left that this rank's operations wait for.
+// absent breaks the group if a rank has left that this rank's operations wait for.
 func (p *ledger) absent() {
 	posted := p.load(p.rank, postedAt)
 	for r := range p.parts {
@@ -205,17 +204,16 @@ func (p *ledger) absent() {
 	}
 }
 
-// How ranks leave together.
+// States of closing: open, all ranks have arrived, or each rank leaves alone.
 const (
 	closingOpen = iota
 	closingTogether
 	closingApart
 )
 
-// leave tells the others that this rank has closed its end, and waits up to grace for them to do so
-// too.
+// leave records that this rank has closed its end, and waits up to grace for the others.
 //
-// Returns: whether all have come, which all ranks see alike; if not, each goes by itself.
+// Returns: whether all ranks have arrived; the result is equal on all ranks.
 func (p *ledger) leave(grace time.Duration) bool {
 	atomic.StoreUint64(p.word(p.rank, leftAt), 1)
 	state := p.word(0, closingAt)
@@ -241,8 +239,8 @@ func (p *ledger) leave(grace time.Duration) bool {
 	}
 }
 
-// Broken is why the group is broken, as far as this rank has noticed, which it does by itself; nil
-// while it is whole.
+// Broken returns the error of the broken group, or nil. The watcher and operations of this rank set
+// it.
 func (t *Transport) Broken() error {
 	if e := t.ledger.end.Load(); e != nil {
 		return e.err

@@ -32,8 +32,8 @@ func (h *Heap) Aligned(alignment, bytes int64) (symmetric.Region, error) {
 	return r, nil
 }
 
-// alloc lets the ranks agree before it looks at the arguments, so that wrong ones are an error of
-// every rank.
+// alloc checks the arguments after the ranks have agreed, so that wrong ones are an error on every
+// rank.
 func (h *Heap) alloc(call string, alignment, bytes int64) (symmetric.Region, error) {
 	off, err := int64(0), hostheap.ErrClosed
 	if h.gate.Enter() {
@@ -50,7 +50,7 @@ func (h *Heap) alloc(call string, alignment, bytes int64) (symmetric.Region, err
 	return &Region{heap: h, of: &allocation{}, off: off, n: bytes}, nil
 }
 
-// take finds room for bytes and zeroes it; nobody puts into it before all have done so.
+// take allocates a range and zeroes it. No rank writes to it before all have zeroed theirs.
 func (h *Heap) take(alignment, bytes int64) (int64, error) {
 	if err := hostheap.CheckSize(alignment, bytes); err != nil {
 		return 0, err
@@ -99,8 +99,8 @@ func (h *Heap) Free(r symmetric.Region) error {
 	return nil
 }
 
-// free gives the range back when the transfers of all ranks are through: what is still under way
-// would otherwise land in the next region there, behind its zeroes.
+// free returns the range after the transfers of all ranks have ended. A pending transfer would
+// otherwise write into the next region there.
 func (h *Heap) free(r *Region) error {
 	if !r.of.freed.CompareAndSwap(false, true) {
 		return fmt.Errorf("freed before: %w", symmetric.ErrNotAllocated)

@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// A wait asks the driver again and again: it spins, then yields, then sleeps for longer and longer.
-// The driver's own waits have no way to end when a peer dies, and some kernels never do.
+// A wait polls the driver: it spins, then yields, then sleeps for longer and longer. The driver's
+// own waits cannot be ended when a peer dies, and some kernels never end.
 const (
 	spinFor  = 40 * time.Microsecond
 	yieldFor = 2 * time.Millisecond
@@ -18,9 +18,8 @@ const (
 	napMost  = 500 * time.Microsecond
 )
 
-// Rest is one turn of a wait that has lasted for so long. It sleeps by the system call: where
-// nothing else runs, a timer of the runtime is late by a millisecond, in which a device does some
-// ten steps of a small model.
+// Rest pauses a wait that has lasted for waited. It sleeps by the system call: on an idle machine a
+// timer of the runtime is late by a millisecond, the time of some ten steps of a small model.
 func Rest(waited time.Duration) {
 	switch {
 	case waited < spinFor:
@@ -33,8 +32,8 @@ func Rest(waited time.Duration) {
 
 // Await implements dist.Queue.
 //
-// Errors: the operation's, an *dist.OpError. ErrTimeout after the group's step timeout, and then
-// the group is broken.
+// Errors: the operation's, an *dist.OpError; ErrTimeout after the group's step timeout, which
+// breaks the group.
 func (s *Stream) Await(n uint64) error {
 	if done, err := s.state(n, 0); done {
 		return err
@@ -55,8 +54,8 @@ func (s *Stream) Finished(n uint64) bool {
 	return done
 }
 
-// state reports whether ticket n is done, and its error. waited is how long the caller has waited
-// for it.
+// state reports whether ticket n is done, and its error. waited is the time that the caller has
+// waited for it.
 func (s *Stream) state(n uint64, waited time.Duration) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +89,7 @@ func (s *Stream) state(n uint64, waited time.Duration) (bool, error) {
 	return false, nil
 }
 
-// late tells which ranks the operation waits for.
+// late describes the ranks that the operation waits for.
 func (e *ticket) late() string {
 	if e.op.Kind.PointToPoint() {
 		return fmt.Sprintf("%v with rank %d", e.op.Kind, e.op.Peer)
@@ -98,8 +97,8 @@ func (e *ticket) late() string {
 	return e.t.ledger.missing(e.round)
 }
 
-// reached reports whether the device is past ticket n. With calm it records no event where that
-// might block, because the device does not go on. The lock is held.
+// reached reports whether the device has passed ticket n. If calm is set, it records no event where
+// that might block on a stuck device. The lock is held.
 func (s *Stream) reached(n uint64, calm bool) (bool, error) {
 	if s.closed.Load() {
 		return true, nil
@@ -125,7 +124,7 @@ func (s *Stream) reached(n uint64, calm bool) (bool, error) {
 	return true, nil
 }
 
-// fault is the error of e when the driver answers with err: the device is lost to this process.
+// fault returns the error of e after the driver's error err: this process has lost the device.
 func (s *Stream) fault(e *ticket, err error) error {
 	err = fmt.Errorf("%v: %w", s.Device(), err)
 	if e.t != nil {
@@ -136,8 +135,8 @@ func (s *Stream) fault(e *ticket, err error) error {
 	return e.err
 }
 
-// stuck is the state of ticket n, a mere place, which the device has not reached: it never will
-// where an operation of a broken group stands before it.
+// stuck returns the state of ticket n, which has no operation and which the device has not reached.
+// It never will if an operation of a broken group comes before it.
 func (s *Stream) stuck(n uint64, waited time.Duration) (bool, error) {
 	if waited < patience {
 		return false, nil
@@ -148,7 +147,7 @@ func (s *Stream) stuck(n uint64, waited time.Duration) (bool, error) {
 			continue
 		}
 		if err := e.t.ledger.broken(); err != nil {
-			return true, fmt.Errorf("stream on %v: it does not get past %v #%d: %w", s.Device(), e.op.Kind, e.op.Seq, err)
+			return true, fmt.Errorf("stream on %v: the device is stuck at %v #%d: %w", s.Device(), e.op.Kind, e.op.Seq, err)
 		}
 	}
 	return false, nil

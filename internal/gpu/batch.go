@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// batch queues a group call: its collectives first, each by itself, because one may need the result
-// of another; then its messages together.
+// batch queues a group call: its collectives first, one by one, because one may need the result of
+// another; then its messages together.
 func (t *Transport) batch(e *ticket, s *Stream) error {
 	ops := e.op.Ops
 	ways := make([]route, len(ops)) // dist allocates for a group call as well
@@ -58,7 +58,7 @@ func (t *Transport) batch(e *ticket, s *Stream) error {
 	return nil
 }
 
-// batchers is an error when several messages go to an engine that takes only one at a time.
+// batchers returns an error if several messages use an engine that takes one at a time.
 func (t *Transport) batchers(ops []dist.Op, ways []route) error {
 	messages := 0
 	for i := range ops {
@@ -74,8 +74,8 @@ func (t *Transport) batchers(ops []dist.Op, ways []route) error {
 	return nil
 }
 
-// ownMessages is an error unless each message to this rank has its receive: the i-th of the one is
-// the i-th of the other.
+// ownMessages returns an error unless each message to this rank has its receive: the i-th send
+// pairs with the i-th receive.
 func (t *Transport) ownMessages(ops []dist.Op) error {
 	for i := range ops {
 		if ops[i].Peer != t.member.Rank || !ops[i].Kind.PointToPoint() {
@@ -84,7 +84,7 @@ func (t *Transport) ownMessages(ops []dist.Op) error {
 		o := t.otherEnd(ops, i)
 		switch {
 		case o == nil:
-			return fmt.Errorf("%w: a %v with this rank, %d, has no other end in its group call", dist.ErrRank, ops[i].Kind, t.member.Rank)
+			return fmt.Errorf("%w: a %v with this rank, %d, has no counterpart in its group call", dist.ErrRank, ops[i].Kind, t.member.Rank)
 		case o.Count != ops[i].Count || o.DType() != ops[i].DType():
 			return fmt.Errorf("%w: a message of %v[%d] to this rank is received as %v[%d]", dist.ErrCount,
 				ops[i].DType(), ops[i].Count, o.DType(), o.Count)
@@ -93,8 +93,7 @@ func (t *Transport) ownMessages(ops []dist.Op) error {
 	return nil
 }
 
-// otherEnd is the other end of message i of a group call, which is with this rank; nil when there
-// is none.
+// otherEnd returns the counterpart of message i of a group call, a message with this rank, or nil.
 func (t *Transport) otherEnd(ops []dist.Op, i int) *dist.Op {
 	before := 0
 	for j := range i {
@@ -113,8 +112,8 @@ func (t *Transport) otherEnd(ops []dist.Op, i int) *dist.Op {
 	return nil
 }
 
-// exchange queues the messages of a group call: those of one engine between its BeginBatch and
-// EndBatch, those with this rank as copies.
+// exchange queues the messages of a group call: an engine's between its BeginBatch and EndBatch,
+// those with this rank as copies.
 func (t *Transport) exchange(ops []dist.Op, ways []route, s *cuda.Stream) error {
 	for i := range ops {
 		if ops[i].Kind == dist.KindSend && ops[i].Peer == t.member.Rank && ops[i].Count > 0 {

@@ -7,24 +7,26 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// Builder is an Engine whose library has code for the device, which kernels of users call.
+// Builder is an Engine whose library has device code that kernels of users call.
 type Builder interface {
-	// Link is src compiled and linked with that code. It takes seconds. Any goroutine.
+	// Link compiles src and links it with that code. It takes seconds. Any goroutine.
 	Link(src cuda.Source) ([]byte, error)
-	// Load is what Link has made, with the library's state in it. The device has nothing to do: to
-	// load code waits for that. Returns: the code, and what the caller calls before it closes that.
+	// Load loads the image of Link with the library's state. The device must be idle, because
+	// loading code waits for that. Returns: the code, and a function to call before the code is
+	// closed.
 	Load(image []byte) (*cuda.Module, func() error, error)
 }
 
-// Build is src with the device code of the library behind an engine of the group that s belongs to:
-// see Builder. It waits for what is queued on the device.
+// Build compiles src with the device code of an engine's library in the group of s: see Builder. It
+// waits for the work queued on the device.
 //
-// Errors: ErrUnsupported for a stream of no group, and where it has no such engine; ErrInvalid
-// while a stream of the group is captured; ErrClosed; what breaks the group; those of the engine.
+// Errors: ErrUnsupported for a stream of no group, and for a group without such an engine;
+// ErrInvalid while a stream of the group is captured; ErrClosed; the error of a broken group; those
+// of the engine.
 func (s *Stream) Build(engine string, src cuda.Source) (*cuda.Module, func() error, error) {
 	t := s.from
 	if t == nil {
-		return nil, nil, fmt.Errorf("%w: the stream is no group's own, so that nobody has %s for it", dist.ErrUnsupported, engine)
+		return nil, nil, fmt.Errorf("%w: the stream belongs to no group, so it has no engine %s: use a stream of a group", dist.ErrUnsupported, engine)
 	}
 	for _, e := range t.engines {
 		if b, ok := e.(Builder); ok && e.Name() == engine {
@@ -35,10 +37,10 @@ func (s *Stream) Build(engine string, src cuda.Source) (*cuda.Module, func() err
 			return t.load(b, image)
 		}
 	}
-	return nil, nil, fmt.Errorf("%w: no engine %s in the group, but %v", dist.ErrUnsupported, engine, t.Engines())
+	return nil, nil, fmt.Errorf("%w: the group has no engine %s for kernels: it has %v", dist.ErrUnsupported, engine, t.Engines())
 }
 
-// load is Builder.Load between operations.
+// load calls Builder.Load between operations.
 func (t *Transport) load(b Builder, image []byte) (*cuda.Module, func() error, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

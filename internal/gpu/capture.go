@@ -9,17 +9,17 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// Wrap is the stream of another library, a CUstream of v, as a Stream. 0 is the default stream.
+// Wrap returns a Stream for a CUstream of v that another library made. 0 is the default stream.
 //
-// Owns: the CUstream stays its owner's, and outlives the Stream; Close waits for its work.
+// Owns: the CUstream stays with its owner, and outlives the Stream. Close waits for its work.
 func Wrap(v *cuda.Device, handle uintptr) *Stream { return streamOver(v, v.BorrowStream(handle)) }
 
-// Capture is what f queues on s, as a graph that replays it. The works of f are done at once, and
-// the ranks compare its operations once, now. A group whose operations are captured has run its
-// last one on s, and runs none on another stream meanwhile: that is ErrInvalid.
+// Capture records the work that f queues on s, as a graph that replays it. The Works of f are done
+// at once, and the ranks compare its operations once, now. A captured group must have run its last
+// operation on s. Another stream of the group in f is ErrInvalid.
 //
-// Owns: the caller closes the graph, before s and its groups. Errors: f's, and then there is no
-// graph; ErrInvalid for a stream that is being captured; those of the driver.
+// Owns: the caller closes the graph, before s and its groups. Errors: f's, without a graph;
+// ErrInvalid for a stream that is being captured; those of the driver.
 func (s *Stream) Capture(f func() error) (*cuda.Graph, error) {
 	if err := s.begin(); err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (s *Stream) begin() error {
 	if s.capturing.Load() {
 		return fmt.Errorf("stream on %v: %w: it is being captured", s.Device(), dist.ErrInvalid)
 	}
-	if s.last > s.done { // so that those who wait for it record no event meanwhile
+	if s.last > s.done { // so that waits for it record no event during the capture
 		if err := s.mark(s.last); err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (s *Stream) Elapsed(n uint64) (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.at(n)
-	if e.op.Kind == dist.KindBatch { // each of its collectives has had the timers
+	if e.op.Kind == dist.KindBatch { // each of its collectives has used the timers
 		return 0, fmt.Errorf("%w: a group call between GPUs is not timed", dist.ErrUnsupported)
 	}
 	if n+uint64(len(s.tickets)) <= s.last || e.timer[0] == nil || e.timer[1] == nil {
@@ -95,10 +95,10 @@ func (s *Stream) Elapsed(n uint64) (time.Duration, error) {
 
 func inMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// TimeOp is how long the device takes for what f queues on s, which it waits for.
+// TimeOp returns the device time of the work that f queues on s, and waits for it.
 //
-// Shapes/units: milliseconds. Errors: f's; ErrDevice for a stream that is not of a GPU; why a group
-// is broken whose operations are among it; those of the driver.
+// Shapes/units: milliseconds. Errors: f's; ErrDevice for a stream of the host; the error of a
+// broken group with operations in f; those of the driver.
 func TimeOp(s dist.Stream, f func() error) (milliseconds float64, err error) {
 	gs, ok := s.(*Stream)
 	if !ok {
@@ -123,7 +123,7 @@ func TimeOp(s dist.Stream, f func() error) (milliseconds float64, err error) {
 	return inMilliseconds(d), err
 }
 
-// tick is clock for who holds no lock.
+// tick calls clock for callers without the lock.
 func (s *Stream) tick(e *ticket, i int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,21 +8,21 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// how is what is done around an engine that cannot do an operation as it is. The package comment
+// how is the composition around an engine that cannot do an operation as it is. The package comment
 // has the table.
 type how uint8
 
 const (
 	plain   how = iota
 	asSum       // a barrier is a sum of one word
-	asBytes     // copies of a type that a library has not
+	asBytes     // copies of a type that a library lacks
 	scaled      // an average is a sum, divided afterwards
 	premul      // a premulsum is a product to the destination, summed in place
 )
 
-// hows is what could be done for op, by its kind and type.
+// hows returns the possible compositions of op, by its kind and type.
 func (k *dispatcher) hows(op *dist.Op) []how {
-	half := op.DType() == tensor.F16 || op.DType() == tensor.BF16 // libraries round the sum, so what follows rounds it twice
+	half := op.DType() == tensor.F16 || op.DType() == tensor.BF16 // libraries round the sum, so a later kernel rounds twice
 	switch {
 	case op.Kind == dist.KindBarrier || op.Kind == dist.KindSync:
 		return []how{asSum}
@@ -38,7 +38,8 @@ func (k *dispatcher) hows(op *dist.Op) []how {
 	return nil
 }
 
-// compose makes to what an engine gets for op. It reports false when op cannot be put so.
+// compose sets to to the operation that an engine gets for op. It returns false if h does not fit
+// op.
 func (k *dispatcher) compose(to, op *dist.Op, h how) bool {
 	*to = *op
 	switch h {
@@ -59,7 +60,7 @@ func (k *dispatcher) compose(to, op *dist.Op, h how) bool {
 	return true
 }
 
-// asU8 is the bytes of b.
+// asU8 returns b as bytes.
 func asU8(b tensor.Buffer) (tensor.Buffer, bool) {
 	if b.IsZero() {
 		return b, true
@@ -68,7 +69,7 @@ func asU8(b tensor.Buffer) (tensor.Buffer, bool) {
 	return bytes, err == nil
 }
 
-// queue queues op, put to the engine as w says. The device is entered.
+// queue queues op by the engine and composition of w. The device is entered.
 func (t *Transport) queue(op *dist.Op, w route, s *cuda.Stream) error {
 	e := t.engines[w.engine]
 	if w.how == plain {
@@ -98,8 +99,7 @@ func (t *Transport) scale(dst, src tensor.Buffer, f *dist.Scalar, s *cuda.Stream
 	return t.kernels.launchScale(t.args, s, dst, src, at, f.Bits, false)
 }
 
-// local is the engine of a group of one that has no kernels of package direct: nothing but copies,
-// scaled for a premulsum.
+// local is the engine of a group of one without package direct: copies, scaled for a premulsum.
 type local struct{ t *Transport }
 
 // Name implements Engine.
@@ -110,7 +110,7 @@ func (l *local) Can(op *dist.Op) error {
 	if op.Kind.Reduces() && op.Red.Kind == dist.RedPreMulSum {
 		return l.t.kernels.err
 	}
-	return nil // messages with oneself are copied before an engine is asked
+	return nil // messages to oneself are copied without an engine
 }
 
 // Enqueue implements Engine.
@@ -130,11 +130,11 @@ func (l *local) Failed() error { return nil }
 // Abort implements Engine. Nothing waits.
 func (l *local) Abort() {}
 
-// Split implements Engine. Its transport makes the one of a part.
+// Split implements Engine. The transport of the part makes its own.
 func (l *local) Split(*Member) (Engine, error) { return nil, nil }
 
 // Close implements Engine.
 func (l *local) Close() error { return nil }
 
-// address is where b lies on its device.
+// address returns the address of b on its device.
 func address(b tensor.Buffer) uintptr { return uintptr(unsafe.Pointer(b.Pointer())) }

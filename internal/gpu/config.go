@@ -9,21 +9,21 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// defaultStepTimeout is what a StepTimeout of 0 means.
+// defaultStepTimeout is the value of a zero StepTimeout.
 const defaultStepTimeout = 100 * time.Second
 
-// Config is what a group of GPUs is made of.
+// Config has the parts and settings of a group of GPUs.
 type Config struct {
 	Device  *cuda.Device   // of this rank; ranks have different ones
 	Control *dist.Group    // host group of the ranks; the transport owns it
 	Make    Maker          // makes the engines
 	Alloc   Allocator      // makes symmetric memory; nil for no heaps
-	Choose  DispatchConfig // which engine does what
+	Choose  DispatchConfig // how to choose an engine
 
 	StepTimeout time.Duration // longest wait for a peer in one operation; 0 means 100 s
-	Backend     string        // what Info says; "" means "gpu"
+	Backend     string        // Info.Backend; "" means "gpu"
 	Unchecked   bool          // do not compare operations across ranks
-	Precise     bool          // an event behind every operation: to wait for one never waits for a later one, see Waiting
+	Precise     bool          // an event after every operation: waiting for one waits for no later one, see Waiting
 	Timing      bool          // two more events around every operation, for dist.Work.Elapsed
 }
 

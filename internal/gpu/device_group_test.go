@@ -197,7 +197,7 @@ func TestAbortEndsPendingWork(t *testing.T) {
 	})
 }
 
-// lasting is flags that nobody ends.
+// lasting is an Unending engine of flags.
 type lasting struct{ *flags }
 
 func (lasting) Abort()                          {}
@@ -223,8 +223,8 @@ type lastingSyncs struct{ only }
 
 func (lastingSyncs) Pace(func(s *cuda.Stream) error) {}
 
-// Small operations have few events: one that nobody can end, behind a hundred of them, waits for no
-// event that nobody records.
+// Small operations have few events. A wait for a stuck operation after a hundred of them must not
+// need a new event.
 func TestOneThatNobodyCanEndBehindManyOthers(t *testing.T) {
 	both := func(c *Config) {
 		c.Make = func(p *Member) ([]Engine, error) {
@@ -250,8 +250,7 @@ func TestOneThatNobodyCanEndBehindManyOthers(t *testing.T) {
 	})
 }
 
-// Behind operations that nobody can end the driver would let a caller wait for good as soon as it
-// takes no more.
+// After stuck operations the driver would block a caller for ever once its queue is full.
 func TestOperationsThatNobodyCanEndDoNotFillTheirStream(t *testing.T) {
 	lasts := func(c *Config) {
 		c.Make = func(p *Member) ([]Engine, error) {
@@ -332,7 +331,7 @@ func TestPartsKnowTheHeapsMadeBeforeThem(t *testing.T) {
 		}
 		known, whole := m.gathers(part, r, all), m.gathers(m.Group, late, lateAll)
 		unknown := finish(part.Symmetric().AllGather(lateAll.Local(), late.Local()))
-		return errors.Join(known, whole, want(unknown, dist.ErrInvalid, "made before the Split"), part.Close(), after.Close(),
+		return errors.Join(known, whole, want(unknown, dist.ErrInvalid, "made before Split"), part.Close(), after.Close(),
 			before.Close(), finish(m.Barrier()))
 	})
 }

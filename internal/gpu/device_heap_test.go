@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// bytesOf is what rank has at offset at of r, read on the host.
+// bytesOf returns n bytes at offset at of rank's part of r, read on the host.
 func bytesOf(r symmetric.Region, rank int, at int64, n int) ([]byte, error) {
 	b := make([]byte, n)
 	return b, r.Get(tensor.Of(b), rank, at)
@@ -27,8 +27,7 @@ func isZero(r symmetric.Region, rank, n int) error {
 	return err
 }
 
-// What a rank still has under way when a region is freed does not land in the one that comes to lie
-// there.
+// A transfer that is pending when its region is freed must not write into the next region there.
 func TestFreedMemoryComesBackAsZeroes(t *testing.T) {
 	onGroups(t, nil, func(m member) error {
 		const bytes = 32 << 20
@@ -74,7 +73,7 @@ func TestOneSidedCopies(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// The barrier: nobody puts before all have seen that there is nothing yet.
+		// The barrier: no rank puts before all have seen zeroes.
 		if err := errors.Join(isZero(r, m.Rank(), 1<<16), finish(m.Barrier())); err != nil {
 			return err
 		}
@@ -320,8 +319,8 @@ func TestOneSidedCallsOnStreams(t *testing.T) {
 	})
 }
 
-// The driver refuses to make a captured stream wait for what is not captured, which would break the
-// group.
+// The driver refuses to make a captured stream wait for work outside the capture, which would break
+// the group.
 func TestBarrierIsCapturedBehindTransfers(t *testing.T) {
 	onGPUs(t, 1, nil, func(m member) error {
 		h, err := m.Heap(1 << 16)

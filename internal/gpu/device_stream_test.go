@@ -303,7 +303,7 @@ func TestStartAllocatesNothing(t *testing.T) {
 	})
 }
 
-// closed is an engine of a group of one that has kept what can no longer be launched.
+// closed is an engine of a group of one with a cached launch that can no longer be launched.
 type closed struct {
 	local
 	kept   *cuda.Kept
@@ -367,8 +367,8 @@ const busyKernel = `extern "C" __global__ void busy(long long cycles) {
   while (clock64() - begin < cycles) {}
 }`
 
-// A long kernel on a stream of default priority does not hold up what a group queues after it:
-// blocks of the stream with the greater priority go first.
+// A long kernel on a stream of default priority does not delay a later operation of a group: blocks
+// of the stream with the greater priority go first.
 func TestComputingDoesNotDelayCommunication(t *testing.T) {
 	onGPUs(t, 1, nil, func(m member) error {
 		busy := cudatest.Kernel(t, m.v, busyKernel, "busy")
@@ -422,7 +422,7 @@ func onOneGPU(b *testing.B, body func(m member)) {
 	}
 }
 
-// BenchmarkStart is what an operation costs its caller, beside what the driver takes for a copy.
+// BenchmarkStart measures an operation's cost for its caller, and the driver's cost of a copy.
 func BenchmarkStart(b *testing.B) {
 	onOneGPU(b, func(m member) {
 		x, free, err := m.upload(tensor.Of(make([]float32, 256)))
@@ -441,7 +441,7 @@ func BenchmarkStart(b *testing.B) {
 	})
 }
 
-// Events behind what waits cannot be used again; all others are.
+// Events after pending work cannot be reused; all others are.
 func TestEventsAreUsedAgain(t *testing.T) {
 	v := cudatest.Devices(t, 1)[0]
 	s := newTestStream(t, v)

@@ -73,9 +73,9 @@ func (f *flags) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	if err != nil || op.Kind != dist.KindAllGather {
 		return err
 	}
-	// Each rank copies to all others. The driver may have a copy from a device done by that device,
-	// in an order that it shares with what the stream of another rank does there, and so by what
-	// that one waits for: three and more ranks stood still.
+	// Each rank copies to all others. The driver may run a copy from a device on that device, in
+	// one order with the work of another rank's stream there. So the copy may wait for that
+	// stream's waits: three and more ranks hung.
 	slab, off := f.p.Memory.Find(address(op.Dst), op.Dst.Bytes())
 	own := uintptr(off) + uintptr(f.p.Rank)*uintptr(op.Src.Bytes())
 	for _, base := range slab.Base {
@@ -141,7 +141,7 @@ type member struct {
 // are required.
 const mostGPUs = 8
 
-// onGroups runs body as every rank of groups of 2 GPUs and more, as far as there are that many.
+// onGroups runs body as every rank of groups of 2 GPUs and more, up to all GPUs.
 func onGroups(t *testing.T, change func(c *Config), body func(m member) error) {
 	t.Helper()
 	for n := 2; n <= mostGPUs; n++ {
@@ -219,7 +219,7 @@ func (m member) upload(b tensor.Buffer) (tensor.Buffer, func() error, error) {
 	return d, free, err
 }
 
-// download fills b, which is on the host, with what d has.
+// download fills b, which is on the host, with the contents of d.
 func (m member) download(b, d tensor.Buffer) error {
 	return m.v.CopyToHost(b.Pointer(), address(d), b.Bytes())
 }

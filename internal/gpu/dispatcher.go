@@ -11,20 +11,19 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// DispatchConfig is how a group chooses the engine of an operation. The choice depends on nothing
-// but what all ranks have alike: kind, dtype, class of reduction, bytes, number of ranks, the
-// promise of symmetric buffers, and whether the device computes beside it: then an engine that
-// leaves its multiprocessors alone comes first, where there is one for the operation (see Aside),
-// since tables are measured on devices that do nothing else.
+// DispatchConfig says how a group chooses the engine of an operation. The choice depends only on
+// values that are equal on all ranks: kind, dtype, class of reduction, bytes, number of ranks and
+// the operation's flags. If the device computes during the operation, an Aside engine comes first:
+// tables are measured on idle devices.
 type DispatchConfig struct {
-	Table  *Table // nil for the one that comes with the program
-	Engine string // the one that does all; "" for a choice
-	First  bool   // the first, in the order of the Maker, that can, whatever the table says
+	Table  *Table // nil for the built-in table
+	Engine string // the engine for all operations; "" for a choice
+	First  bool   // use the first capable engine, in the order of the Maker, and no table
 }
 
 func (c *DispatchConfig) validate() error {
 	if c.Engine != "" && c.First {
-		return fmt.Errorf("gpu: %w: engine %q is forced, and the first that can is asked for", dist.ErrInvalid, c.Engine)
+		return fmt.Errorf("gpu: %w: engine %q and First are both set: choose one", dist.ErrInvalid, c.Engine)
 	}
 	if c.Table != nil {
 		return c.Table.Validate()
@@ -32,7 +31,7 @@ func (c *DispatchConfig) validate() error {
 	return nil
 }
 
-// route is how an operation is done: by which engine, and how it is put to it.
+// route is the engine and the composition of an operation.
 type route struct {
 	engine int8
 	how    how
@@ -46,14 +45,14 @@ type dispatcher struct {
 	forced   int  // -1 for none
 	first    bool
 	exact    map[rowKey][]int8 // rows: engines, the fastest first
-	sizes    map[rowKey][]int  // classes measured, of a key whose own size is 0, ascending
+	sizes    map[rowKey][]int  // measured size classes by key with size 0, ascending
 	rules    []boundRule
 	fallback []int8
-	asides   [][]int8 // by engine: it, then the others
+	asides   [][]int8 // by engine: that engine, then the others
 
-	word  tensor.Buffer // what a barrier that is a sum adds up
+	word  tensor.Buffer // operand of a barrier that is a sum
 	cache [64]picked
-	probe dist.Op // an operation as an engine would get it
+	probe dist.Op // scratch: an operation as the engine would get it
 }
 
 type boundRule struct {
@@ -62,10 +61,10 @@ type boundRule struct {
 	engines []int8
 }
 
-// picked is a choice that was made, kept because the next operation is often the same.
+// picked is a cached choice: the next operation is often the same.
 type picked struct {
-	key pickKey
-	way route
+	key   pickKey
+	route route
 }
 
 type pickKey struct {
@@ -78,11 +77,11 @@ type pickKey struct {
 	count     int
 }
 
-// newPicker binds c to engines, and agrees on it with the other ranks.
+// newDispatcher binds c to engines, and agrees on it with the other ranks.
 //
-// Collective: all ranks of p. Errors: ErrInvalid for an engine that is not there; ErrMismatch where
-// ranks differ.
-func newPicker(c DispatchConfig, p *Member, engines []Engine, kernels bool, word tensor.Buffer) (*dispatcher, error) {
+// Collective: all ranks of p. Errors: ErrInvalid for an unknown engine; ErrMismatch if ranks
+// differ.
+func newDispatcher(c DispatchConfig, p *Member, engines []Engine, kernels bool, word tensor.Buffer) (*dispatcher, error) {
 	machine, err := p.common(p.machine())
 	if err != nil {
 		return nil, err
@@ -105,14 +104,14 @@ func newPicker(c DispatchConfig, p *Member, engines []Engine, kernels bool, word
 	}
 	for r := range all {
 		if string(all[r]) != string(all[0]) {
-			return nil, fmt.Errorf("%w: the table or the engines of rank %d are not those of rank 0: here %s",
+			return nil, fmt.Errorf("%w: the table or the engines of rank %d differ from rank 0: here %s",
 				dist.ErrMismatch, r, k.describe(table))
 		}
 	}
 	return k, nil
 }
 
-// machine is the name of this rank's GPU.
+// machine returns the name of this rank's GPU.
 func (p *Member) machine() string {
 	if p.Device == nil {
 		return ""
@@ -120,8 +119,7 @@ func (p *Member) machine() string {
 	return p.Device.Name()
 }
 
-// common is name where all ranks have the same, else "": no table was measured between GPUs of two
-// kinds.
+// common returns name if all ranks have the same, else "": tables are measured between equal GPUs.
 //
 // Collective: all ranks of p. Errors: those of Exchange.
 func (p *Member) common(name string) (string, error) {
@@ -138,7 +136,7 @@ func (p *Member) common(name string) (string, error) {
 	return name, nil
 }
 
-// describe is all that choices depend on.
+// describe returns all settings that choices depend on.
 func (k *dispatcher) describe(table *Table) string {
 	names := make([]string, len(k.engines))
 	for i, e := range k.engines {
@@ -148,7 +146,7 @@ func (k *dispatcher) describe(table *Table) string {
 		strings.Join(names, " "), k.ranks, k.forced, k.first, k.kernels, len(k.exact), table.Hash())
 }
 
-// bind resolves the names of table. Engines that it does not name come last, in their own order.
+// bind resolves the engine names of table. Engines missing in it come last, in their own order.
 func (k *dispatcher) bind(table *Table, machine, forced string) error {
 	if len(k.engines) == 0 || len(k.engines) > 127 {
 		return fmt.Errorf("%w: %d engines", dist.ErrUnsupported, len(k.engines))
@@ -163,7 +161,7 @@ func (k *dispatcher) bind(table *Table, machine, forced string) error {
 		k.asides = append(k.asides, k.order([]string{e.Name()}))
 	}
 	if forced != "" && k.forced < 0 {
-		return fmt.Errorf("%w: engine %q is forced, and there are only %s", dist.ErrInvalid, forced, k.names())
+		return fmt.Errorf("%w: unknown engine %q: use one of %s", dist.ErrInvalid, forced, k.names())
 	}
 	k.exact, k.sizes = map[rowKey][]int8{}, map[rowKey][]int{}
 	for i := range table.Rows {
@@ -203,7 +201,7 @@ func (k *dispatcher) names() string {
 	return strings.Join(names, ", ")
 }
 
-// order is the engines of the given names, then the others.
+// order returns the engines of the given names, then the others.
 func (k *dispatcher) order(names []string) []int8 {
 	var o []int8
 	for _, name := range names {
@@ -221,9 +219,9 @@ func (k *dispatcher) order(names []string) []int8 {
 	return o
 }
 
-// pick is the way of op.
+// pick returns the route of op.
 //
-// Errors: ErrUnsupported with what each engine has against it.
+// Errors: ErrUnsupported with the reason of each engine.
 func (k *dispatcher) pick(op *dist.Op) (route, error) {
 	key := pickKey{kind: op.Kind, dtype: op.DType(), symmetric: op.Symmetric, beside: op.Beside, root: op.Root, count: op.Count}
 	if op.Kind.Reduces() {
@@ -235,7 +233,7 @@ func (k *dispatcher) pick(op *dist.Op) (route, error) {
 	}
 	slot := &k.cache[mixed%uint(len(k.cache))]
 	if slot.key == key {
-		return slot.way, nil
+		return slot.route, nil
 	}
 	w, err := k.search(op)
 	if err != nil {
@@ -245,8 +243,8 @@ func (k *dispatcher) pick(op *dist.Op) (route, error) {
 	return w, nil
 }
 
-// search is the first engine, in the order for op, that can do it as it is; else the first that can
-// do it composed.
+// search returns the first engine, in the order for op, that can do op as it is, else the first
+// that can do it composed.
 func (k *dispatcher) search(op *dist.Op) (route, error) {
 	order := k.candidates(op)
 	var reasons []error
@@ -271,7 +269,7 @@ func (k *dispatcher) search(op *dist.Op) (route, error) {
 	return route{}, fmt.Errorf("no engine can: %w", err)
 }
 
-// candidates is the engines to ask, in order.
+// candidates returns the engines to try for op, in order.
 func (k *dispatcher) candidates(op *dist.Op) []int8 {
 	switch {
 	case k.forced >= 0:
@@ -301,10 +299,10 @@ func (k *dispatcher) candidates(op *dist.Op) []int8 {
 	return k.fallback
 }
 
-// measured is the keys, but for sizes, by which op may have been measured, the best first. Sums
-// stand for reductions that were not: our kernels take as long for them, and what of others was the
-// fastest for sums comes first where it can do them. For the same reason bf16 stands for types of
-// two bytes, and f32 for all others.
+// measured returns the row keys that fit op, without sizes, the best first. Sums represent
+// reductions that were not measured: kernels of package direct take as long for both, and other
+// engines are tried in the order of sums. Likewise bf16 represents types of two bytes, and f32 all
+// others.
 func (k *dispatcher) measured(op *dist.Op) []rowKey {
 	key := rowKey{kind: op.Kind, class: Class(op), symmetric: op.Symmetric, ranks: k.ranks}
 	if !op.Kind.Reduces() {
@@ -321,7 +319,7 @@ func (k *dispatcher) measured(op *dist.Op) []rowKey {
 	return keys
 }
 
-// nearest is the class itself where it was measured, else the next larger one, else the largest.
+// nearest returns class if it was measured, else the next larger one, else the largest.
 func nearest(measured []int, class int) int {
 	for _, m := range measured {
 		if m >= class {
@@ -331,8 +329,8 @@ func nearest(measured []int, class int) int {
 	return measured[len(measured)-1]
 }
 
-// batchersFirst is all engines, those that can take several messages at once before the others: all
-// messages between two ranks must go the same way, alone and in group calls.
+// batchersFirst returns all engines, Batchers first: all messages between two ranks must use the
+// same engine, alone and in group calls.
 func (k *dispatcher) batchersFirst() []int8 {
 	var order, others []int8
 	for _, i := range k.fallback {

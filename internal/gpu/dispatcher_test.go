@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// column is the name of an engine and what it can, all that a choice asks for.
+// column is an engine with a name and the operations it can do, enough for a choice.
 type column struct {
 	name string
 	can  func(op *dist.Op) bool
@@ -39,7 +39,7 @@ func (b *batching) EndBatch(*cuda.Stream) error   { return nil }
 
 func notMessages(op *dist.Op) bool { return !op.Kind.PointToPoint() }
 
-// columns is engines that can what those of the libraries can, roughly.
+// columns returns engines that can do roughly the same as those of the libraries.
 func columns() []Engine {
 	noShort := func(op *dist.Op) bool {
 		return op.DType() != tensor.I16 && op.Kind != dist.KindBarrier && op.Kind != dist.KindSync
@@ -62,7 +62,7 @@ func sumsOfFloats(op *dist.Op) bool { return op.Kind == dist.KindAllReduce && op
 func pickers(t *testing.T, n int, c DispatchConfig, body func(k *dispatcher) error) {
 	t.Helper()
 	onEach(t, n, sim.Config{}, func(control *dist.Group) error {
-		k, err := newPicker(c, memberOf(control), columns(), true, tensor.Of(make([]uint32, 1)))
+		k, err := newDispatcher(c, memberOf(control), columns(), true, tensor.Of(make([]uint32, 1)))
 		if err != nil {
 			return err
 		}
@@ -108,15 +108,15 @@ func TestRulesFollowTheMeasurements(t *testing.T) {
 	}
 }
 
-// What all ranks get from one, or give to one, is bound by the links of that one: kernels of ours
-// send as often as there are others.
+// Operations with a root are limited by the links of the root: kernels of package direct send once
+// for each other rank.
 func TestRulesOfWhatHasARootGoToLibrariesSooner(t *testing.T) {
 	all := columns()
 	for i, e := range all {
 		all[i] = &column{name: e.Name()}
 	}
 	onEach(t, 3, sim.Config{}, func(control *dist.Group) error {
-		k, err := newPicker(DispatchConfig{}, memberOf(control), all, true, tensor.Of(make([]uint32, 1)))
+		k, err := newDispatcher(DispatchConfig{}, memberOf(control), all, true, tensor.Of(make([]uint32, 1)))
 		if err != nil {
 			return err
 		}
@@ -133,13 +133,13 @@ func TestRulesOfWhatHasARootGoToLibrariesSooner(t *testing.T) {
 	})
 }
 
-// besides is a column that leaves a device that computes alone with large operations.
+// besides is an Aside column for large operations.
 type besides struct{ column }
 
 func (b *besides) Aside(op *dist.Op) bool { return op.Bytes() >= 1<<20 }
 
-// What runs beside other work goes to the engine that leaves a device alone, however the table
-// judges it, unless another is forced.
+// Operations during other work use the Aside engine, despite the table, unless another engine is
+// forced.
 func TestWhatRunsBesideOtherWorkGoesToCopyEngines(t *testing.T) {
 	engines := append(columns(), &besides{column{"copy", notMessages}})
 	for _, c := range []struct {
@@ -155,7 +155,7 @@ func TestWhatRunsBesideOtherWorkGoesToCopyEngines(t *testing.T) {
 		{DispatchConfig{First: true}, true, 1 << 20, "nccl"},
 	} {
 		onEach(t, 2, sim.Config{}, func(control *dist.Group) error {
-			k, err := newPicker(c.chooser, memberOf(control), engines, true, tensor.Of(make([]uint32, 1)))
+			k, err := newDispatcher(c.chooser, memberOf(control), engines, true, tensor.Of(make([]uint32, 1)))
 			if err != nil {
 				return err
 			}
@@ -181,7 +181,7 @@ func TestOneRankNeedsNoLibrary(t *testing.T) {
 		{columns()[:1], "nccl"},
 	} {
 		onEach(t, 1, sim.Config{}, func(control *dist.Group) error {
-			k, err := newPicker(DispatchConfig{}, memberOf(control), c.engines, true, tensor.Of(make([]uint32, 1)))
+			k, err := newDispatcher(DispatchConfig{}, memberOf(control), c.engines, true, tensor.Of(make([]uint32, 1)))
 			if err != nil {
 				return err
 			}
@@ -365,7 +365,7 @@ func TestRanksAgreeOnTheChoice(t *testing.T) {
 		if control.Rank() == 2 {
 			c.First = true
 		}
-		_, err := newPicker(c, memberOf(control), columns(), true, tensor.Buffer{})
+		_, err := newDispatcher(c, memberOf(control), columns(), true, tensor.Buffer{})
 		return want(err, dist.ErrMismatch, "rank 2")
 	})
 	onEach(t, 2, sim.Config{}, func(control *dist.Group) error {
@@ -373,7 +373,7 @@ func TestRanksAgreeOnTheChoice(t *testing.T) {
 		if control.Rank() == 1 {
 			c.Engine = "mpi"
 		}
-		_, err := newPicker(c, memberOf(control), columns(), true, tensor.Buffer{})
+		_, err := newDispatcher(c, memberOf(control), columns(), true, tensor.Buffer{})
 		return want(err, dist.ErrInvalid, `"mpi"`, `"nccl-window"`)
 	})
 }

@@ -1,94 +1,106 @@
-// Package gpu is the one transport for groups of GPUs, whatever moves the bytes: order, agreement,
-// deaths, streams and heaps are written once, and an Engine (a communicator of NCCL, a team of
-// NVSHMEM, kernels of our own) only queues operations.
+// Package gpu implements dist.Transport for groups of GPUs. The transport keeps the order of
+// operations, compares them between ranks, detects dead ranks, and owns streams and symmetric
+// heaps. An Engine (an NCCL communicator, an NVSHMEM team, kernels of package direct) only queues
+// operations.
+//
+// Main types, and their files:
+//
+//	Transport        open, close, Info           transport.go, start.go, batch.go, split.go
+//	Engine           moves the bytes             engine.go, compose.go, room.go
+//	dispatcher       chooses an engine           dispatcher.go, table.go, builtin.go, tune.go
+//	ledger           operations of all ranks     ledger.go, entry.go, abort.go
+//	Stream           CUDA stream and its Works   stream.go, await.go, join.go, capture.go
+//	Heap             symmetric memory            heap.go, alloc.go
+//	Region           access to it                region.go, move.go, words.go, onstream.go
+//	Member, Memory   a rank's place and slabs    member.go
 //
 // # Control group
 //
-// A group of GPUs has a control group, a host group of the same ranks, through which they exchange
-// handles, agree on errors, compare operations and learn of deaths. The transport owns it.
+// A group of GPUs has a control group: a host group of the same ranks. The ranks use it to exchange
+// handles, agree on errors, compare operations and detect dead ranks. The transport owns it.
 //
 // # Order
 //
-// The operations of a group run in the order in which they were started, on whatever streams: a
-// stream waits, by an event, for the one that ran the operation before. A Send and its Recv stand
-// between the same collectives on both ranks; a program for which that is not so could hang, and is
-// told so (ErrMismatch). A rank can be 1024 operations ahead of another, and 128 where one of them
-// is of an engine that cannot end it; then Start waits, as the driver does when its queue is full.
+// The operations of a group run in the order in which they were started, on any streams. A stream
+// waits, by an event, for the stream that ran the previous operation. A Send and its Recv must come
+// between the same collectives on both ranks; otherwise they could hang, and fail with ErrMismatch.
+// A rank can be 1024 operations ahead of another, or 128 if one of them belongs to an Unending
+// engine. Then Start waits, as the driver does when its queue is full.
 //
 // # Agreement
 //
-// While checking is on, each rank announces an operation in memory that all share before it queues
-// it, and looks at what the others have announced. Of two ranks that differ at least one sees it,
-// does not queue, and breaks the group; the pending and later operations of all ranks get
-// ErrMismatch with the first field that differs. A Work is done when the device is past it and all
-// ranks have announced it, so that nobody is told that an operation went well which others never
-// issued; a receive without elements is done when its send was compared with it. Operations of
-// views that promise symmetric buffers are compared by the places of these buffers, too, and all by
-// whether they run beside other work.
+// While checking is on, each rank announces an operation in shared memory before it queues it. Then
+// it reads the announcements of the others. If two ranks differ, at least one of them sees it, does
+// not queue, and breaks the group. The pending and later operations of all ranks then fail with
+// ErrMismatch and the first field that differs.
+//
+// A Work is done when the device has passed it and all ranks have announced it, so no rank reports
+// success for an operation that others never issued. A receive without elements is done when its
+// send was compared with it. The comparison includes the flags of an operation, and the buffers'
+// offsets if Op.Symmetric is set.
 //
 // # Deaths and aborts
 //
-// A goroutine of each group waits for news in the control group and asks the engines for errors of
-// their libraries. When the group is broken it aborts the engines, and works end with the cause. No
-// wait on the device is unbounded: NVSHMEM's kernels cannot be ended, so a wait asks for an event
-// again and again and gives up when the group is broken. What such kernels use is left to the end
-// of the process.
+// A goroutine of each group watches the control group and asks the engines for errors of their
+// libraries. When the group is broken, it aborts the engines, and Works end with the cause. No wait
+// on the device is unbounded. NVSHMEM's kernels cannot be ended, so a wait polls an event and gives
+// up when the group is broken. Memory that such kernels use is not freed before the process ends.
 //
-// # Operations that nobody can end
+// # Operations that cannot be ended
 //
-// Those of an Unending engine stay on the device of a rank whose peer has died. A driver whose
-// stream is full lets who queues more wait for good. So no more than mostBehind operations are
-// queued on a stream with one of them, and few calls of the library within one: who comes then
-// waits for room, as long as the group is whole. Nobody counts what else waits behind it: kernels
-// and copies of users, replays of graphs, long messages of NVSHMEM in many pieces, and streams that
-// wait for this one. Wait for a Work now and then. A group that breaks tells its device
-// (cuda.Device.Doubt), which frees nothing from then on until it gets on.
+// Operations of an Unending engine stay on the device of a rank whose peer has died. If the
+// driver's queue of a stream is full, a call that queues more never returns. So at most mostBehind
+// operations are queued on a stream with one of them, and each makes only a few library calls at a
+// time. Later calls wait for room while the group is whole.
 //
-// # What engines lack
+// Other work that waits for such an operation is not counted: kernels and copies of users, replays
+// of graphs, long messages of NVSHMEM in many pieces, streams that wait for this one. Wait for a
+// Work now and then. A group that breaks reports this to its device (cuda.Device.Doubt), which
+// frees no memory until its work has ended.
 //
-// An operation that an engine cannot do goes to the next one in the order of the table. What none
-// can do as it is may be put to one in another form; else it is ErrUnsupported, with what each
-// engine has against it. The engines of the libraries compose what these lack themselves, so this
-// is for groups without them:
+// # Compositions
+//
+// An operation that an engine cannot do goes to the next engine in the order of the table. If no
+// engine can do it, one engine may get it in another form. Otherwise it is ErrUnsupported, with the
+// reason of each engine. The engines of the libraries compose most operations themselves, so this
+// table serves groups without them:
 //
 //	operation that no engine has           here
 //	barrier, sync                          allreduce of one word
 //	copies of a type                       copies of as many bytes
-//	avg, all but f16 and bf16              sum, then a kernel that divides
+//	avg, except f16 and bf16               sum, then a kernel that divides
 //	premulsum by allreduce, likewise       a kernel that multiplies to dst, then sum in place
-//	premulsum by reduce, reducescatter     ErrUnsupported: there is no room for the products
-//	avg, premulsum of f16, bf16            ErrUnsupported: sums and products of f16 may be out of its range, and round twice
+//	premulsum by reduce, reducescatter     ErrUnsupported: no memory for the products
+//	avg, premulsum of f16, bf16            ErrUnsupported: values may overflow f16, and round twice
 //	several messages in a group call       ErrUnsupported, unless the engine is a Batcher
 //	messages of a rank to itself           a copy, within one group call
 //	all in a group of one                  a copy, times the factor of a premulsum
 //
 // A group call runs its collectives first, one after the other, because one may need the result of
-// another, and then its messages together, between BeginBatch and EndBatch of their engine. The
+// another. Its messages follow together, between BeginBatch and EndBatch of their engine. The
 // libraries' own grouping of collectives is not used: NCCL promises no order within a group.
 //
 // # Heaps and parts
 //
-// A heap is freed by all ranks together: Heap.Close ends one rank's use of it, and the memory goes
-// with the group's next call that is collective and no operation, or with the group. Heap.Free
-// waits for the transfers that the ranks have under way, but for those on streams of their own
-// (Region.OnStream): wait for these first.
+// All ranks free a heap together. Heap.Close ends one rank's use of it. The memory is freed at the
+// group's next collective call that is not an operation, or with the group. Heap.Free waits for the
+// pending transfers of all ranks, except those of Region.OnStream: wait for these first.
 //
-// The parts that Split makes know the heaps that the group has at that moment, and keep their
-// memory until they are closed. A heap that the group makes later is unknown to them: its regions
-// are private memory there, and to promise that they are symmetric is ErrInvalid. Make heaps before
-// Split, or have the part make its own. It is so because engines are told of memory by a collective
-// call of their group, which would have to find its place among what the part does meanwhile.
+// A part that Split makes knows the heaps that the group has at that moment, and keeps their memory
+// until the part is closed. A later heap of the group is private memory to the part, so a promise
+// of symmetric buffers in it is ErrInvalid. Make heaps before Split, or in the part. The reason:
+// engines register memory by a collective call of their group, and the part may run operations at
+// that time.
 //
 // # Waiting
 //
-// A Work is a ticket of its Stream, done when an event behind it is. An event costs its caller a
-// call of the driver, so there is not one behind each: to wait for the newest operation records one
-// and is exact, while to wait for an older small one may wait for up to 255 later ones as well.
+// A Work is a ticket of its Stream, done when a later event of the stream is. Recording an event
+// costs a driver call, so most operations have none. Waiting for the newest operation records an
+// event and is exact. Waiting for an older small operation may wait for up to 255 later ones too.
 //
-// Config.Precise puts an event behind every operation. It is for programs that queue a train of
-// small operations and then wait for each in turn, to use a result while later ones still run:
-// buckets of less than 1 MiB, stages of a pipeline, requests that answer one by one. It is also for
-// those that join a stream to an operation in the middle of such a train. A program that waits for
-// the last one only, or for each before it starts the next, or whose operations are of 1 MiB and
-// more or messages, which have an event anyway, gains nothing by it.
+// Config.Precise records an event after every operation. Use it if a program queues many small
+// operations and waits for each in turn while later ones run. Examples are buckets of less than 1
+// MiB, pipeline stages, and requests that are answered one by one. It also helps to join a stream
+// to an operation in the middle of such a series. Otherwise it gains nothing: for a wait on the
+// last operation, for a wait after each, for messages, and for operations of 1 MiB or more.
 package gpu

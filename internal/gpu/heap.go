@@ -18,24 +18,24 @@ import (
 
 // Heap is one rank's end of a symmetric heap in the memory of GPUs. It implements symmetric.Heap.
 //
-// One-sided calls are copies by the device's engines, and small kernels, on a stream of the heap's
-// own; Fence and Quiet wait for it. Stores by kernels through Peer are the caller's to wait for, on
-// the stream that has run them.
+// One-sided calls are copies by the device's copy engines, and small kernels, on a stream of the
+// heap. Fence and Quiet wait for that stream. Kernels that store through Peer run on the caller's
+// stream, and the caller waits for it.
 type Heap struct {
 	t       *Transport
 	slab    *Slab
 	gate    hostheap.Gate
-	left    atomic.Bool  // closed, behind the last access
-	borrows atomic.Int32 // parts of the group whose engines know the slab
+	left    atomic.Bool  // closed, after the last access
+	borrows atomic.Int32 // number of parts of the group whose engines know the slab
 
-	mu      sync.Mutex // guards what follows, one call at a time
+	mu      sync.Mutex // guards the fields below, one call at a time
 	rma     *cuda.Stream
-	staging *cuda.HostMemory // of strided copies, and what an atomic gives
+	staging *cuda.HostMemory // of strided copies, and the result of an atomic
 	args    *cuda.Args
 	joined  *cuda.Event
-	pending bool // rma may have something to do
+	pending bool // rma may have work
 
-	looking sync.Mutex // guards what follows
+	looking sync.Mutex // guards the fields below
 	looks   *cuda.Stream
 	seen    *cuda.HostMemory
 
@@ -44,14 +44,14 @@ type Heap struct {
 }
 
 const (
-	stagingBytes = 64 << 10 // of strided copies; before them the word that an atomic gives
+	stagingBytes = 64 << 10 // of strided copies; the result of an atomic comes before them
 	stagingAt    = 64
 	seenBytes    = 4 << 10
 )
 
 // Heap implements dist.Transport.
 //
-// Errors: besides those of the Allocator, ErrUnsupported where there is none.
+// Errors: those of the Allocator; ErrUnsupported without one.
 func (t *Transport) Heap(bytes int64) (symmetric.Heap, error) {
 	var h *Heap
 	err := t.exclusive(&opEntry{sig: dist.Signature{Kind: dist.KindHeap, Count: bytes}}, nil, func([][]byte) (err error) {
@@ -95,8 +95,8 @@ func (t *Transport) newHeap(bytes int64) (*Heap, error) {
 	return nil, errors.Join(err, h.dismantle(), t.whole(slab.Free))
 }
 
-// whole calls f, which needs all ranks, unless the group is broken: then what f would free is left
-// to the process's end.
+// whole calls f, which needs all ranks, unless the group is broken. Then the memory is left until
+// the process ends.
 func (t *Transport) whole(f func() error) error {
 	if t.ledger.broken() != nil || f == nil {
 		return nil
@@ -134,7 +134,7 @@ func (h *Heap) allocate() error {
 	return err
 }
 
-// dismantle undoes allocate, as far as it went.
+// dismantle releases the results of allocate, also after an error in it.
 func (h *Heap) dismantle() error {
 	v := h.t.member.Device
 	if err := v.Enter(); err != nil {
@@ -160,7 +160,7 @@ func (h *Heap) dismantle() error {
 	return errors.Join(errs...)
 }
 
-// register makes slab known to the engines that must know it. All ranks succeed or none.
+// register registers slab with the engines that are Registrars. All ranks succeed or none.
 func (t *Transport) register(slab *Slab) error {
 	for i, e := range t.engines {
 		r, ok := e.(Registrar)
@@ -181,7 +181,7 @@ func (t *Transport) register(slab *Slab) error {
 	return nil
 }
 
-// unregister makes engines forget slab, the last first.
+// unregister removes slab from engines, the last first.
 func unregister(engines []Engine, slab *Slab) error {
 	var errs []error
 	for i := len(engines) - 1; i >= 0; i-- {
@@ -194,9 +194,9 @@ func unregister(engines []Engine, slab *Slab) error {
 	return errors.Join(errs...)
 }
 
-// A heap is closed by each rank for itself, while its memory, and what libraries know of it, is
-// freed by all together: at the next call that is collective anyway, and at the group's end. Until
-// then ranks tell each other which of the first heaps they have closed.
+// Each rank closes a heap on its own. All ranks together free its memory and its registrations, at
+// the next collective call that is not an operation, or at the group's end. Until then the ranks
+// exchange which of their first 64 heaps they have closed.
 const closingsBytes = 8
 
 func (t *Transport) closings() []byte {
@@ -209,8 +209,8 @@ func (t *Transport) closings() []byte {
 	return binary.LittleEndian.AppendUint64(make([]byte, 0, 64), mask)
 }
 
-// reap frees the heaps that all ranks have closed. all begins with the closings of each. Errors: on
-// all ranks alike.
+// reap frees the heaps that all ranks have closed. all begins with the closings of each rank.
+// Errors: on all ranks.
 func (t *Transport) reap(all [][]byte) error {
 	mask := ^uint64(0)
 	for _, b := range all {
@@ -231,7 +231,7 @@ func (t *Transport) reap(all [][]byte) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	return t.member.Agree(t.freeHeaps(gone)) // else ranks that could free go on to what the others have given up
+	return t.member.Agree(t.freeHeaps(gone)) // otherwise ranks that freed would go on to a collective call that others have left
 }
 
 // freeHeaps frees the memory of heaps. Collective.
@@ -275,11 +275,11 @@ func (h *Heap) Stats() symmetric.Stats {
 	return h.arena.Stats()
 }
 
-// Close implements symmetric.Heap. The memory itself is freed by all ranks together, at the group's
-// next collective call that is no operation, or its end; that of a broken group is left to the end
-// of the process.
+// Close implements symmetric.Heap. All ranks free the memory together, at the group's next
+// collective call that is not an operation, or at its end. Memory of a broken group is left until
+// the process ends.
 func (h *Heap) Close() error {
-	if !h.gate.Close(func() {}) { // a Wait asks the gate by itself
+	if !h.gate.Close(func() {}) { // Wait checks the gate itself
 		return nil
 	}
 	defer h.left.Store(true)
@@ -292,7 +292,7 @@ func (h *Heap) Close() error {
 	return errors.Join(err, h.dismantle())
 }
 
-// transfer runs f, which queues on the heap's stream, and waits for the stream if told to.
+// transfer runs f, which queues on the heap's stream, and waits for the stream if wait is set.
 func (h *Heap) transfer(wait bool, f func() error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -313,7 +313,7 @@ func (h *Heap) transfer(wait bool, f func() error) error {
 	return err
 }
 
-// quiesce waits for the transfers that the heap has queued.
+// quiesce waits for the heap's queued transfers.
 func (h *Heap) quiesce() error {
 	h.mu.Lock()
 	pending := h.pending
@@ -324,8 +324,8 @@ func (h *Heap) quiesce() error {
 	return h.transfer(true, func() error { return nil })
 }
 
-// drain returns when s has nothing to do. What is on it waits for nobody; should it not end all the
-// same, a broken group ends the wait.
+// drain waits until s is idle. Work on s waits for no peer. If it does not end nevertheless, a
+// broken group ends the wait.
 func (h *Heap) drain(s *cuda.Stream) error {
 	began := time.Now()
 	for {
@@ -342,8 +342,8 @@ func (h *Heap) drain(s *cuda.Stream) error {
 	}
 }
 
-// joinPending makes s wait for the transfers that the heap has queued. A stream that is captured
-// cannot wait for what is not captured, so it waits for them itself: they wait for nobody.
+// joinPending makes s wait for the heap's queued transfers. A captured stream cannot wait for work
+// outside the capture, so then joinPending itself waits: the transfers wait for no peer.
 func (h *Heap) joinPending(s *cuda.Stream, captured bool) error {
 	if !h.gate.Enter() {
 		return nil
@@ -362,7 +362,7 @@ func (h *Heap) joinPending(s *cuda.Stream, captured bool) error {
 	return errors.Join(h.rma.Record(h.joined), s.Wait(h.joined))
 }
 
-// pinned is the host's address of m from off on.
+// pinned returns the host address of offset off in m.
 func pinned(m *cuda.HostMemory, off int) unsafe.Pointer {
 	return unsafe.Pointer(unsafe.SliceData(m.Bytes()[off:]))
 }

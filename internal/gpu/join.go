@@ -11,18 +11,18 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// streamOf is the stream and the ticket of w; nil when w is not of a GPU's stream.
+// streamOf returns the stream and the ticket of w; nil for Work of no GPU stream.
 func streamOf(w dist.Work) (*Stream, uint64) {
 	q, n := w.Ticket()
 	s, _ := q.(*Stream)
 	return s, n
 }
 
-// Join implements dist.Stream. Work of a GPU is joined by an event, on the devices alone; work of
-// the host by a word of mapped memory for which the stream waits, and which a goroutine of the
-// stream's sets when w is done.
+// Join implements dist.Stream. Work of a GPU is joined by an event on the devices. For Work of the
+// host the stream waits for a word of mapped memory. A goroutine of the stream sets the word when w
+// is done.
 //
-// Errors: ErrClosed; those of the driver. That w fails is its owner's to tell.
+// Errors: ErrClosed; those of the driver. An error of w is not reported: its owner gets it.
 func (s *Stream) Join(w dist.Work) error {
 	if err := s.usable(); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (s *Stream) Join(w dist.Work) error {
 	return s.joinHost(w)
 }
 
-// precede makes what is queued on later from now on wait for ticket n of s.
+// precede makes later work on stream later wait for ticket n of s.
 func (s *Stream) precede(later *Stream, n uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,14 +60,13 @@ func (s *Stream) precede(later *Stream, n uint64) error {
 		return err
 	}
 	defer later.dev.Leave()
-	return later.cu.Wait(s.marks[k].event) // the lock keeps it from being recorded again before
+	return later.cu.Wait(s.marks[k].event) // the lock prevents a new record of the event before this
 }
 
-// after makes what is queued on s from now on wait for all that is on before, by ev. Both locks may
-// be held by others.
+// after makes later work on s wait, by ev, for all work on before. It needs no locks.
 func (s *Stream) after(before *Stream, ev *cuda.Event) error {
 	if before.closed.Load() {
-		return nil // it has waited for its work
+		return nil // Close has waited for its work
 	}
 	return errors.Join(before.cu.Record(ev), s.cu.Wait(ev))
 }
@@ -109,8 +108,8 @@ func (s *Stream) joinHost(w dist.Work) error {
 	return s.joins.add(s.cu, w)
 }
 
-// add queues the wait for w on cu before it hands w over: a stream waits for a word that reaches a
-// count in the end.
+// add queues the wait for w on cu before the goroutine gets w, so that the stream waits only for a
+// count that will be reached.
 func (j *joiner) add(cu *cuda.Stream, w dist.Work) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -145,7 +144,7 @@ func (j *joiner) work() {
 	}
 }
 
-// close waits for the works joined and frees the word, which a stuck stream keeps.
+// close waits for the joined works and frees the word, unless a stuck stream still uses it.
 func (j *joiner) close(stuck bool) error {
 	j.mu.Lock()
 	j.ended = true

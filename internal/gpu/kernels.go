@@ -14,7 +14,7 @@ import (
 //go:embed kernels/gpu.cu
 var source string
 
-// kernels is what kernels/gpu.cu has, on one device; or why not.
+// kernels has the functions of kernels/gpu.cu on one device, or the error that prevents them.
 type kernels struct {
 	err     error // matches ErrUnsupported
 	module  *cuda.Module
@@ -24,9 +24,9 @@ type kernels struct {
 	strided *cuda.Function
 }
 
-// loadKernels compiles, or takes from the cache, the kernels for v.
+// loadKernels compiles the kernels for v, or takes them from the cache.
 //
-// Errors: ErrUnsupported, with what the compiler or the driver say.
+// Errors: ErrUnsupported, with the error of the compiler or the driver.
 func loadKernels(v *cuda.Device) (*kernels, error) {
 	k, err := compileKernels(v)
 	if err != nil {
@@ -75,10 +75,10 @@ func (k *kernels) close() error {
 	return k.module.Close()
 }
 
-// newArgs is room for the arguments of any of the kernels.
+// newArgs allocates room for the arguments of any of the kernels.
 func newArgs() (*cuda.Args, error) { return cuda.NewArgs(8) }
 
-// grid is how n elements are spread over blocks; a thread takes several where they are many.
+// grid returns the launch for n elements: one a thread, several if n is large.
 func grid(n uint64) cuda.Launch {
 	const threads, most = 256, 1024
 	blocks := min((n+threads-1)/threads, most)
@@ -87,7 +87,8 @@ func grid(n uint64) cuda.Launch {
 
 var single = cuda.Launch{Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}}
 
-// launchScale queues dst = src times the factor at at, or with these bits, or divided by bits.
+// launchScale queues dst = src times a factor, the value at at or else bits; with divide, src /
+// bits.
 func (k *kernels) launchScale(a *cuda.Args, s *cuda.Stream, dst, src tensor.Buffer, at uintptr, bits uint64, divide bool) error {
 	if k.err != nil {
 		return k.err
@@ -110,8 +111,8 @@ func flag(b bool) int32 {
 	return 0
 }
 
-// launchWord queues an atomic operation on the word of bytes bytes at p; what it held goes to old,
-// unless that is 0.
+// launchWord queues an atomic operation on the word of bytes bytes at p. The previous value is
+// stored at old, unless old is 0.
 func (k *kernels) launchWord(a *cuda.Args, s *cuda.Stream, op symmetric.AtomicOp, bytes int, p uintptr, value, compare uint64, old uintptr) error {
 	if k.err != nil {
 		return k.err

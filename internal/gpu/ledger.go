@@ -13,24 +13,22 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// A ledger is what the ranks of a group of GPUs hold against each other on the host: which
-// operations each has issued, why the group is broken, who has left. It lies in a symmetric region
-// of the control group, one part a rank:
+// A ledger is symmetric host memory shared by the ranks of a GPU group. It records the operations
+// that each rank has issued, why the group is broken, and which ranks have left. A rank's part has:
 //
-//	0                  verdict page, of rank 0 only: code, ready, length, text; then the words of closing
+//	0                  abort page, on rank 0 only: code, ready, length, text; closing state
 //	pageBytes          words of this rank: wake, left, posted, checked
-//	pageBytes + 1024   for each rank a line of counters: messages sent to it, received from it, and how many were compared
-//	then               ring of announcements
-//	then               for each rank two rings of messages: sent to it, received from it
+//	pageBytes + 1024   per peer, message counters: sent, received, compared
+//	then               ring of announced operations
+//	then               per peer, two rings of messages: sent, received
 //
-// A rank announces an operation, by stores the last of which is a full fence, before it queues it,
-// and then looks at what the others have announced for the same round. Of two ranks that differ at
-// least one sees the other's announcement (store, fence, load on both sides), does not queue, and
-// breaks the group. Nobody waits, but for a rank that is a whole ring ahead.
+// A rank announces an operation by stores, the last with a full fence, before it queues it. Then it
+// reads the others' announcements of the same round. If two ranks differ, at least one sees
+// the other's announcement (store, fence, load on both sides). That rank does not queue, and breaks
+// the group. A rank waits only if it is a whole ring ahead.
 //
-// What needs no fence is published without one, and a rank claims the line of its next
-// announcement, which others have read (package asym): fences wait for lines that come from other
-// cores.
+// Fences wait for cache lines that come from other cores. So words that need no fence are published
+// without one, and a rank claims the line of its next announcement early (package asym).
 const (
 	pageBytes = 4096
 
@@ -41,16 +39,16 @@ const (
 	maxVerdict    = 3072 - verdictText
 	closingAt     = 3584 // state<<32 | ranks that have arrived
 
-	wakeAt    = pageBytes       // counts what the watcher should look at
+	wakeAt    = pageBytes       // changes if the watcher must look
 	leftAt    = pageBytes + 128 // 1 when the rank has closed its end
 	postedAt  = pageBytes + 256 // newest round announced
-	checkedAt = pageBytes + 384 // newest round for which this rank has looked at the others
+	checkedAt = pageBytes + 384 // newest round for which this rank has read the others
 
 	countersAt    = pageBytes + 1024
 	counterBytes  = 64
 	counterSent   = 0
 	counterRecvd  = 8
-	counterPaired = 16 // from each to that of how many of them this rank has compared
+	counterPaired = 16 // offset from a counter to the number of these that this rank has compared
 	entryBytes    = 64
 	messageBytes  = 32
 	ringDepth     = 1024 // operations that a rank can be ahead of another
@@ -59,18 +57,18 @@ const (
 	placeSlabBits = 48
 )
 
-// opEntry is what ranks compare of one operation.
+// opEntry is the part of an operation that ranks compare.
 type opEntry struct {
 	sig       dist.Signature
 	symmetric bool
 	beside    bool
 	along     bool
-	src, dst  uint64 // places, see Transport.place
-	extra     int64  // of a call: the alignment
+	src, dst  uint64 // locations, see Transport.place
+	extra     int64  // for KindAlloc: the alignment
 }
 
-// ledger is this rank's end. It is not safe for concurrent use, except for broken, fail and what
-// the watcher calls.
+// ledger is this rank's end. It is not safe for concurrent use, except broken, fail and the methods
+// of the watcher.
 type ledger struct {
 	control *dist.Group
 	heap    symmetric.Heap
@@ -80,30 +78,30 @@ type ledger struct {
 	compare bool
 	limit   time.Duration    // longest wait for a peer
 	parts   []unsafe.Pointer // by rank
-	layout  pactLayout
+	layout  ledgerLayout
 
 	round    uint64   // announced by this rank
 	slowest  uint64   // a round that all others have checked
 	sent     []uint64 // messages announced, by peer
 	received []uint64
 	end      atomic.Pointer[ending]
-	doubt    func() // called before anybody is told that the group is broken; nil for nothing to do
+	doubt    func() // called before an error of the broken group is returned; may be nil
 }
 
-// ending is why a group is broken.
+// ending is the error of a broken group.
 type ending struct{ err error }
 
-type pactLayout struct{ ring, messages, bytes int }
+type ledgerLayout struct{ ring, messages, bytes int }
 
-func layoutFor(n int) pactLayout {
-	var l pactLayout
+func layoutFor(n int) ledgerLayout {
+	var l ledgerLayout
 	l.ring = (countersAt + n*counterBytes + 511) &^ 511
 	l.messages = l.ring + ringDepth*entryBytes
 	l.bytes = l.messages + 2*n*messageDepth*messageBytes
 	return l
 }
 
-// newLedger makes the region.
+// newLedger allocates the region.
 //
 // Collective: all ranks of control. Errors: those of its Heap and Alloc.
 func newLedger(control *dist.Group, compare bool, limit time.Duration) (*ledger, error) {
@@ -129,7 +127,7 @@ func newLedger(control *dist.Group, compare bool, limit time.Duration) (*ledger,
 		}
 		p.parts = append(p.parts, b.Pointer())
 	}
-	if err := finish(control.Blocking().Barrier()); err != nil { // nobody breaks the group before all can see why
+	if err := finish(control.Blocking().Barrier()); err != nil { // no rank breaks the group before all can see why
 		return nil, errors.Join(fmt.Errorf("ledger: %w", err), p.heap.Close())
 	}
 	return p, nil
@@ -139,13 +137,13 @@ func (p *ledger) word(rank, off int) *uint64 { return (*uint64)(unsafe.Add(p.par
 
 func (p *ledger) load(rank, off int) uint64 { return atomic.LoadUint64(p.word(rank, off)) }
 
-// entry is where rank announces round.
+// entry returns the slot in which rank announces round.
 func (p *ledger) entry(rank int, round uint64) *[entryBytes / 8]uint64 {
 	off := p.layout.ring + int(round%ringDepth)*entryBytes
 	return (*[entryBytes / 8]uint64)(unsafe.Add(p.parts[rank], off))
 }
 
-// message is where rank announces message k of its channel with peer.
+// message returns the slot in which rank announces message k of its channel with peer.
 func (p *ledger) message(rank, peer int, out bool, k uint64) *[messageBytes / 8]uint64 {
 	ring := 2 * peer
 	if !out {
@@ -155,7 +153,7 @@ func (p *ledger) message(rank, peer int, out bool, k uint64) *[messageBytes / 8]
 	return (*[messageBytes / 8]uint64)(unsafe.Add(p.parts[rank], off))
 }
 
-// counter is where rank counts the messages it has announced for peer.
+// counter returns the word in which rank counts the messages it has announced for peer.
 func (p *ledger) counter(rank, peer int, out bool) *uint64 {
 	off := countersAt + peer*counterBytes + counterRecvd
 	if out {
@@ -164,11 +162,10 @@ func (p *ledger) counter(rank, peer int, out bool) *uint64 {
 	return p.word(rank, off)
 }
 
-// announce posts the next round of this rank, c, and compares it with what the others have posted
-// for it.
+// announce posts c as this rank's next round, and compares it with the others' posts of that round.
 //
-// Errors: what broke the group: before, or now, because a rank differs, has left, or is too far
-// behind.
+// Errors: the error of the broken group. It may break now if a rank differs, has left, or is a
+// whole ring late.
 func (p *ledger) announce(c *opEntry) error {
 	if err := p.broken(); err != nil {
 		return err
@@ -180,10 +177,10 @@ func (p *ledger) announce(c *opEntry) error {
 		}
 	}
 	e := p.entry(p.rank, round)
-	putCard(e, c)
+	encodeEntry(e, c)
 	asym.Store(&e[0], round)
 	p.round = round
-	atomic.StoreUint64(p.word(p.rank, postedAt), round) // a full fence, as all of sync/atomic is
+	atomic.StoreUint64(p.word(p.rank, postedAt), round) // a full fence, like all of sync/atomic
 	for r := range p.parts {
 		if r == p.rank {
 			continue
@@ -192,15 +189,15 @@ func (p *ledger) announce(c *opEntry) error {
 			return err
 		}
 	}
-	asym.Store(p.word(p.rank, checkedAt), round) // the others' lines may still be on their way
+	asym.Store(p.word(p.rank, checkedAt), round) // the others' lines may still be in transfer
 	asym.Claim(unsafe.Pointer(p.entry(p.rank, round+1)), 1)
 	return nil
 }
 
-// meet compares the round that this rank has just announced with what rank r has.
+// meet compares this rank's newest round with the announcements of rank r.
 func (p *ledger) meet(r int, round uint64, own *[entryBytes / 8]uint64, c *opEntry) error {
-	if theirs := p.entry(r, round); p.compare && atomic.LoadUint64(&theirs[0]) == round && !sameCards(own, theirs) {
-		d := getCard(theirs)
+	if theirs := p.entry(r, round); p.compare && atomic.LoadUint64(&theirs[0]) == round && !sameEntries(own, theirs) {
+		d := decodeEntry(theirs)
 		return p.fail(endMismatch, p.rank, p.difference(c, r, &d))
 	}
 	if p.load(r, leftAt) != 0 && p.load(r, postedAt) < round {
@@ -209,7 +206,7 @@ func (p *ledger) meet(r int, round uint64, own *[entryBytes / 8]uint64, c *opEnt
 	if !p.compare {
 		return nil
 	}
-	for _, out := range [...]bool{true, false} { // a message that r has announced, and this rank has not, comes first
+	for _, out := range [...]bool{true, false} { // r has announced a message earlier than this rank
 		k := p.received[r]
 		if !out {
 			k = p.sent[r]
@@ -236,10 +233,9 @@ func closedText(r int) string {
 	return fmt.Sprintf("rank %d has closed its end: %v", r, dist.ErrClosed)
 }
 
-// post announces a message with peer and compares it with the other end's announcement, if that is
-// there.
+// post announces a message with peer and compares it with the peer's announcement, if that exists.
 //
-// Returns: its number in its channel, from 1. Errors: as announce.
+// Returns: its number in its channel, from 1. Errors: those of announce.
 func (p *ledger) post(peer int, out bool, dt tensor.DType, count int) (uint64, error) {
 	if err := p.broken(); err != nil {
 		return 0, err
@@ -259,7 +255,7 @@ func (p *ledger) post(peer int, out bool, dt tensor.DType, count int) (uint64, e
 	asym.Store(&m[0], k)
 	mine[peer] = k
 	count64 := p.counter(p.rank, peer, out)
-	atomic.StoreUint64(count64, k) // the fence, as in announce
+	atomic.StoreUint64(count64, k) // a fence, as in announce
 	if err := p.pair(peer, out, k, m); err != nil {
 		return 0, err
 	}
@@ -267,24 +263,23 @@ func (p *ledger) post(peer int, out bool, dt tensor.DType, count int) (uint64, e
 	return k, nil
 }
 
-// pairedOf is the counter of messages compared that belongs to one of messages announced.
+// pairedOf returns the counter of compared messages that belongs to a counter of announced ones.
 func pairedOf(counter *uint64) *uint64 {
 	return (*uint64)(unsafe.Add(unsafe.Pointer(counter), counterPaired))
 }
 
-// catchUpWith returns when peer has looked at message k of this rank, so that its place in the ring
-// can be used again.
+// catchUpWith waits until peer has compared message k of this rank, so that its slot can be reused.
 func (p *ledger) catchUpWith(peer int, out bool, k uint64) error {
 	there := pairedOf(p.counter(peer, p.rank, !out))
 	if atomic.LoadUint64(there) >= k {
 		return nil
 	}
 	return p.poll(func() bool { return atomic.LoadUint64(there) >= k }, func() string {
-		return fmt.Sprintf("rank %d is %d messages behind", peer, messageDepth)
+		return fmt.Sprintf("rank %d is %d messages late", peer, messageDepth)
 	})
 }
 
-// pair compares message k with the other end.
+// pair compares message k with the peer's announcement.
 func (p *ledger) pair(peer int, out bool, k uint64, m *[messageBytes / 8]uint64) error {
 	theirs := p.message(peer, p.rank, !out, k)
 	switch {
@@ -299,22 +294,21 @@ func (p *ledger) pair(peer int, out bool, k uint64, m *[messageBytes / 8]uint64)
 		text := fmt.Sprintf("%v on a message: rank %d sends %v[%d], rank %d receives %v[%d]", dist.ErrMismatch,
 			from, tensor.DType(s[2]), s[1], to, tensor.DType(r[2]), r[1])
 		if s[3] != r[3] {
-			text += fmt.Sprintf("; the one after %d collectives, the other after %d", s[3], r[3])
+			text += fmt.Sprintf("; the send comes after %d collectives, the receive after %d", s[3], r[3])
 		}
 		return p.fail(endMismatch, p.rank, text)
 	case p.load(peer, leftAt) != 0 && atomic.LoadUint64(p.counter(peer, p.rank, !out)) < k:
 		return p.fail(endClosed, peer, closedText(peer))
 	case p.compare && p.load(peer, postedAt) > m[3] && atomic.LoadUint64(p.counter(peer, p.rank, !out)) < k:
-		d := getCard(p.entry(peer, m[3]+1))
+		d := decodeEntry(p.entry(peer, m[3]+1))
 		return p.fail(endMismatch, p.rank, fmt.Sprintf("%v on the order: rank %d is in a %v with rank %d, rank %d in %v",
 			dist.ErrMismatch, p.rank, direction(out), peer, peer, d.sig.Kind))
 	}
 	return nil
 }
 
-// met reports whether all ranks have announced round, and none has found a difference. That all
-// have announced it would not do: an operation without elements waits for nothing else, and the one
-// that sees the difference may be about to tell.
+// met reports whether all ranks have announced round and found no difference. Having announced it
+// is not enough: a rank that sees a difference may be about to report it.
 func (p *ledger) met(round uint64) bool {
 	for r := range p.parts {
 		if p.load(r, checkedAt) < round {
@@ -324,14 +318,12 @@ func (p *ledger) met(round uint64) bool {
 	return true
 }
 
-// paired reports whether peer has announced its end of message k and found no difference. That it
-// has announced it would not do, as in met: the end of one without elements waits for nothing else.
+// paired reports whether peer has announced its end of message k and found no difference.
 func (p *ledger) paired(peer int, out bool, k uint64) bool {
 	return atomic.LoadUint64(pairedOf(p.counter(peer, p.rank, !out))) >= k
 }
 
-// catchUp returns when all others have looked at round, so that its place in the ring can be used
-// again.
+// catchUp waits until all others have checked round, so that its slot can be reused.
 func (p *ledger) catchUp(round uint64) error {
 	slowest := func() uint64 {
 		least := p.round
@@ -349,11 +341,11 @@ func (p *ledger) catchUp(round uint64) error {
 	return err
 }
 
-// poll returns when done reports true: it spins, yields, then sleeps.
+// poll waits until done returns true: it spins, yields, then sleeps.
 //
-// Errors: what broke the group; ErrTimeout after the step timeout, which breaks it, with what tells
-// of the ranks.
-func (p *ledger) poll(done func() bool, what func() string) error {
+// Errors: the error of the broken group; ErrTimeout after the step timeout, which breaks the group.
+// Its text ends with state().
+func (p *ledger) poll(done func() bool, state func() string) error {
 	var since time.Time
 	for turn := 0; !done(); turn++ {
 		if err := p.broken(); err != nil {
@@ -369,15 +361,14 @@ func (p *ledger) poll(done func() bool, what func() string) error {
 		waited := now.Sub(since)
 		if waited > p.limit {
 			return p.fail(endTimeout, p.rank, fmt.Sprintf("%v: after %v rank %d still waits: %s",
-				dist.ErrTimeout, p.limit, p.rank, what()))
+				dist.ErrTimeout, p.limit, p.rank, state()))
 		}
 		Rest(waited)
 	}
 	return nil
 }
 
-// whereabouts tells which ranks have not announced this rank's newest round, and what they did
-// last.
+// whereabouts describes the ranks that have not announced this rank's newest round.
 func (p *ledger) whereabouts() string { return p.missing(p.round) }
 
 func (p *ledger) missing(round uint64) string {
@@ -394,14 +385,14 @@ func (p *ledger) missing(round uint64) string {
 			text += fmt.Sprintf("rank %d has issued nothing", r)
 			continue
 		}
-		d := getCard(p.entry(r, posted))
+		d := decodeEntry(p.entry(r, posted))
 		text += fmt.Sprintf("rank %d has issued %d of %d operations, the last %v", r, posted, round, d.sig.Kind)
 	}
 	if text == "" {
-		return "all ranks have issued it, and the device does not end it"
+		return "all ranks have issued it, but the device has not finished it"
 	}
 	return text
 }
 
-// close gives the region back.
+// close frees the region.
 func (p *ledger) close() error { return p.heap.Close() }

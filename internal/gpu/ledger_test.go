@@ -15,7 +15,7 @@ import (
 
 const ages = time.Minute
 
-func allReduceCard(count int64) opEntry {
+func allReduceEntry(count int64) opEntry {
 	return opEntry{sig: dist.Signature{Kind: dist.KindAllReduce, Red: dist.RedSum, DType: tensor.F32, Count: count, Root: -1}}
 }
 
@@ -49,7 +49,7 @@ func TestRanksThatAgreeGoOnBeyondTheRing(t *testing.T) {
 	ledgers(t, 3, true, ages, func(p *ledger) error {
 		const rounds = 2*ringDepth + 77
 		for i := range int64(rounds) {
-			c := allReduceCard(i)
+			c := allReduceEntry(i)
 			if err := p.announce(&c); err != nil {
 				return fmt.Errorf("round %d: %w", i, err)
 			}
@@ -65,16 +65,16 @@ func TestRanksThatAgreeGoOnBeyondTheRing(t *testing.T) {
 }
 
 func TestDifferenceIsNamedOnEveryRank(t *testing.T) {
-	usual := allReduceCard(7)
+	usual := allReduceEntry(7)
 	for word, odd := range map[string]opEntry{
 		"operation":                 {sig: dist.Signature{Kind: dist.KindBarrier, Root: -1}},
 		"dtype":                     {sig: dist.Signature{Kind: dist.KindAllReduce, DType: tensor.F64, Count: 7, Root: -1}},
-		"count":                     allReduceCard(8),
+		"count":                     allReduceEntry(8),
 		"reduction":                 {sig: dist.Signature{Kind: dist.KindAllReduce, Red: dist.RedMax, DType: tensor.F32, Count: 7, Root: -1}},
 		"root":                      {sig: dist.Signature{Kind: dist.KindAllReduce, DType: tensor.F32, Count: 7, Root: 1}},
 		"promise":                   {sig: usual.sig, symmetric: true},
-		"beside other work":         {sig: usual.sig, beside: true},
-		"goes along":                {sig: usual.sig, along: true},
+		"during other work":         {sig: usual.sig, beside: true},
+		"continues the previous":    {sig: usual.sig, along: true},
 		"alignment":                 {sig: usual.sig, extra: 4096},
 		"place of the source":       {sig: usual.sig, src: 1<<placeSlabBits | 512},
 		"place of the destination":  {sig: usual.sig, dst: placePrivate},
@@ -84,7 +84,7 @@ func TestDifferenceIsNamedOnEveryRank(t *testing.T) {
 		for _, n := range []int{2, 3} {
 			t.Run(fmt.Sprintf("%s/%d", word, n), func(t *testing.T) {
 				ledgers(t, n, true, ages, func(p *ledger) error {
-					before := allReduceCard(1)
+					before := allReduceEntry(1)
 					if err := p.announce(&before); err != nil && p.broken() == nil {
 						return err
 					}
@@ -98,7 +98,7 @@ func TestDifferenceIsNamedOnEveryRank(t *testing.T) {
 					}
 					_ = p.announce(&c) // a rank that was the first sees nothing yet
 					err := p.awaitEnd()
-					later := allReduceCard(9)
+					later := allReduceEntry(9)
 					return errors.Join(want(err, dist.ErrMismatch, word, fmt.Sprintf("rank %d", n/2)), want(err, dist.ErrAborted),
 						want(p.announce(&later), dist.ErrMismatch, word))
 				})
@@ -109,7 +109,7 @@ func TestDifferenceIsNamedOnEveryRank(t *testing.T) {
 
 func TestPlaceThatIsNotUsedDiffersFromNone(t *testing.T) {
 	ledgers(t, 2, true, ages, func(p *ledger) error {
-		c := allReduceCard(3)
+		c := allReduceEntry(3)
 		c.symmetric = true
 		c.src = 1<<placeSlabBits | 512
 		if p.rank == 1 {
@@ -121,7 +121,7 @@ func TestPlaceThatIsNotUsedDiffersFromNone(t *testing.T) {
 
 func TestUncheckedRanksAreNotCompared(t *testing.T) {
 	ledgers(t, 2, false, ages, func(p *ledger) error {
-		c := allReduceCard(int64(p.rank))
+		c := allReduceEntry(int64(p.rank))
 		return p.announce(&c)
 	})
 }
@@ -132,7 +132,7 @@ func TestRankTooFarAheadTimesOut(t *testing.T) {
 			return want(p.awaitVerdict(), dist.ErrTimeout, "rank 1")
 		}
 		for {
-			c := allReduceCard(1)
+			c := allReduceEntry(1)
 			if err := p.announce(&c); err != nil {
 				if p.round != ringDepth {
 					return fmt.Errorf("stopped in round %d, not %d", p.round, ringDepth)
@@ -164,7 +164,7 @@ func TestMessagesPairUp(t *testing.T) {
 				return fmt.Errorf("message %d has number %d", i, k)
 			}
 		}
-		c := allReduceCard(1)
+		c := allReduceEntry(1)
 		if err := p.announce(&c); err != nil {
 			return err
 		}
@@ -204,7 +204,7 @@ func posts(count int, dt tensor.DType) func(p *ledger) error {
 }
 
 func collects(p *ledger) error {
-	c := allReduceCard(5)
+	c := allReduceEntry(5)
 	return p.announce(&c)
 }
 
@@ -345,7 +345,7 @@ func TestOldestReasonStays(t *testing.T) {
 
 func TestAnnounceAllocatesNothing(t *testing.T) {
 	ledgers(t, 1, true, ages, func(p *ledger) error {
-		c := allReduceCard(3)
+		c := allReduceEntry(3)
 		var err error
 		if n := testing.AllocsPerRun(100, func() { err = errors.Join(err, p.announce(&c)) }); n != 0 {
 			return fmt.Errorf("%v allocations", n)

@@ -13,17 +13,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Member is one rank's place in a group of GPUs, as engines and allocators need it to meet the
-// others.
+// Member is one rank's place in a group of GPUs. Engines and allocators use it to reach the others.
 type Member struct {
 	Device     *cuda.Device
 	Rank, Size int
 	World      []int       // number in the world of each rank of the group
-	Control    *dist.Group // host group of the same ranks in the same order, blocking: to exchange, agree, and see who died
+	Control    *dist.Group // blocking host group of the same ranks in order: exchanges data, agrees, detects deaths
 	Memory     *Memory     // symmetric memory that ranks of this group can address
 }
 
-// Exchange is own of every rank, in rank order.
+// Exchange returns own of every rank, in rank order.
 //
 // Collective: all ranks, the same number of bytes. Errors: those of dist.Group.AllGather.
 func (p *Member) Exchange(own []byte) ([][]byte, error) {
@@ -50,26 +49,25 @@ func (p *Member) Share(b []byte, root int) error {
 	return finish(p.Control.Blocking().Broadcast(tensor.Of(b), tensor.Of(b), root))
 }
 
-// An agreement is a line of reportBytes: how many bytes of text, 0 for no error; which sentinel;
-// the text.
+// A report has reportBytes bytes: length of the text, 0 for no error; index of the sentinel from 1,
+// 0 for none; the text.
 const (
 	reportBytes = 1024
 	reportText  = 8
 )
 
-// sentinels is what an error of one rank is known to be on the others too: the special ones before
-// those that they match.
+// sentinels lists the errors that a report preserves, special ones before those that they match.
 var sentinels = [...]error{
 	dist.ErrDType, dist.ErrCount, dist.ErrRoot, dist.ErrDevice, dist.ErrAlias, symmetric.ErrNoSpace, dist.ErrUnsupported,
 	dist.ErrMismatch, dist.ErrTimeout, dist.ErrClosed, dist.ErrAborted, dist.ErrInvalid,
 }
 
-// Agree is nil on every rank when err is nil on every rank, and otherwise an error on every rank,
-// that wraps err where there is one and names the first rank that had one, with its text,
-// elsewhere. Calls that fail on some ranks only are followed by it.
+// Agree returns nil on every rank if err is nil on every rank, else an error on every rank. It is
+// err where err is not nil. Elsewhere it has the rank and text of the first error. Calls that may
+// fail on some ranks only are followed by Agree.
 //
-// Collective: all ranks. Errors: the above, which match the same sentinels of dist on all ranks;
-// those of dist.Group.AllGather.
+// Collective: all ranks. Errors: as above, matching the same sentinels of dist on all ranks; those
+// of dist.Group.AllGather.
 func (p *Member) Agree(err error) error {
 	all, failed := p.Exchange(report(err))
 	switch {
@@ -88,7 +86,7 @@ func (p *Member) Agree(err error) error {
 	return nil
 }
 
-// report is err as a line for the other ranks.
+// report encodes err for the other ranks.
 func report(err error) []byte {
 	line := make([]byte, reportBytes)
 	if err == nil {
@@ -105,7 +103,7 @@ func report(err error) []byte {
 	return line
 }
 
-// reported is the error in a line; nil for none.
+// reported decodes the error of a report; nil for none.
 func reported(line []byte) error {
 	n := binary.LittleEndian.Uint32(line)
 	if n == 0 {
@@ -118,7 +116,7 @@ func reported(line []byte) error {
 	return e
 }
 
-// remoteError is the error of another rank: its text, and the sentinel that it matched there.
+// remoteError is an error of another rank: its text, and the sentinel that it matched there.
 type remoteError struct {
 	kind error
 	text string
@@ -135,23 +133,23 @@ func finish(w dist.Work, err error) error {
 	return w.Wait()
 }
 
-// Memory is the slabs of a group, to find the one that an address lies in. It is safe for
-// concurrent use; the zero Memory is empty.
+// Memory finds the slab of a group that contains an address. It is safe for concurrent use; the
+// zero Memory is empty.
 type Memory struct {
-	mu    sync.Mutex // of those who change it
+	mu    sync.Mutex // guards changes
 	slabs atomic.Pointer[[]extent]
-	added uint64 // slabs so far, to number them
+	added uint64 // slabs added so far
 }
 
-// extent is where this rank's part of a slab lies.
+// extent is the range of this rank's part of a slab.
 type extent struct {
 	slab   *Slab
 	base   uintptr
-	number uint64 // from 1; the same on all ranks, because slabs are added in one order
+	number uint64 // from 1; equal on all ranks, which add slabs in one order
 }
 
-// Find is the slab of this rank that holds the bytes bytes at addr, and where in it they begin; nil
-// when none does. It allocates nothing.
+// Find returns the slab whose part on this rank holds the bytes bytes at addr, and their offset;
+// nil if none does. It allocates nothing.
 func (m *Memory) Find(addr uintptr, bytes int64) (s *Slab, offset int64) {
 	if e := m.find(addr, bytes); e != nil {
 		return e.slab, int64(addr - e.base)
@@ -181,7 +179,7 @@ func (m *Memory) find(addr uintptr, bytes int64) *extent {
 	return nil
 }
 
-// Add makes s, of whose parts that of rank is this rank's, one of the slabs. All ranks add alike.
+// Add adds s, with the part of this rank, rank. All ranks add slabs in one order.
 func (m *Memory) Add(s *Slab, rank int) {
 	m.change(func(all []extent) []extent {
 		m.added++
@@ -189,7 +187,7 @@ func (m *Memory) Add(s *Slab, rank int) {
 	})
 }
 
-// Remove takes s out again.
+// Remove removes s.
 func (m *Memory) Remove(s *Slab) {
 	m.change(func(all []extent) []extent {
 		var kept []extent
@@ -202,7 +200,7 @@ func (m *Memory) Remove(s *Slab) {
 	})
 }
 
-// change replaces the slabs by what f makes of a copy of them.
+// change replaces the slabs by f of a copy of them.
 func (m *Memory) change(f func([]extent) []extent) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

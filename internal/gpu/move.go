@@ -28,7 +28,7 @@ func (r *Region) put(call string, rank int, at int64, src tensor.Buffer, wait bo
 	if src.Bytes() == 0 {
 		return nil
 	}
-	// The driver has staged memory of the host when the call returns: src may be changed.
+	// The driver has copied host memory when the call returns, so src may be changed.
 	wait = wait && src.Device() != tensor.Host
 	err := r.heap.transfer(wait, func() error { return r.queuePut(rank, at, src) })
 	return r.failed(call, rank, at, src.Bytes(), err)
@@ -50,14 +50,14 @@ func (r *Region) queuePut(rank int, at int64, src tensor.Buffer) error {
 	return h.rma.CopyFromHost(dst, src.Pointer(), n)
 }
 
-// single64 reports whether a transfer is one word of 4 or 8 bytes at a multiple of its size, which
-// is moved at once, because a peer may wait for it.
+// single64 reports whether a transfer is one aligned word of 4 or 8 bytes. Such a word is moved by
+// one access, because a peer may wait for it.
 func single64(b tensor.Buffer, at uintptr) bool {
 	n := b.Bytes()
 	return b.Len() == 1 && (n == 4 || n == 8) && at&uintptr(n-1) == 0 && address(b)&uintptr(n-1) == 0
 }
 
-// loadBits is the n bytes at p, 4 or 8 and aligned, as a word.
+// loadBits returns the n bytes at p, 4 or 8 and aligned, as a word.
 func loadBits(p unsafe.Pointer, n int64) uint64 {
 	if n == 8 {
 		return *(*uint64)(p)
@@ -65,7 +65,7 @@ func loadBits(p unsafe.Pointer, n int64) uint64 {
 	return uint64(*(*uint32)(p))
 }
 
-// failed is the error of a call whose transfer gave err.
+// failed returns the error of a call whose transfer returned err.
 func (r *Region) failed(call string, rank int, at, n int64, err error) error {
 	if err == nil {
 		return nil
@@ -137,7 +137,7 @@ func (r *Region) strided(call string, rank int, at int64, b tensor.Buffer, s sym
 	return r.failed(call, rank, at, n, err)
 }
 
-// enterStrided is enter for a strided transfer between b and the region. Returns: the bytes it
+// enterStrided calls enter for a strided transfer between b and the region. Returns: the bytes it
 // spans in the region.
 func (r *Region) enterStrided(call string, rank int, at int64, b tensor.Buffer, s symmetric.Strides) (int64, error) {
 	if err := hostheap.CheckBuffer(b, r.heap.t.device()); err != nil {
@@ -157,11 +157,11 @@ func (r *Region) enterStrided(call string, rank int, at int64, b tensor.Buffer, 
 	return there, nil
 }
 
-// stridedHost moves between a buffer on the host and the device, by way of pinned memory that the
-// kernel reads and writes.
+// stridedHost moves data between a buffer on the host and the device, through pinned memory that
+// the kernel reads and writes.
 func (r *Region) stridedHost(there uintptr, step int, b tensor.Buffer, s symmetric.Strides, put bool) error {
 	h := r.heap
-	if err := h.drain(h.rma); err != nil { // the word of a PutWord may still lie in the staging
+	if err := h.drain(h.rma); err != nil { // the staging may hold the word of a PutWord
 		return err
 	}
 	size := b.DType().Size()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// nap sleeps for d; a signal that ends it early is as good.
+// nap sleeps for d, or until a signal.
 func nap(d time.Duration) {
 	ts := syscall.NsecToTimespec(int64(d))
 	_ = syscall.Nanosleep(&ts, nil)

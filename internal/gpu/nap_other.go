@@ -4,5 +4,5 @@ package gpu
 
 import "time"
 
-// nap sleeps for d, and for longer where timers are late.
+// nap sleeps for d, or longer if timers are late.
 func nap(d time.Duration) { time.Sleep(d) }

@@ -11,13 +11,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// OnStream is a view of r whose transfers, signals and waits are queued on s, between what is
-// queued there before and after, and return at once. Owns: buffers belong to the heap until s is
-// past the call.
+// OnStream returns a view of r whose transfers, signals and waits are queued on s, in the order of
+// its other work, and return at once. Owns: buffers belong to the heap until s has passed the call.
 //
-// Buffers lie on the device: memory of the host would make the caller wait. Wait returns the Hit -1
-// and lets the stream wait; should the group break, the stream goes on. What gives a value to the
-// caller (GetWord, Atomic) is ErrUnsupported. Errors: ErrDevice when s is no stream of the heap's
+// Buffers are on the device: host memory would make the caller wait. Wait returns the Hit -1 and
+// makes the stream wait, until the condition holds or the group breaks. Calls that return a value
+// (GetWord, Atomic) are ErrUnsupported. Errors: ErrDevice if s is not a stream of the heap's
 // device; ErrClosed.
 func (r *Region) OnStream(s dist.Stream) (*StreamRegion, error) {
 	gs, ok := s.(*Stream)
@@ -34,14 +33,14 @@ func (r *Region) OnStream(s dist.Stream) (*StreamRegion, error) {
 	return &StreamRegion{Region: r, s: gs, args: args}, nil
 }
 
-// StreamRegion is what Region.OnStream gives. It is used by one goroutine at a time.
+// StreamRegion is the view that Region.OnStream returns. One goroutine may use it at a time.
 type StreamRegion struct {
 	*Region
 	s    *Stream
 	args *cuda.Args
 }
 
-// base is the region under a view, or nil where r is none of this package's.
+// base returns the region of a view, or nil for a region of another package.
 func base(r symmetric.Region) *Region {
 	switch x := r.(type) {
 	case *Region:
@@ -54,8 +53,7 @@ func base(r symmetric.Region) *Region {
 	return nil
 }
 
-// queue runs f with the device entered, for a call that has been checked; the gate is left by the
-// caller.
+// queue runs f with the device entered, for a checked call. The caller leaves the gate.
 func (v *StreamRegion) queue(f func(s *cuda.Stream) error) error {
 	v.s.mu.Lock()
 	defer v.s.mu.Unlock()
@@ -69,7 +67,7 @@ func (v *StreamRegion) queue(f func(s *cuda.Stream) error) error {
 	return f(v.s.cu)
 }
 
-// onDevice is enterBuffer for a buffer on the device.
+// onDevice calls enterBuffer for a buffer on the device.
 func (v *StreamRegion) onDevice(call string, rank int, at int64, b tensor.Buffer) error {
 	if err := v.hosted(call, rank, at, b); err != nil {
 		return err
@@ -77,7 +75,7 @@ func (v *StreamRegion) onDevice(call string, rank int, at int64, b tensor.Buffer
 	return v.enterBuffer(call, rank, at, b)
 }
 
-// hosted is an error for a buffer on the host.
+// hosted returns an error for a buffer on the host.
 func (v *StreamRegion) hosted(call string, rank int, at int64, b tensor.Buffer) error {
 	if !b.IsZero() && b.Device() == tensor.Host {
 		return v.wrong(call, rank, at, b.Bytes(), fmt.Errorf("%w: on a stream the buffer must be on %v, not on the host",
@@ -172,9 +170,9 @@ func (v *StreamRegion) strided(call string, rank int, at int64, b tensor.Buffer,
 	return v.failed(call, rank, at, n, err)
 }
 
-// PutWord implements symmetric.Region, for words of 4 and 8 bytes at a multiple of their size.
+// PutWord implements symmetric.Region, for aligned words of 4 and 8 bytes.
 //
-// Errors: besides those of the interface, ErrUnsupported for others.
+// Errors: those of the interface; ErrUnsupported for other words.
 func (v *StreamRegion) PutWord(rank int, at int64, dt tensor.DType, bits uint64) error {
 	n := int64(dt.Size())
 	if n < 4 {
@@ -190,19 +188,19 @@ func (v *StreamRegion) PutWord(rank int, at int64, dt tensor.DType, bits uint64)
 	return v.failed("p on stream", rank, at, n, err)
 }
 
-// GetWord implements symmetric.Region. It is ErrUnsupported: its value is known when the stream is
-// past it.
+// GetWord implements symmetric.Region. It returns ErrUnsupported: the value is unknown until the
+// stream has run.
 func (v *StreamRegion) GetWord(rank int, at int64, dt tensor.DType) (uint64, error) {
 	return 0, v.value("g on stream", rank, at, int64(dt.Size()))
 }
 
-// Atomic implements symmetric.Region. It is ErrUnsupported, as GetWord.
+// Atomic implements symmetric.Region. It returns ErrUnsupported, like GetWord.
 func (v *StreamRegion) Atomic(rank int, at int64, a symmetric.Atomic) (uint64, error) {
 	return 0, v.value(a.Op.String()+" on stream", rank, at, int64(a.DType.Size()))
 }
 
 func (v *StreamRegion) value(call string, rank int, at, n int64) error {
-	return v.wrong(call, rank, at, n, fmt.Errorf("%w: it gives a value to the caller: call it on the region itself", dist.ErrUnsupported))
+	return v.wrong(call, rank, at, n, fmt.Errorf("%w: it returns a value: call it on the region itself", dist.ErrUnsupported))
 }
 
 // Signal implements symmetric.Region.
@@ -236,7 +234,7 @@ func (v *StreamRegion) PutSignal(rank int, at int64, src tensor.Buffer, sg symme
 	defer v.heap.gate.Leave()
 	err = v.queue(func(s *cuda.Stream) error {
 		if err := v.copyTo(s, rank, at, src); err != nil {
-			return err // and no signal: who waits for it would read what has not come
+			return err // and no signal: a peer that waits for it would read old data
 		}
 		return v.signal(s, sig.at(rank, sg.At), sg.Op, sg.Value)
 	})
@@ -248,9 +246,9 @@ func (v *StreamRegion) PutSignalNBI(rank int, at int64, src tensor.Buffer, s sym
 	return v.PutSignal(rank, at, src, s)
 }
 
-// Wait implements symmetric.Region: what is queued on the stream later comes after the update that
-// ends it. The Hit says nothing, because nothing has been waited for yet. ctx is asked before it is
-// queued, not after.
+// Wait implements symmetric.Region: later work on the stream runs after the update that ends the
+// wait. The Hit is empty, because the wait has not run yet. ctx is checked before the wait is
+// queued, not later.
 func (v *StreamRegion) Wait(ctx context.Context, w symmetric.Watch) (symmetric.Hit, error) {
 	const call = "wait on stream"
 	none, own := symmetric.Hit{Index: -1}, v.heap.t.member.Rank
@@ -274,8 +272,8 @@ func (v *StreamRegion) Wait(ctx context.Context, w symmetric.Watch) (symmetric.H
 	return none, v.failed(call, own, w.At, int64(w.DType.Size()), err)
 }
 
-// Quiet makes what is queued on the stream later come after all transfers that the heap itself has
-// queued; those of the view are in the stream's order anyway.
+// Quiet makes later work on the stream wait for all transfers of the heap itself. The view's own
+// are in the stream's order anyway.
 //
 // Errors: ErrClosed, and those of the driver.
 func (v *StreamRegion) Quiet() error {

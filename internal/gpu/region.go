@@ -11,19 +11,19 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// allocation is what a region shares with its slices.
+// allocation is shared by a region and its slices.
 type allocation struct {
 	freed atomic.Bool
 }
 
-// Region implements symmetric.Region in the memory of GPUs. Buffers that are put or got may lie on
-// the host as well as on the group's device. Local and Peer are device memory.
+// Region implements symmetric.Region in the memory of GPUs. The buffers of Put and Get may be on
+// the host or on the group's device. Local and Peer return device memory.
 type Region struct {
 	heap  *Heap
 	of    *allocation
 	off   int64 // in the heap
 	n     int64
-	slice bool // not the whole of its allocation
+	slice bool // part of its allocation
 }
 
 // Local implements symmetric.Region.
@@ -34,7 +34,7 @@ func (r *Region) Local() tensor.Buffer {
 	return r.view(r.heap.t.member.Rank)
 }
 
-// none is the view of memory that is not there.
+// none returns an empty view, for memory that was freed.
 func (r *Region) none() tensor.Buffer {
 	b, err := bytesAt(0, 0, r.heap.t.device())
 	if err != nil {
@@ -43,7 +43,7 @@ func (r *Region) none() tensor.Buffer {
 	return b
 }
 
-// view is rank's part, which this rank can address.
+// view returns rank's part, which this rank can address.
 func (r *Region) view(rank int) tensor.Buffer {
 	b, err := bytesAt(r.at(rank, 0), r.n, r.heap.t.device())
 	if err != nil {
@@ -52,7 +52,7 @@ func (r *Region) view(rank int) tensor.Buffer {
 	return b
 }
 
-// bytesAt is n bytes, without an element type, at an address of a device.
+// bytesAt returns n bytes, without an element type, at an address of a device.
 func bytesAt(at uintptr, n int64, on tensor.Device) (tensor.Buffer, error) {
 	b, err := tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&at)), int(n), tensor.U8, on)
 	return b.Untyped(), err
@@ -63,7 +63,7 @@ func (r *Region) Offset() int64 { return r.off }
 
 // Peer implements symmetric.Region.
 //
-// Errors: besides those of the interface, ErrUnsupported for a part that this GPU cannot address.
+// Errors: those of the interface; ErrUnsupported for a part that this GPU cannot address.
 func (r *Region) Peer(rank int) (tensor.Buffer, error) {
 	if err := r.enter("peer", rank, 0, 0); err != nil {
 		return r.none(), err
@@ -81,11 +81,11 @@ func (r *Region) Slice(at, bytes int64) (symmetric.Region, error) {
 	return &Region{heap: r.heap, of: r.of, off: r.off + at, n: bytes, slice: true}, nil
 }
 
-// at is the address of offset at, which has been checked, of rank's part.
+// at returns the address of the checked offset at in rank's part.
 func (r *Region) at(rank int, at int64) uintptr { return r.heap.slab.Base[rank] + uintptr(r.off+at) }
 
 // enter checks an access of n bytes at offset at of rank's part, and keeps the heap mapped until
-// the gate is left.
+// the caller leaves the gate.
 func (r *Region) enter(call string, rank int, at, n int64) error {
 	h := r.heap
 	if !h.gate.Enter() {
@@ -108,7 +108,7 @@ func (r *Region) enter(call string, rank int, at, n int64) error {
 	return r.wrong(call, rank, at, n, err)
 }
 
-// enterWord is enter for a word that is accessed at once.
+// enterWord calls enter for an atomic access to a word.
 func (r *Region) enterWord(call string, rank int, at, n int64) error {
 	if err := r.enter(call, rank, at, n); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (r *Region) enterWord(call string, rank int, at, n int64) error {
 	return nil
 }
 
-// enterBuffer is enter for a transfer of the whole of b.
+// enterBuffer calls enter for a transfer of all of b.
 func (r *Region) enterBuffer(call string, rank int, at int64, b tensor.Buffer) error {
 	if err := hostheap.CheckBuffer(b, r.heap.t.device()); err != nil {
 		return r.wrong(call, rank, at, b.Bytes(), err)
@@ -139,5 +139,5 @@ func (r *Region) wrong(call string, rank int, at, n int64, err error) error {
 	}
 }
 
-// device is where the group's buffers lie.
+// device returns the device of the group's buffers.
 func (t *Transport) device() tensor.Device { return t.on }

@@ -207,7 +207,7 @@ func TestBrokenGroupRefusesAccess(t *testing.T) {
 	})
 }
 
-// A rank that has broken its promise is told so, also when another rank has done the same before.
+// Each rank that broke its promise gets that error, also after another rank has done the same.
 func TestBrokenPromiseIsEachRanksOwnError(t *testing.T) {
 	heaps(t, 3, func(h *Heap) error {
 		inside, err := bytesAt(h.slab.Base[h.t.member.Rank], 192, h.t.on)
@@ -217,7 +217,7 @@ func TestBrokenPromiseIsEachRanksOwnError(t *testing.T) {
 		op := dist.Op{Kind: dist.KindAllGather, Count: 64, Dst: inside, Src: onGPU(64, tensor.U8, h.t.on), Symmetric: true}
 		_, err = h.t.collective(&ticket{}, &op, nil)
 		return errors.Join(
-			want(err, dist.ErrInvalid, "source", "made before the Split"),
+			want(err, dist.ErrInvalid, "source", "made before Split"),
 			want(h.t.ledger.awaitEnd(), dist.ErrMismatch, "promised a symmetric allgather"))
 	})
 }

@@ -6,39 +6,38 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// Unending is an Engine whose Abort ends nothing that is queued: operations of ranks whose peer has
-// died stay on their devices to the end of the process.
+// Unending is an Engine whose Abort cannot end queued work. Operations whose peer has died stay on
+// the device until the process ends.
 //
-// The driver takes some thousand launches of a stream, and lets who queues another wait until there
-// is room: behind such an operation for good. So few are under way at any time: operations on a
-// stream with one, of whatever engine, by Start, and calls of the library within them, which may be
-// hundreds of chunks, by Pace. Both waits end with the group.
+// The driver queues some thousand launches of a stream. Then a call that queues more waits for
+// room, and never returns if such an operation blocks the stream. So few are under way at any time.
+// Start limits the operations on a stream with one, of any engine. Pace limits the library's calls
+// within an operation, which may have hundreds of chunks. Both waits end with the group.
 type Unending interface {
-	// Pace gives the engine what it calls, with the stream, before each call of its library for a
-	// collective operation; messages do without, since the ends of several wait for each other. An
-	// error of that ends the operation. It is called once, before the engine is used.
+	// Pace sets a function that the engine calls, with the stream, before each call of its library
+	// for a collective operation. Messages do not call it, since several of them wait for each
+	// other. Its error ends the operation. Pace is called once, before the engine is used.
 	Pace(before func(s *cuda.Stream) error)
 }
 
-// mostBehind is how many operations may be under way on a stream with one that nobody can end: one
-// to eight launches each, those of more that Pace waits for aside.
+// mostBehind is the number of operations that may be under way on a stream with one that cannot be
+// ended. Each has one to eight launches; larger ones are limited by Pace.
 const mostBehind = 128
 
-// crowded reports whether the next operation on s has to wait for room. The lock is held.
+// crowded reports whether the next operation on s must wait for room. The lock is held.
 func (s *Stream) crowded() bool { return s.unending > s.done && s.last-s.done >= mostBehind }
 
-// room returns when s is crowded no more, or the group is broken, so that its next operation is not
-// queued. It breaks the group where the operation that s stands at is of another one, which is
-// broken. The lock of s is not held.
+// room waits until s is no longer crowded or the group is broken. It breaks the group if s is stuck
+// at an operation of another, broken group. The lock of s is not held.
 func (t *Transport) room(s *Stream) {
 	var other, failed error
-	_ = t.ledger.poll(func() bool { // why this group is broken is its Work's to tell
+	_ = t.ledger.poll(func() bool { // the Work returns the error
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.closed.Load() || s.capturing.Load() {
 			return true
 		}
-		if failed = s.mark(s.last); failed != nil { // behind small ones there may be no event yet
+		if failed = s.mark(s.last); failed != nil { // small operations may have no event yet
 			return true
 		}
 		s.sweep()
@@ -59,23 +58,24 @@ func (t *Transport) room(s *Stream) {
 	case failed != nil:
 		_ = t.fault(failed)
 	case other != nil:
-		_ = t.fault(fmt.Errorf("stream on %v: the device does not get on: %w", s.Device(), other))
+		_ = t.fault(fmt.Errorf("stream on %v: the device is stuck: %w", s.Device(), other))
 	}
 }
 
-// paceCalls is how many calls of a library there are between two events: up to twice as many are
-// under way, two or three launches each.
+// paceCalls is the number of library calls between two events. Up to twice as many are under way,
+// of two or three launches each.
 const paceCalls = 128
 
-// backpressure counts the calls of Unending engines.
+// backpressure counts the library calls of Unending engines.
 type backpressure struct {
 	calls int
-	marks [2]*cuda.Event // behind every other paceCalls of them; nil before the first
+	marks [2]*cuda.Event // after every other paceCalls calls; nil before the first
 }
 
-// pace is what Unending engines call. The locks are held, and the device is entered.
+// pace is the function for Unending.Pace. The locks are held, and the device is entered.
 //
-// Errors: what broke the group, while it waited; ErrTimeout, which breaks it; those of the driver.
+// Errors: the error of a group that breaks during the wait; ErrTimeout, which breaks it; those of
+// the driver.
 func (t *Transport) pace(s *cuda.Stream) error {
 	p := &t.paced
 	if p.calls++; p.calls%paceCalls != 0 || t.last != nil && t.last.capturing.Load() {

@@ -8,10 +8,10 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Split implements dist.Transport. It waits until the device has done all that is queued on it.
-// Then the control group is split, and every engine; one that is ErrUnsupported there is left out
-// of the parts. Heaps that the group has now are known in its parts, and are freed after them;
-// later ones are not, see Heaps and parts in the package comment.
+// Split implements dist.Transport. It waits until the device is idle, then splits the control group
+// and every engine. An engine that returns ErrUnsupported is left out of the parts. The parts know
+// the group's present heaps, which are freed after them, but no later ones: see Heaps and parts in
+// the package comment.
 func (t *Transport) Split(color, key int) (dist.Transport, error) {
 	var sub *Transport
 	err := t.exclusive(&opEntry{sig: dist.Signature{Kind: dist.KindSplit}}, nil, func([][]byte) (err error) {
@@ -53,7 +53,7 @@ func (t *Transport) split(color, key int) (*Transport, error) {
 	cfg := t.cfg
 	cfg.Control = control
 	cfg.Choose = t.forParts(engines)
-	left := engines // by open, which fails before it takes them, or closes them
+	left := engines // closed by open, unless it fails before it calls the Maker
 	sub, err := open(cfg, *member, func(*Member) ([]Engine, error) {
 		left = nil
 		return engines, nil
@@ -67,7 +67,7 @@ func (t *Transport) split(color, key int) (*Transport, error) {
 	return sub, nil
 }
 
-// closeEngines ends engines that no transport has.
+// closeEngines ends engines that belong to no transport.
 func closeEngines(engines []Engine) error {
 	var errs []error
 	for _, e := range engines {
@@ -77,7 +77,7 @@ func closeEngines(engines []Engine) error {
 	return errors.Join(errs...)
 }
 
-// forParts is the choice in a part: an engine that is forced, and has no parts, is forced no more.
+// forParts returns the settings of a part. They no longer force an engine that is missing there.
 func (t *Transport) forParts(engines []Engine) DispatchConfig {
 	c := t.cfg.Choose
 	there := slices.ContainsFunc(engines, func(e Engine) bool { return e.Name() == c.Engine })
@@ -87,9 +87,9 @@ func (t *Transport) forParts(engines []Engine) DispatchConfig {
 	return c
 }
 
-// splitEngines is this rank's engines of the part that member describes, none where it is nil.
+// splitEngines returns this rank's engines of the part of member; none if member is nil.
 //
-// Errors: on all ranks of t alike.
+// Errors: on all ranks of t.
 func (t *Transport) splitEngines(member *Member) ([]Engine, error) {
 	var engines []Engine
 	var failed error
@@ -109,8 +109,7 @@ func (t *Transport) splitEngines(member *Member) ([]Engine, error) {
 	return engines, nil
 }
 
-// borrow makes the parent's heaps known here, and keeps their memory until this transport is
-// closed.
+// borrow registers the parent's heaps here, and keeps their memory until this transport is closed.
 //
 // Collective: all ranks of t, which are in a collective call of the parent.
 func (t *Transport) borrow(parent *Transport) error {
@@ -152,7 +151,7 @@ func (t *Transport) anyClosed(h *Heap) (bool, error) {
 	return slices.ContainsFunc(all, func(b []byte) bool { return b[0] != 0 }), nil
 }
 
-// unborrow makes the engines forget the parent's heaps. Collective.
+// unborrow unregisters the parent's heaps. Collective.
 func (t *Transport) unborrow() error {
 	var errs []error
 	for i := len(t.borrowed) - 1; i >= 0; i-- {

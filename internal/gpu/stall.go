@@ -8,15 +8,14 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// stuckWork notes that operations of the group, which is broken, may never end on the device: see
-// cuda.Device.Doubt. Once is enough: a group that is broken queues nothing more.
+// stuckWork reports to the device that operations of this broken group may never end: see
+// cuda.Device.Doubt. It runs once, since a broken group queues nothing more.
 func (t *Transport) stuckWork() {
 	t.doubted.Do(func() { t.member.Device.Doubt(t.drained) })
 }
 
-// stalled reports whether the device has operations of this group, or of another that is broken,
-// that do not end. To free memory then would wait for them, for good, whosever it is; it is left to
-// the end of the process.
+// stalled reports whether the device has operations of a broken group, this or another, that do not
+// end. Freeing memory would then never return, so the memory is left until the process ends.
 func (t *Transport) stalled() bool {
 	if t.ledger.broken() != nil {
 		t.stuckWork()
@@ -24,7 +23,7 @@ func (t *Transport) stalled() bool {
 	return t.member.Device.Stuck()
 }
 
-// drained reports whether the device has done what is queued on the streams of this group.
+// drained reports whether the device has done the work queued on the streams of this group.
 func (t *Transport) drained() bool {
 	t.used.Lock()
 	streams := slices.Clone(t.streams)
@@ -32,18 +31,18 @@ func (t *Transport) drained() bool {
 	return !slices.ContainsFunc(streams, func(s *Stream) bool { return !s.drained() })
 }
 
-// idle waits until the device has done all that is queued on it, on any stream. The driver and the
-// libraries wait for that in calls that make memory or communicators, or load kernels, and with a
-// kernel that waits for a peer they would do so without an end.
+// idle waits until the device has done all its work, on any stream. The driver and the libraries do
+// so in calls that allocate memory, make communicators or load kernels. Their waits would never end
+// while a kernel waits for a dead peer.
 //
 // Errors: ErrInvalid while a stream of the group is captured, since the driver would end the
-// capture; what broke the group; ErrTimeout after the step timeout, which breaks it.
+// capture; the error of the broken group; ErrTimeout after the step timeout, which breaks it.
 func (t *Transport) idle() error {
 	t.used.Lock()
 	captured := slices.ContainsFunc(t.streams, func(s *Stream) bool { return s.capturing.Load() })
 	t.used.Unlock()
 	if captured {
-		return fmt.Errorf("%w: a stream of the group is being captured: make heaps and parts before, or behind", dist.ErrInvalid)
+		return fmt.Errorf("%w: a stream of the group is being captured: make heaps and parts before the capture, or after", dist.ErrInvalid)
 	}
 	all, err := t.member.Device.MarkAll()
 	if all == nil { // an old driver
@@ -55,6 +54,6 @@ func (t *Transport) idle() error {
 		var done bool
 		done, failed = all.Done()
 		return done || failed != nil
-	}, func() string { return "what was queued on " + t.on.String() + " before has not ended" })
+	}, func() string { return "earlier work on " + t.on.String() + " has not ended" })
 	return errors.Join(failed, err)
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// errBroken is what an operation returns inside Start that does not run because the group is
-// broken: its Work tells why.
+// errBroken is returned inside Start by an operation that does not run because the group is broken.
+// Its Work returns the reason.
 var errBroken = errors.New("broken")
 
-// Start implements dist.Transport. s is a Stream of the group's device. Operations on different
-// streams are joined by events. While s is captured the Work is done at once, and whoever replays
-// the graph keeps the order.
+// Start implements dist.Transport. s is a Stream of the group's device. Events order the operations
+// of different streams. While s is captured the Work is done at once, and the code that replays the
+// graph keeps the order.
 func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	gs, ok := s.(*Stream)
 	if !ok || gs.dev != t.member.Device {
@@ -31,7 +31,7 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	if gs.crowded() && !gs.capturing.Load() {
-		gs.mu.Unlock() // others may ask for what is done meanwhile
+		gs.mu.Unlock() // so that other goroutines can query Works
 		t.room(gs)
 		gs.mu.Lock()
 	}
@@ -41,13 +41,13 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	if gs.capturing.Load() {
 		e := &t.scratch
 		e.op, e.t = op, t
-		_, err := t.run(e, gs) // which gives nothing to launch here: see kept
+		_, err := t.run(e, gs) // returns no launch here: see cachedLaunch
 		return dist.Work{}, t.captured(e, err)
 	}
 	e, n := gs.push()
 	e.op, e.t = op, t
 	kept, err := t.run(e, gs)
-	if kept != nil && kept.Launch(gs.cu) != nil { // here, where few functions are on the way back to the caller
+	if kept != nil && kept.Launch(gs.cu) != nil { // here, so that the call stack is short
 		err = t.anew(e, &e.op, gs)
 	}
 	if err != nil {
@@ -58,7 +58,7 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 		}
 		e.err = t.opError(&e.op, t.ledger.broken())
 	}
-	if n%sparseMarks == 0 || e.err == nil && t.wantsMark(e, n, gs) { // on a device that does not get on there is little room for events
+	if n%sparseMarks == 0 || e.err == nil && t.wantsMark(e, n, gs) { // a stuck device has little room for events
 		if err := gs.mark(n); err != nil {
 			_ = t.fault(err)
 			e.err = t.opError(&e.op, t.ledger.broken())
@@ -67,13 +67,13 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	return dist.NewWork(gs, n), nil
 }
 
-// wantsMark reports whether an event is recorded at once behind e, which is ticket n of s.
+// wantsMark reports whether an event is recorded at once after e, which is ticket n of s.
 func (t *Transport) wantsMark(e *ticket, n uint64, s *Stream) bool {
 	return t.cfg.Precise || e.op.Kind == dist.KindBatch || e.op.Kind.PointToPoint() || e.op.Bytes() >= eagerBytes ||
 		n%(mostBehind/4) == 0 && s.unending > s.done
 }
 
-// captured is the error of Start for an operation that was captured.
+// captured returns the result of Start for a captured operation.
 func (t *Transport) captured(e *ticket, err error) error {
 	if errors.Is(err, errBroken) {
 		err = t.ledger.broken()
@@ -82,12 +82,11 @@ func (t *Transport) captured(e *ticket, err error) error {
 	return err
 }
 
-// run queues e's operation on s, or gives what is kept of it, for the caller to launch. The locks
-// are held.
+// run queues e's operation on s, or returns its cached launch for the caller. The locks are held.
 func (t *Transport) run(e *ticket, s *Stream) (*cuda.Kept, error) {
 	op := &e.op
 	if t.last != s || op.Kind == dist.KindBatch || op.Kind.PointToPoint() {
-		if t.ledger.broken() != nil { // before events are recorded, for which there may be no room
+		if t.ledger.broken() != nil { // before events are recorded, which may have no room
 			return nil, errBroken
 		}
 	}
@@ -115,8 +114,8 @@ func (t *Transport) run(e *ticket, s *Stream) (*cuda.Kept, error) {
 	return t.collective(e, op, s)
 }
 
-// before records an event behind ticket n unless s is captured: what comes next may last until a
-// peer decides.
+// before records an event after ticket n unless s is captured: the next operation may last until a
+// peer acts.
 func (s *Stream) before(n uint64) error {
 	if s.capturing.Load() || n <= s.done {
 		return nil
@@ -124,15 +123,15 @@ func (s *Stream) before(n uint64) error {
 	return s.mark(n)
 }
 
-// follow makes s wait for the stream that has run the operations so far. The locks are held.
+// follow makes s wait for the stream that ran the group's last operation. The locks are held.
 func (t *Transport) follow(s *Stream) error {
 	if t.last != nil {
 		if s.capturing.Load() {
-			return fmt.Errorf("%w: a stream is captured that has not run the group's last operation: run one on it, and wait",
+			return fmt.Errorf("%w: the captured stream did not run the group's last operation: run one on it first, and wait",
 				dist.ErrInvalid)
 		}
-		if t.last.capturing.Load() { // to wait for it would draw s into the capture, from which nobody leads it back
-			return fmt.Errorf("%w: the stream that has run the group's last operation is being captured: end that before others run one",
+		if t.last.capturing.Load() { // waiting for it would add s to the capture, without a way out
+			return fmt.Errorf("%w: the stream of the group's last operation is being captured: end the capture before you use another stream",
 				dist.ErrInvalid)
 		}
 		if err := t.inDevice(func() error { return s.after(t.last, t.order) }); err != nil {
@@ -145,8 +144,8 @@ func (t *Transport) follow(s *Stream) error {
 	if slices.Contains(t.streams, s) {
 		return nil
 	}
-	// A stream that was closed keeps its tickets, and they the buffers of their operations: a
-	// program may make many.
+	// A closed stream keeps its tickets, and they the buffers of their operations. A program may
+	// make many.
 	t.streams = append(slices.DeleteFunc(t.streams, (*Stream).over), s)
 	return nil
 }
@@ -159,17 +158,16 @@ func (t *Transport) inDevice(f func() error) error {
 	return f()
 }
 
-// fault breaks the group because of an error of the driver or of an engine on this rank: the others
-// wait for it.
+// fault breaks the group after an error of the driver or an engine on this rank: the others wait
+// for this rank.
 func (t *Transport) fault(err error) error {
 	_ = t.ledger.fail(endFault, t.member.Rank, err.Error())
 	return errBroken
 }
 
-// cachedLaunch is what the engine of w has cachedLaunch of op; nil for nothing. A barrier waits for
-// the heaps' transfers first, what is composed is another operation where an engine gets it, timers
-// stand around what is queued with the context, and a capture notes what a launch is at the time:
-// nothing of these is launched so.
+// cachedLaunch returns the engine's cached launch of op, or nil. Barriers, composed and timed
+// operations and captured streams have none. A barrier first waits for the heaps, timers need the
+// context, and a capture records an operation's present launch.
 func (t *Transport) cachedLaunch(op *dist.Op, w route, s *Stream) *cuda.Kept {
 	k := t.keepers[w.engine]
 	if k == nil || w.how != plain || op.Kind == dist.KindBarrier || op.Timed || s.capturing.Load() {
@@ -178,8 +176,8 @@ func (t *Transport) cachedLaunch(op *dist.Op, w route, s *Stream) *cuda.Kept {
 	return k.Kept(op, s.cu)
 }
 
-// anew queues op, of which something was kept that the driver did not launch: the engine finds out
-// why.
+// anew queues op by its engine after the driver rejected the cached launch: the engine finds the
+// error.
 func (t *Transport) anew(e *ticket, op *dist.Op, s *Stream) error {
 	w, err := t.choose.pick(op)
 	if err != nil {
@@ -188,7 +186,7 @@ func (t *Transport) anew(e *ticket, op *dist.Op, s *Stream) error {
 	return t.enqueue(e, op, w, s)
 }
 
-// collective announces op and queues it, or gives what is kept of it, for the caller to launch.
+// collective announces op and queues it, or returns its cached launch for the caller.
 func (t *Transport) collective(e *ticket, op *dist.Op, s *Stream) (*cuda.Kept, error) {
 	c := opEntry{sig: op.Signature(), beside: op.Beside, along: op.Along}
 	var misplaced error
@@ -196,7 +194,7 @@ func (t *Transport) collective(e *ticket, op *dist.Op, s *Stream) (*cuda.Kept, e
 		misplaced = t.places(op, &c)
 	}
 	announced := t.ledger.announce(&c)
-	if misplaced != nil { // the caller's own mistake, whatever else is wrong by now
+	if misplaced != nil { // return the caller's own mistake, even if the group is broken
 		_ = t.ledger.fail(endMismatch, t.member.Rank, fmt.Sprintf("%v: rank %d promised a symmetric %v: %v", dist.ErrMismatch,
 			t.member.Rank, op.Kind, misplaced))
 		return nil, misplaced
@@ -217,10 +215,10 @@ func (t *Transport) collective(e *ticket, op *dist.Op, s *Stream) (*cuda.Kept, e
 	return nil, t.enqueue(e, op, w, s)
 }
 
-// places notes where op's buffers lie among the heaps of the group. Those in place lie where their
-// other side does.
+// places records the locations of op's buffers in the group's heaps. Operations in place have one
+// location for both.
 //
-// Errors: ErrInvalid for one that lies in none.
+// Errors: ErrInvalid for a buffer in no heap.
 func (t *Transport) places(op *dist.Op, c *opEntry) error {
 	c.symmetric = true
 	c.src, c.dst = t.place(op.Src), t.place(op.Dst)
@@ -232,18 +230,18 @@ func (t *Transport) places(op *dist.Op, c *opEntry) error {
 		}
 	}
 	for _, side := range [...]struct {
-		what  string
+		name  string
 		place uint64
 	}{{"source", c.src}, {"destination", c.dst}} {
 		if side.place == placePrivate {
-			return fmt.Errorf("%w: the %s lies in no symmetric heap that the group knows; one of a larger group is known if it was made before the Split",
-				dist.ErrInvalid, side.what)
+			return fmt.Errorf("%w: the %s is in no symmetric heap of the group; a heap of the parent counts if it was made before Split",
+				dist.ErrInvalid, side.name)
 		}
 	}
 	return nil
 }
 
-// place is the heap and offset of b: 0 for no buffer, placePrivate for one that lies in no heap.
+// place returns the heap and offset of b: 0 for no buffer, placePrivate for a buffer in no heap.
 func (t *Transport) place(b tensor.Buffer) uint64 {
 	if b.Len() == 0 {
 		return 0
@@ -255,8 +253,8 @@ func (t *Transport) place(b tensor.Buffer) uint64 {
 	return number<<placeSlabBits | uint64(off)
 }
 
-// announceMessage posts a send or receive. One without elements is not queued, and a receive of
-// that kind is done when its send is there and was compared.
+// announceMessage posts a send or receive. Messages without elements are not queued. Such a receive
+// is done when its send was announced and compared.
 func (t *Transport) announceMessage(e *ticket, op *dist.Op) error {
 	out := op.Kind == dist.KindSend
 	k, err := t.ledger.post(op.Peer, out, op.DType(), op.Count)
@@ -272,7 +270,7 @@ func (t *Transport) announceMessage(e *ticket, op *dist.Op) error {
 	return nil
 }
 
-// enqueue hands op to the engine of w.
+// enqueue passes op to the engine of w.
 func (t *Transport) enqueue(e *ticket, op *dist.Op, w route, s *Stream) error {
 	if op.Count == 0 && op.Kind != dist.KindBarrier && op.Kind != dist.KindSync {
 		return nil

@@ -13,28 +13,28 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Stream is a dist.Stream on a GPU: a CUDA stream, and the tickets of what groups have queued on
-// it. It implements dist.Queue.
+// Stream is a CUDA stream, and the tickets of the operations that groups have queued on it. It
+// implements dist.Stream and dist.Queue.
 //
-// A ticket is done when an event behind it is. Events are recorded when somebody asks: to wait for
-// the newest operation waits for that one alone, while to wait for an older one, behind which no
-// event stands yet, waits for what was queued after it as well. Behind large operations, and in
-// front of messages, whose end depends on one peer's program, an event is recorded at once;
-// Config.Precise does so behind all.
+// A ticket is done when an event recorded after it is. Events are recorded when a caller asks. So
+// waiting for the newest operation is exact, but waiting for an older one without an event waits
+// for later ones as well. Large operations get an event at once. So do messages, and the operation
+// before a message: the end of a message depends on the peer's program. Config.Precise does so
+// after every operation.
 type Stream struct {
 	dev    *cuda.Device
 	cu     *cuda.Stream
-	from   *Transport // that made it for its group; nil for others
+	from   *Transport // the transport whose NewStream made it; nil for others
 	closed atomic.Bool
-	wedged atomic.Bool // closed while the device did not go on
-	gone   atomic.Bool // closed to the end, with all tickets done
+	wedged atomic.Bool // closed while the device was stuck
+	gone   atomic.Bool // Close has ended, and all tickets are done
 
 	mu        sync.Mutex
 	tickets   []ticket // ring; its length is a power of two
 	last      uint64   // newest ticket
 	done      uint64   // every ticket up to here is done
 	unending  uint64   // newest ticket of an Unending engine
-	marks     []mark   // of tickets not known to be done, in their order
+	marks     []mark   // of tickets that may be pending, in their order
 	spare     []*cuda.Event
 	further   int // events to make before the driver is asked again whether marks are done
 	timers    []*cuda.Event
@@ -44,25 +44,25 @@ type Stream struct {
 	joins     *joiner
 }
 
-// ticket is one operation, or nothing but a place in the stream when t is nil.
+// ticket is one operation, or a position in the stream without one if t is nil.
 type ticket struct {
 	op    dist.Op
 	t     *Transport
 	round uint64 // that all ranks must have announced; 0 for none
 	empty arrival
-	more  []arrival // a group call's others
+	more  []arrival // of the other messages of a group call
 	err   error
-	timer [2]*cuda.Event // around the operation, where it is timed
+	timer [2]*cuda.Event // before and after a timed operation
 }
 
-// arrival is a message without elements that is received: nothing of it reaches the device, so its
-// ticket waits for the sender.
+// arrival is a received message without elements. The device gets nothing of it, so its ticket
+// waits for the sender's announcement.
 type arrival struct {
 	peer int
 	k    uint64 // its number; 0 for none
 }
 
-// mark is an event behind a ticket.
+// mark is an event recorded after a ticket.
 type mark struct {
 	ticket uint64
 	event  *cuda.Event
@@ -75,13 +75,13 @@ type failure struct {
 
 const (
 	firstTickets = 1024
-	maxFailures  = 1024    // as on a host stream: older failures answer with the oldest kept
+	maxFailures  = 1024    // as on a host stream: older failures return the oldest kept
 	sparseMarks  = 256     // tickets between events, at most
-	eagerBytes   = 1 << 20 // from here an event costs next to nothing beside its operation
-	sweptMarks   = 8       // the driver is asked once for so many whether they are done, which takes it 1.7 us
+	eagerBytes   = 1 << 20 // from this size an event costs little compared with its operation
+	sweptMarks   = 8       // marks per query of the driver, which takes 1.7 us
 )
 
-// NewStream is an empty stream of the least priority, for computing.
+// NewStream returns a stream of the least priority, for computing.
 //
 // Owns: the caller closes it. Errors: those of the driver.
 func NewStream(v *cuda.Device) (*Stream, error) {
@@ -107,13 +107,13 @@ func streamOver(v *cuda.Device, cu *cuda.Stream) *Stream {
 // Device implements dist.Stream.
 func (s *Stream) Device() tensor.Device { return s.dev.Tensor() }
 
-// CUDA is the stream underneath, to queue kernels and copies on: Mark makes a Work of them.
+// CUDA returns the underlying stream, to queue kernels and copies on: Mark makes a Work of them.
 func (s *Stream) CUDA() *cuda.Stream { return s.cu }
 
-// Handle is the CUstream underneath, for other libraries. It is valid until Close.
+// Handle returns the underlying CUstream, for other libraries. It is valid until Close.
 func (s *Stream) Handle() uintptr { return s.cu.Handle() }
 
-// Mark is the Work that is done when all queued on s so far is.
+// Mark returns a Work that is done when all work queued on s so far is.
 //
 // Errors: ErrClosed; ErrInvalid while s is being captured; those of the driver.
 func (s *Stream) Mark() (dist.Work, error) {
@@ -170,7 +170,7 @@ func (s *Stream) recycle(e *ticket) {
 
 func (s *Stream) at(n uint64) *ticket { return &s.tickets[n&uint64(len(s.tickets)-1)] }
 
-// mark records an event behind ticket n, the newest. The lock is held.
+// mark records an event after ticket n, the newest. The lock is held.
 func (s *Stream) mark(n uint64) error {
 	if k := len(s.marks); k > 0 && s.marks[k-1].ticket >= n {
 		return nil
@@ -200,8 +200,7 @@ func (s *Stream) mark(n uint64) error {
 	return nil
 }
 
-// sweep takes the marks that are done off the front: all before one that is done are. The lock is
-// held.
+// sweep removes the marks that are done: all before a done one are done. The lock is held.
 func (s *Stream) sweep() {
 	s.passed(sort.Search(len(s.marks), func(k int) bool {
 		done, err := s.marks[k].event.Done()
@@ -209,8 +208,7 @@ func (s *Stream) sweep() {
 	}))
 }
 
-// passed notes that the first k marks are done, and with them the tickets before them, as far as
-// their ranks have met.
+// passed notes that the first k marks are done, and with them the tickets up to there that met.
 func (s *Stream) passed(k int) {
 	if k == 0 {
 		return
@@ -219,7 +217,7 @@ func (s *Stream) passed(k int) {
 	for s.done < reached && s.at(s.done+1).met() {
 		s.finish(s.done + 1)
 	}
-	if s.done < reached { // keep the last event, for those that are not
+	if s.done < reached { // keep the last event, for the tickets that are not done
 		k--
 	}
 	for _, m := range s.marks[:k] {
@@ -228,7 +226,7 @@ func (s *Stream) passed(k int) {
 	s.marks = s.marks[:copy(s.marks, s.marks[k:])]
 }
 
-// finish notes that ticket n, the one behind s.done, is done.
+// finish notes that ticket n, the next after s.done, is done.
 func (s *Stream) finish(n uint64) {
 	s.done = n
 	err := s.at(n).err
@@ -242,7 +240,7 @@ func (s *Stream) finish(n uint64) {
 	s.failed = append(s.failed, failure{n, err})
 }
 
-// met reports whether the other ranks have issued what they must before the ticket counts as done.
+// met reports whether the other ranks have announced all that the ticket needs to be done.
 func (e *ticket) met() bool {
 	switch {
 	case e.t == nil || e.err != nil:
@@ -258,7 +256,7 @@ func (e *ticket) met() bool {
 	return e.empty.k == 0 || e.t.ledger.paired(e.empty.peer, false, e.empty.k)
 }
 
-// failure is the error of a ticket that is done. The lock is held.
+// failure returns the error of a ticket that is done. The lock is held.
 func (s *Stream) failure(n uint64) error {
 	for _, f := range s.failed {
 		if f.ticket == n {
@@ -273,8 +271,7 @@ func (s *Stream) failure(n uint64) error {
 
 // Synchronize implements dist.Stream.
 //
-// Errors: why a group is broken whose operations keep the device from going on; those of the
-// driver.
+// Errors: the error of a broken group whose operations block the device; those of the driver.
 func (s *Stream) Synchronize() error {
 	if s.closed.Load() {
 		return nil // Close has waited
@@ -283,8 +280,8 @@ func (s *Stream) Synchronize() error {
 	newest := s.newest()
 	s.mu.Unlock()
 	if newest != 0 {
-		// Its error is its Work's to tell; after it the device may go on no more, and then take no
-		// further event.
+		// The Work reports its own error. After it the device may be stuck, with no room for
+		// another event.
 		if err := s.Await(newest); errors.Is(err, dist.ErrAborted) {
 			return s.outlast(err)
 		}
@@ -296,20 +293,20 @@ func (s *Stream) Synchronize() error {
 	return w.Wait()
 }
 
-// outlast returns when the device has nothing more to do for s, on which the operation failed with
-// cause, or with cause when that takes too long.
+// outlast waits until the device has no more work for s. An operation on s failed with cause, which
+// outlast returns if that takes too long.
 func (s *Stream) outlast(cause error) error {
 	for began := time.Now(); !s.drained(); {
 		waited := time.Since(began)
 		if waited > patience {
-			return fmt.Errorf("stream on %v: the device does not get on: %w", s.Device(), cause)
+			return fmt.Errorf("stream on %v: the device is stuck: %w", s.Device(), cause)
 		}
 		Rest(waited)
 	}
 	return nil
 }
 
-// newest is the last ticket of a group that may not be done; 0 for none. The lock is held.
+// newest returns the last ticket of a group that may be pending, or 0. The lock is held.
 func (s *Stream) newest() uint64 {
 	for n := s.last; n > s.done; n-- {
 		if e := s.at(n); e.t != nil && e.err == nil {
@@ -319,8 +316,8 @@ func (s *Stream) newest() uint64 {
 	return 0
 }
 
-// Close implements dist.Stream. A stream whose group is broken, and which the device does not end,
-// is left to the driver. One that Wrap has made stays with its owner.
+// Close implements dist.Stream. A stream that is stuck because its group is broken is left to the
+// driver. A wrapped CUstream stays with its owner.
 func (s *Stream) Close() error {
 	if s.closed.Load() {
 		return nil
@@ -331,7 +328,7 @@ func (s *Stream) Close() error {
 	}
 	if errors.Is(err, dist.ErrAborted) {
 		s.wedged.Store(true)
-		err = nil // the Works have told it
+		err = nil // the Works have returned it
 	}
 	s.mu.Lock()
 	joins := s.joins
@@ -346,7 +343,7 @@ func (s *Stream) Close() error {
 		return errors.Join(append(errs, e)...)
 	}
 	defer s.dev.Leave()
-	for n := s.done + 1; n <= s.last; n++ { // answers for those who still ask
+	for n := s.done + 1; n <= s.last; n++ { // for callers that still ask
 		if e := s.at(n); e.err == nil && e.t != nil && e.t.ledger.broken() != nil {
 			e.err = e.t.opError(&e.op, e.t.ledger.broken())
 		}
@@ -367,7 +364,7 @@ func (s *Stream) Close() error {
 	return errors.Join(append(errs, s.cu.Close())...)
 }
 
-// drained reports whether the device has nothing more to do for s.
+// drained reports whether the device has no more work for s.
 func (s *Stream) drained() bool {
 	if s.closed.Load() {
 		return !s.wedged.Load()
@@ -376,10 +373,10 @@ func (s *Stream) drained() bool {
 	return idle || err != nil
 }
 
-// over reports whether Close has ended, and the device has nothing of s.
+// over reports whether Close has ended, and the device has no work of s.
 func (s *Stream) over() bool { return s.gone.Load() && !s.wedged.Load() }
 
-// release makes the tickets of t, which closes and has waited for them, independent of it.
+// release detaches the tickets of t, which closes and has waited for them.
 func (s *Stream) release(t *Transport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -395,6 +392,5 @@ func (s *Stream) release(t *Transport) {
 	}
 }
 
-// patience is how long a wait goes on behind operations of a broken group, which its engines are
-// ending.
+// patience is how long a wait lasts after its group broke, while the engines abort.
 const patience = time.Second

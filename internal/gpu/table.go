@@ -15,30 +15,30 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// tableVersion is that of the format of tables, raised when an older program would read a newer
-// table wrong.
+// tableVersion is the version of the table format. It rises when older programs would misread a
+// newer table.
 const tableVersion = 1
 
-// Table says which engine is the fastest, as far as it was measured, and what to take elsewhere.
+// Table says which engine was measured as the fastest, and which to use for other operations.
 type Table struct {
 	Version   int       `json:"version"`
 	Machine   string    `json:"machine"` // name of the GPU; "" for any
-	Driver    int       `json:"driver"`  // version of CUDA that the driver gives; 0 where it was not noted
+	Driver    int       `json:"driver"`  // CUDA version of the driver; 0 if unknown
 	Libraries []Library `json:"libraries"`
 	Rows      []Row     `json:"rows"`
-	Rules     []Rule    `json:"rules"` // the first that fits is taken where no row does
+	Rules     []Rule    `json:"rules"` // the first that fits is used for operations without a row
 }
 
-// Library is a library that was measured.
+// Library is a measured library.
 type Library struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 }
 
-// Row is one measurement: an operation and what it took with every engine that could do it.
+// Row is one measurement: an operation, and its time with every engine that could do it.
 type Row struct {
 	Kind      string   `json:"kind"`
-	DType     string   `json:"dtype"`     // "" for any, where nothing is reduced
+	DType     string   `json:"dtype"`     // "" if the operation does not reduce
 	Reduction string   `json:"reduction"` // a class: "", "sum", "other", "scaled"
 	Symmetric bool     `json:"symmetric"`
 	Ranks     int      `json:"ranks"`
@@ -46,23 +46,22 @@ type Row struct {
 	Timings   []Timing `json:"timings"`
 }
 
-// Timing is what an operation took on the slowest rank.
+// Timing is the time of an operation on the slowest rank.
 type Timing struct {
 	Engine       string  `json:"engine"`
 	Microseconds float64 `json:"microseconds"`
 }
 
-// Rule is an order of engines for operations that were not measured, and for which no others stand:
-// see dispatcher.measured.
+// Rule is an order of engines for operations without a measured row: see dispatcher.measured.
 type Rule struct {
 	Kinds   []string `json:"kinds,omitempty"` // "broadcast", ...; none for all operations
 	Ranks   int      `json:"ranks"`           // 0 for any number
-	Bytes   int64    `json:"bytes"`           // up to here; 0 for any size
+	Bytes   int64    `json:"bytes"`           // largest size; 0 for any
 	Engines []string `json:"engines"`
 }
 
-// Class is what of a reduction matters to speed, and to what libraries can do: "" for none, "sum",
-// "other" for products and extremes, "scaled" for averages and sums with factors.
+// Class returns the class of a reduction for speed and library support: "" for none, "sum", "other"
+// for products and extremes, "scaled" for averages and sums with factors.
 func Class(op *dist.Op) string {
 	if !op.Kind.Reduces() {
 		return ""
@@ -76,8 +75,8 @@ func Class(op *dist.Op) string {
 	return "other"
 }
 
-// Size is the bytes by which tables know op among n ranks, equal on all of them: those of the whole
-// vector, which a scattering or gathering operation divides among the ranks.
+// Size returns the size by which tables look up op among n ranks, equal on all of them. It is the
+// bytes of the whole vector, which a scattering or gathering operation divides among the ranks.
 func Size(op *dist.Op, n int) int64 {
 	size := int64(op.Count) * int64(op.DType().Size())
 	switch op.Kind {
@@ -87,7 +86,7 @@ func Size(op *dist.Op, n int) int64 {
 	return size
 }
 
-// sizeClass is the number of the smallest power of two that is no less than size.
+// sizeClass returns the exponent of the smallest power of two that is at least size.
 func sizeClass(size int64) int {
 	if size <= 1 {
 		return 0
@@ -95,9 +94,9 @@ func sizeClass(size int64) int {
 	return bits.Len64(uint64(size - 1))
 }
 
-// ReadTable is the table in r.
+// ReadTable reads and validates a table.
 //
-// Errors: dist.ErrInvalid, naming the row, for what Validate finds, and for unknown fields.
+// Errors: dist.ErrInvalid, with the row, for errors of Validate and unknown fields.
 func ReadTable(r io.Reader) (*Table, error) {
 	dec := json.NewDecoder(r)
 	dec.DisallowUnknownFields()
@@ -106,7 +105,7 @@ func ReadTable(r io.Reader) (*Table, error) {
 		return nil, fmt.Errorf("%w: table of engines: %w", dist.ErrInvalid, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: table of engines: something follows it", dist.ErrInvalid)
+		return nil, fmt.Errorf("%w: table of engines: data after its end", dist.ErrInvalid)
 	}
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -114,7 +113,7 @@ func ReadTable(r io.Reader) (*Table, error) {
 	return &t, nil
 }
 
-// Write writes t to w, so that equal tables are equal files.
+// Write writes t to w. Equal tables give equal files.
 func (t *Table) Write(w io.Writer) error {
 	b, err := json.MarshalIndent(t, "", "\t")
 	if err != nil {
@@ -124,10 +123,10 @@ func (t *Table) Write(w io.Writer) error {
 	return err
 }
 
-// Hash is a digest of all of t.
+// Hash returns a digest of all of t.
 func (t *Table) Hash() string {
 	var b bytes.Buffer
-	_ = t.Write(&b) // a Table always encodes, and a buffer takes all
+	_ = t.Write(&b) // neither the encoder nor the buffer can fail
 	sum := sha256.Sum256(b.Bytes())
 	return hex.EncodeToString(sum[:])
 }
@@ -165,7 +164,7 @@ func (t *Table) Validate() error {
 	return nil
 }
 
-// kinds is the operations that r is for; nil for all.
+// kinds returns the operations that r is for; nil for all.
 func (r *Rule) kinds() ([]dist.Kind, error) {
 	var kinds []dist.Kind
 	for _, name := range r.Kinds {
@@ -178,24 +177,24 @@ func (r *Rule) kinds() ([]dist.Kind, error) {
 	return kinds, nil
 }
 
-// collective is the operation of a name.
+// collective returns the operation of a name.
 func collective(name string) (dist.Kind, error) {
 	for kind := dist.KindAllReduce; kind <= dist.KindSync; kind++ {
 		if kind.String() == name && !kind.PointToPoint() {
 			return kind, nil
 		}
 	}
-	return dist.KindInvalid, fmt.Errorf("no collective is called %q", name)
+	return dist.KindInvalid, fmt.Errorf("unknown collective %q", name)
 }
 
-// rowKey is what a row is looked up by.
+// rowKey is the key of a row in lookups.
 type rowKey struct {
 	kind      dist.Kind
 	dtype     tensor.DType // Invalid for any
 	class     string
 	symmetric bool
 	ranks     int
-	size      int // class of sizes
+	size      int // see sizeClass
 }
 
 func (r *Row) key() (rowKey, error) {
@@ -210,11 +209,11 @@ func (r *Row) key() (rowKey, error) {
 	case k.kind.Reduces() != (r.DType != "") || k.kind.Reduces() != (r.Reduction != ""):
 		err = fmt.Errorf("dtype %q and reduction %q of %s, which reduces: %v", r.DType, r.Reduction, r.Kind, k.kind.Reduces())
 	case !slices.Contains([]string{"", "sum", "other", "scaled"}, r.Reduction):
-		err = fmt.Errorf("no class of reductions is called %q", r.Reduction)
+		err = fmt.Errorf("unknown class of reductions %q: use one of sum, other, scaled", r.Reduction)
 	case r.Ranks < 1:
 		err = fmt.Errorf("%d ranks", r.Ranks)
 	case r.Bytes < 1 || r.Bytes&(r.Bytes-1) != 0:
-		err = fmt.Errorf("%d bytes are no power of two", r.Bytes)
+		err = fmt.Errorf("%d bytes is not a power of two", r.Bytes)
 	case len(r.Timings) == 0:
 		err = errors.New("no timings")
 	}
@@ -226,7 +225,7 @@ func (r *Row) key() (rowKey, error) {
 	return k, err
 }
 
-// fastest is the engines of a row, the fastest first; equal ones by name.
+// fastest returns the engines of a row, the fastest first; equal ones by name.
 func (r *Row) fastest() []string {
 	sorted := slices.Clone(r.Timings)
 	slices.SortStableFunc(sorted, func(a, b Timing) int {
@@ -249,5 +248,5 @@ func (r *Row) fastest() []string {
 	return names
 }
 
-// Fits reports whether what t has measured was measured on such a machine. Rules hold on all.
+// Fits reports whether t was measured on such a machine. Rules apply on all machines.
 func (t *Table) Fits(machine string) bool { return t.Machine == "" || t.Machine == machine }

@@ -49,10 +49,10 @@ func TestBuiltinTableIsThatOfTheGPUs(t *testing.T) {
 	}
 }
 
-// What the program's table chooses was fast on other machines, too: by what symgrad tune wrote
-// there, of types that the table has no rows of as well. Its rows of reduce, broadcast and
-// all-to-all are from the first. The tables also
-// have rows of the former engine host.
+// The built-in table's choices were also fast on other machines, by the tables of symgrad tune
+// there, including types without rows in it. Its rows of reduce, broadcast and all-to-all are from
+// the first. The measured tables also have timings of a
+// deleted engine, host.
 func TestBuiltinTableChoosesWhatIsFastOnOtherMachines(t *testing.T) {
 	for _, c := range []struct {
 		file  string
@@ -111,7 +111,7 @@ func measuredTable(t *testing.T, file string) *Table {
 	return measured
 }
 
-// timing is the engine to which the operation of r goes, and what it took.
+// timing returns the engine for the operation of r, and its time.
 func (k *dispatcher) timing(t *testing.T, r *Row) (engine string, us float64) {
 	t.Helper()
 	key, err := r.key()
@@ -165,7 +165,7 @@ func TestTableRefuses(t *testing.T) {
 	valid := func() *Table { return &Table{Version: tableVersion, Rows: []Row{sumRow(1024, Timing{"nccl", 1})}} }
 	for word, change := range map[string]func(t *Table){
 		"version 9":            func(t *Table) { t.Version = 9 },
-		"no collective":        func(t *Table) { t.Rows[0].Kind = "send" },
+		"unknown collective":   func(t *Table) { t.Rows[0].Kind = "send" },
 		"dtype \"f31\"":        func(t *Table) { t.Rows[0].DType = "f31" },
 		"which reduces: true":  func(t *Table) { t.Rows[0].DType = "" },
 		"which reduces: false": func(t *Table) { t.Rows[0].Kind = "allgather" },
@@ -176,7 +176,7 @@ func TestTableRefuses(t *testing.T) {
 		"microseconds":         func(t *Table) { t.Rows[0].Timings[0].Microseconds = 0 },
 		"the same operation":   func(t *Table) { t.Rows = append(t.Rows, t.Rows[0]) },
 		"rule 0":               func(t *Table) { t.Rules = []Rule{{Ranks: 2}} },
-		"called \"send\"":      func(t *Table) { t.Rules = []Rule{{Kinds: []string{"reduce", "send"}, Engines: []string{"ll"}}} },
+		"collective \"send\"":  func(t *Table) { t.Rules = []Rule{{Kinds: []string{"reduce", "send"}, Engines: []string{"ll"}}} },
 	} {
 		table := valid()
 		change(table)

@@ -27,14 +27,14 @@ type Transport struct {
 	limit   time.Duration
 	ledger  *ledger
 	engines []Engine
-	keepers []Keeper // those of engines that are; nil for others
+	keepers []Keeper // by engine; nil for one that is no Keeper
 	choose  *dispatcher
 	kernels *kernels
 
-	unending []bool // which engines are Unending
+	unending []bool // by engine
 
 	word  uintptr          // 4 bytes of device memory, for barriers that are sums
-	stop  *cuda.HostMemory // a word that ends the waits of streams when it is not 0
+	stop  *cuda.HostMemory // a word; not 0 ends the waits of streams
 	order *cuda.Event      // between streams
 
 	watching sync.WaitGroup
@@ -45,23 +45,22 @@ type Transport struct {
 	used    sync.Mutex // guards streams
 	streams []*Stream  // that have run any operation
 
-	mu       sync.Mutex // guards what follows, and the order of calls
+	mu       sync.Mutex // guards the fields below, and the order of calls
 	last     *Stream    // that has run the newest operation
 	scratch  ticket     // of an operation that is captured
-	rewrites dist.Op    // an operation as an engine gets it
+	rewrites dist.Op    // scratch: a composed operation
 	args     *cuda.Args
 	paced    backpressure
-	heaps    []*Heap // not yet freed, in the order in which they were made, which all ranks share
-	borrowed []*Slab // of the group that this is a part of, registered here
-	releases []*Heap // that borrowed comes from
+	heaps    []*Heap // not yet freed, in the order of creation, which all ranks share
+	borrowed []*Slab // slabs of the parent group, registered here
+	releases []*Heap // heaps of the borrowed slabs
 }
 
-// Open is this rank's transport of the group of cfg.Control's ranks, each with its GPU.
+// Open returns this rank's transport of the group of cfg.Control's ranks, each with its GPU.
 //
-// Collective: all ranks of cfg.Control, same settings but for the device. Owns: cfg.Control, which
-// is closed with the transport, and on an error. Errors: on all ranks alike: those of
-// Config.Validate; ErrDevice when two ranks have one GPU; ErrMismatch when tables or settings
-// differ; those of cfg.Make.
+// Collective: all ranks of cfg.Control, same settings except the device. Owns: cfg.Control, which
+// is closed with the transport, and on an error. Errors: on all ranks: those of Config.Validate;
+// ErrDevice if two ranks have one GPU; ErrMismatch if tables or settings differ; those of cfg.Make.
 func Open(cfg Config) (*Transport, error) {
 	g := cfg.Control
 	if err := cfg.Validate(); err != nil {
@@ -78,7 +77,7 @@ func Open(cfg Config) (*Transport, error) {
 	return t, nil
 }
 
-// open is Open for a member that has a device of its own each; make makes its engines.
+// open opens the transport of a member; build makes its engines.
 func open(cfg Config, p Member, build Maker) (*Transport, error) {
 	t := &Transport{cfg: cfg, member: p, on: p.Device.Tensor(), limit: cfg.StepTimeout}
 	if t.limit == 0 {
@@ -107,7 +106,7 @@ func open(cfg Config, p Member, build Maker) (*Transport, error) {
 	return t, nil
 }
 
-// prepare makes what the transport needs of the device, and its engines.
+// prepare allocates the transport's device objects, and makes its engines.
 func (t *Transport) prepare(build Maker) error {
 	p := &t.member
 	if err := p.distinct(); err != nil {
@@ -121,7 +120,7 @@ func (t *Transport) prepare(build Maker) error {
 	}
 	k, err := loadKernels(p.Device)
 	if err = p.Agree(err); err != nil {
-		k = &kernels{err: err} // on all ranks, so that all choose alike
+		k = &kernels{err: err} // on all ranks, so that all choose the same engine
 	}
 	t.kernels = k
 	if t.engines, err = build(p); err != nil {
@@ -142,13 +141,13 @@ func (t *Transport) prepare(build Maker) error {
 	if err != nil {
 		return err
 	}
-	if t.choose, err = newPicker(t.cfg.Choose, p, t.engines, t.kernels.err == nil, word); err != nil {
+	if t.choose, err = newDispatcher(t.cfg.Choose, p, t.engines, t.kernels.err == nil, word); err != nil {
 		err = fmt.Errorf("choice of engines: %w", err)
 	}
 	return p.Agree(err)
 }
 
-// allocate makes the transport's own few things on the device.
+// allocate makes the transport's event, memory and kernel arguments.
 func (t *Transport) allocate() error {
 	v := t.member.Device
 	if err := v.Enter(); err != nil {
@@ -173,7 +172,7 @@ func (t *Transport) allocate() error {
 
 const stopBytes = 64
 
-// halt ends what the group has on the device, as far as engines and waiting streams can be ended.
+// halt ends the group's work on the device: aborts the engines, and ends the waits of streams.
 func (t *Transport) halt() {
 	atomic.StoreUint32((*uint32)(pinned(t.stop, 0)), 1)
 	for _, e := range t.engines {
@@ -181,7 +180,7 @@ func (t *Transport) halt() {
 	}
 }
 
-// free undoes allocate, as far as it went, and loadKernels.
+// free releases the results of allocate and loadKernels, also after an error in these.
 func (t *Transport) free() error {
 	if t.stalled() {
 		return nil
@@ -205,8 +204,8 @@ func (t *Transport) free() error {
 	return errors.Join(errs...)
 }
 
-// distinct is an error of all ranks when two of them have one GPU: NCCL and NVSHMEM refuse it, or
-// hang.
+// distinct returns an error on all ranks if two of them have one GPU: NCCL and NVSHMEM refuse it,
+// or hang.
 func (p *Member) distinct() error {
 	id := p.Device.UUID()
 	all, err := p.Exchange(id[:])
@@ -223,7 +222,7 @@ func (p *Member) distinct() error {
 	return nil
 }
 
-// failed is the first error of an engine.
+// failed returns the first error of an engine.
 func (t *Transport) failed() error {
 	for _, e := range t.engines {
 		if err := e.Failed(); err != nil {
@@ -241,7 +240,7 @@ func (t *Transport) Info() dist.Info {
 	}
 }
 
-// Engines is the names of the engines, in the order of the choice's columns.
+// Engines returns the names of the engines, in the order in which the Maker made them.
 func (t *Transport) Engines() []string {
 	var names []string
 	for _, e := range t.engines {
@@ -250,7 +249,7 @@ func (t *Transport) Engines() []string {
 	return names
 }
 
-// NewStream is a stream of the greatest priority that the device gives: a group's own.
+// NewStream returns a stream of the greatest priority of the device, as groups use.
 //
 // Owns: the caller closes it. Errors: those of the driver.
 func (t *Transport) NewStream() (dist.Stream, error) {
@@ -279,18 +278,18 @@ func (t *Transport) opError(op *dist.Op, err error) error {
 	return &dist.OpError{Op: *op, Rank: t.member.Rank, Size: t.member.Size, Err: err}
 }
 
-// grace is how long a rank that closes waits for the others to do so, in order to free together
-// what cannot be freed alone.
+// grace is how long a rank that closes waits for the others, in order to free shared memory
+// together.
 const grace = 5 * time.Second
 
-// Close implements dist.Transport. Ranks that close within a few seconds of each other free engines
-// and heaps together; where one does not come, or the group is broken, the engines are aborted and
-// symmetric memory is left to the end of the process.
+// Close implements dist.Transport. Ranks that close within the grace time free engines and heaps
+// together. If a rank does not arrive, or the group is broken, the engines are aborted and
+// symmetric memory is left until the process ends.
 func (t *Transport) Close() error {
 	if t.closed.Swap(true) {
 		return nil
 	}
-	t.mu.Lock() // behind the last call; later ones see that it is closed, also those that a heap waits for
+	t.mu.Lock() // after the last call; later ones, such as those that wait in a heap, see closed
 	heaps := t.heaps
 	t.mu.Unlock()
 	together := t.ledger.leave(grace)
@@ -317,9 +316,8 @@ func (t *Transport) Close() error {
 	return errors.Join(errs...)
 }
 
-// exclusive runs a call that is collective and no operation: it takes its place among the
-// operations, is compared like them, and exchanges own with what the others give. do then has the
-// word of every rank.
+// exclusive runs a collective call that is not an operation. The call is ordered and compared like
+// an operation, and exchanges own between the ranks. do receives the bytes of every rank.
 func (t *Transport) exclusive(c *opEntry, own []byte, do func(all [][]byte) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,21 +12,21 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Tuning is what Tune measures.
+// Tuning has the settings of Tune.
 type Tuning struct {
 	Kinds      []dist.Kind    // empty means allreduce, reducescatter and allgather
-	DTypes     []tensor.DType // of those that reduce; empty means f32 and bf16
+	DTypes     []tensor.DType // of reductions; empty means f32 and bf16
 	Reductions []dist.RedOp   // empty means sum
 	Smallest   int64          // bytes; 0 means 1 KiB
 	Largest    int64          // bytes; 0 means 256 MiB
 	Rounds     int            // operations timed together; 0 means 50, fewer where they are large
-	Repeats    int            // of which the least counts; 0 means 5
-	Libraries  []Library      // noted in the table
-	Keep       []Rule         // rules of the table; nil means those of the one that comes with the program
+	Repeats    int            // the fastest counts; 0 means 5
+	Libraries  []Library      // recorded in the table
+	Keep       []Rule         // rules of the table; nil means those of the built-in one
 	Report     func(Row)      // called with each row on every rank; may be nil
 }
 
-// most is the bytes that one timing moves, about: large operations are repeated less often.
+// most is about the number of bytes that one timing moves: large operations run in fewer rounds.
 const most = 1 << 30
 
 func (c Tuning) withDefaults() Tuning {
@@ -62,7 +62,7 @@ func (c Tuning) Validate() error {
 	what := ""
 	switch {
 	case d.Smallest < 1 || d.Smallest&(d.Smallest-1) != 0 || d.Largest&(d.Largest-1) != 0:
-		what = fmt.Sprintf("sizes from %d B to %d B are no powers of two", d.Smallest, d.Largest)
+		what = fmt.Sprintf("sizes from %d B to %d B are not powers of two", d.Smallest, d.Largest)
 	case d.Largest < d.Smallest:
 		what = fmt.Sprintf("sizes from %d B down to %d B", d.Smallest, d.Largest)
 	case d.Rounds < 1 || d.Repeats < 1:
@@ -72,7 +72,7 @@ func (c Tuning) Validate() error {
 		switch k {
 		case dist.KindAllReduce, dist.KindReduce, dist.KindBroadcast, dist.KindAllGather, dist.KindReduceScatter, dist.KindAllToAll:
 		default:
-			what = fmt.Sprintf("%v is not measured", k)
+			what = fmt.Sprintf("%v cannot be measured", k)
 		}
 	}
 	if what == "" {
@@ -81,7 +81,7 @@ func (c Tuning) Validate() error {
 	return fmt.Errorf("tune: %w: %s", dist.ErrInvalid, what)
 }
 
-// key is one operation to measure.
+// tuneKey is one operation to measure.
 type tuneKey struct {
 	kind      dist.Kind
 	dtype     tensor.DType
@@ -89,7 +89,7 @@ type tuneKey struct {
 	symmetric bool
 }
 
-// keys is the operations to measure, in an order that all ranks share.
+// keys returns the operations to measure, in an order that all ranks share.
 func (c *Tuning) keys(symmetricToo bool) []tuneKey {
 	var keys []tuneKey
 	for _, kind := range c.Kinds {
@@ -109,12 +109,12 @@ func (c *Tuning) keys(symmetricToo bool) []tuneKey {
 	return keys
 }
 
-// Tune measures, on the device's clock, what every engine that can takes for every operation and
-// size, and makes a table of the slowest rank's times.
+// Tune measures every operation and size with every capable engine, on the device's clock. It
+// returns a table of the slowest rank's times.
 //
-// Collective: all ranks of t, same settings; nothing else uses the group meanwhile. Returns: the
-// same table on all ranks. Errors: ErrInvalid for wrong settings; ErrMemory of internal/cuda, or
-// symmetric.ErrNoSpace, for sizes that do not fit; what breaks the group.
+// Collective: all ranks of t, same settings; no other use of the group during the call. Returns:
+// the same table on all ranks. Errors: ErrInvalid for wrong settings; ErrMemory of internal/cuda,
+// or symmetric.ErrNoSpace, for sizes that do not fit; the error of a broken group.
 func Tune(t *Transport, cfg Tuning) (*Table, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -131,12 +131,12 @@ func Tune(t *Transport, cfg Tuning) (*Table, error) {
 	return table, nil
 }
 
-// bench is the memory and the stream of one Tune.
+// bench has the memory and the stream of one Tune.
 type bench struct {
 	t       *Transport
 	cfg     *Tuning
 	s       *Stream
-	heap    symmetric.Heap // nil where the group has none
+	heap    symmetric.Heap // nil if the group has no heaps
 	regions [2]symmetric.Region
 	private [2]tensor.Buffer
 	plain   [2]uintptr
@@ -256,8 +256,7 @@ func (b *bench) row(k tuneKey, bytes int64) (Row, error) {
 	return row, nil
 }
 
-// forget has engine i give up what it keeps, so that each operation is kept, of which there are
-// many.
+// forget drops the cached launches of engine i, so that the many operations of Tune all get cached.
 func (b *bench) forget(i int) {
 	if k := b.t.keepers[i]; k != nil {
 		b.t.mu.Lock()
@@ -266,14 +265,14 @@ func (b *bench) forget(i int) {
 	}
 }
 
-// measures reports whether e has a time for op: it can do it, and not in the way of another engine.
+// measures reports whether e has a time of its own for op: it can do it, and by its own algorithm.
 func measures(e Engine, op *dist.Op) bool {
 	n, ok := e.(Native)
 	return e.Can(op) == nil && (!ok || n.Native(op.Kind))
 }
 
-// op is the operation k on a vector of bytes bytes; false where it cannot be divided among the
-// ranks.
+// op returns the operation k on a vector of bytes bytes; false if the vector is too small to divide
+// among the ranks.
 func (b *bench) op(k tuneKey, bytes int64) (dist.Op, bool, error) {
 	p := &b.t.member
 	op := dist.Op{Kind: k.kind, Red: k.red, Symmetric: k.symmetric}
@@ -300,7 +299,7 @@ func (b *bench) op(k tuneKey, bytes int64) (dist.Op, bool, error) {
 		op.Src, err = b.buffer(1, k, src)
 	}
 	if k.kind == dist.KindAllReduce {
-		op.Src = op.Dst // in place, as gradients are summed
+		op.Src = op.Dst // in place, like sums of gradients
 	}
 	return op, true, err
 }
@@ -313,8 +312,8 @@ func (b *bench) buffer(i int, k tuneKey, bytes int64) (tensor.Buffer, error) {
 	return tensor.FromPointer(whole.Pointer(), int(bytes/int64(k.dtype.Size())), k.dtype, whole.Device())
 }
 
-// measure is what op takes by engine i on the slowest rank: the least of the repeats, since what
-// disturbs one only makes it slower.
+// measure returns the time of op by engine i on the slowest rank. The least of the repeats counts,
+// since disturbances only add time.
 func (b *bench) measure(i int, op dist.Op) (microseconds float64, err error) {
 	rounds := int(max(3, min(int64(b.cfg.Rounds), most/max(op.Bytes(), 1))))
 	least := math.Inf(1)
@@ -366,7 +365,7 @@ func (b *bench) start(i int, op dist.Op) error {
 	return err
 }
 
-// slowest is the largest of the ranks' times, unless one has an error.
+// slowest returns the largest of the ranks' times, or an error if a rank has one.
 func (b *bench) slowest(ms float64, err error) (float64, error) {
 	if err := b.t.member.Agree(err); err != nil {
 		return 0, err

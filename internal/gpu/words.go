@@ -12,9 +12,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Atomic implements symmetric.Region, by a kernel at the scope of the system.
+// Atomic implements symmetric.Region, by a kernel with system scope.
 //
-// Errors: besides those of the interface, ErrUnsupported where there is no compiler for kernels.
+// Errors: those of the interface; ErrUnsupported without a compiler for kernels.
 func (r *Region) Atomic(rank int, at int64, a symmetric.Atomic) (uint64, error) {
 	n := int64(a.DType.Size())
 	if err := hostheap.CheckAtomic(a); err != nil {
@@ -53,7 +53,7 @@ func (r *Region) Signal(rank int, at int64, op symmetric.SignalOp, value uint64)
 	return r.failed("signal", rank, at, hostheap.SignalBytes, err)
 }
 
-// queueSignal queues the update of a signal behind what the heap's stream has.
+// queueSignal queues the update of a signal on the heap's stream.
 func (r *Region) queueSignal(rank int, at int64, op symmetric.SignalOp, value uint64) error {
 	h := r.heap
 	return h.t.kernels.launchWord(h.args, h.rma, atomicOf(op), hostheap.SignalBytes, r.at(rank, at), value, 0, 0)
@@ -94,7 +94,7 @@ func (r *Region) putSignal(call string, rank int, at int64, src tensor.Buffer, s
 	return r.failed(call, rank, at, src.Bytes(), err)
 }
 
-// enterSignal is enter for a transfer of src and for the signal behind it, so that the gate is left
+// enterSignal calls enter for a put of src and for its signal, so the caller must leave the gate
 // twice. Returns: the signal's region.
 func (r *Region) enterSignal(call string, rank int, at int64, src tensor.Buffer, s symmetric.Signal) (*Region, error) {
 	sig := base(s.In)
@@ -144,7 +144,7 @@ func (r *Region) Wait(ctx context.Context, w symmetric.Watch) (symmetric.Hit, er
 	}
 }
 
-// hopeless is why a wait that has lasted for so long should end; nil while it may go on.
+// hopeless returns the error that ends a wait of this length, or nil if it may go on.
 func (r *Region) hopeless(ctx context.Context, waited time.Duration) error {
 	t := r.heap.t
 	switch {
@@ -174,7 +174,7 @@ func (r *Region) Test(w symmetric.Watch) (symmetric.Hit, error) {
 	return hit, r.failed("test", r.heap.t.member.Rank, w.At, int64(w.Count)*int64(w.DType.Size()), err)
 }
 
-// enterWatch is enter for a wait or test.
+// enterWatch calls enter for a wait or test.
 func (r *Region) enterWatch(call string, w symmetric.Watch) error {
 	own, size := r.heap.t.member.Rank, int64(w.DType.Size())
 	if err := hostheap.CheckWatch(w, r.off, r.n); err != nil {
@@ -183,8 +183,7 @@ func (r *Region) enterWatch(call string, w symmetric.Watch) error {
 	return r.enter(call, own, w.At, int64(w.Count)*size)
 }
 
-// look is the state of the words of w, read through pinned memory, and the word that was looked at
-// last.
+// look reads the words of w through pinned memory. Returns: the hit, and the last word it read.
 func (r *Region) look(w symmetric.Watch) (symmetric.Hit, uint64, error) {
 	h := r.heap
 	h.looking.Lock()
@@ -221,8 +220,8 @@ func (r *Region) look(w symmetric.Watch) (symmetric.Hit, uint64, error) {
 	return symmetric.Hit{Index: -1}, last, nil
 }
 
-// scan is the first of the words in b that decides: for all, one that is not as w says; for any,
-// one that is. -1 for none. Returns: that word, or the last.
+// scan returns the index of the first word in b that decides, or -1. For w.All that is a word that
+// does not match; else one that does. Returns: also that word, or the last one.
 func scan(b []byte, w symmetric.Watch) (int, uint64) {
 	size := w.DType.Size()
 	var bits uint64
@@ -235,7 +234,7 @@ func scan(b []byte, w symmetric.Watch) (int, uint64) {
 	return -1, bits
 }
 
-// alone reports whether all other ranks, of several, have closed their ends.
+// alone reports whether the group has other ranks and all of them have closed their ends.
 func (p *ledger) alone() bool {
 	for r := range p.parts {
 		if r != p.rank && p.load(r, leftAt) == 0 {

@@ -2,14 +2,13 @@ package nccl
 
 import "github.com/symgrad/symgrad/internal/dl"
 
-// front is what tells the version, bound before the rest so that a library that is too old is
-// called that.
+// front is bound before the rest, so that a library that is too old gets that error.
 type front struct {
 	version func(out *int32) int32 `dl:"ncclGetVersion"`
 }
 
-// table is the functions of NCCL that this package calls. Handles and pointers are machine words;
-// every function returns ncclResult_t unless it says otherwise.
+// table has the functions of NCCL that this package calls. Handles and pointers are machine words.
+// Functions return ncclResult_t unless noted.
 type table struct {
 	errorString func(code int32) string              `dl:"ncclGetErrorString"`
 	lastError   func(comm uintptr) string            `dl:"ncclGetLastError,optional,since=2.13.4"`
@@ -45,8 +44,7 @@ type table struct {
 	send       dl.Proc `dl:"ncclSend"`                 // (src, n, dtype, peer, comm, stream)
 	recv       dl.Proc `dl:"ncclRecv"`                 // (dst, n, dtype, peer, comm, stream)
 
-	// Where these are missing, sends and receives in a group do their work, as they do inside NCCL
-	// 2.28.
+	// If these are missing, sends and receives in a group replace them, as inside NCCL 2.28.
 	allToAll dl.Proc `dl:"ncclAlltoAll,optional,since=2.28.3"` // (src, dst, n, dtype, comm, stream)
 	gather   dl.Proc `dl:"ncclGather,optional,since=2.28.3"`   // (src, dst, n, dtype, root, comm, stream)
 	scatter  dl.Proc `dl:"ncclScatter,optional,since=2.28.3"`  // (src, dst, n, dtype, root, comm, stream)

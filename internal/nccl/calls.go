@@ -2,8 +2,8 @@ package nccl
 
 import "github.com/symgrad/symgrad/internal/dl"
 
-// The calls of the hot path. The lock is held, the context is current, and words go through c.args,
-// so that nothing is allocated.
+// Calls of the hot path. The lock is held, the context is current, and arguments are in c.args, so
+// that nothing is allocated.
 
 // queue calls p with the first n of c.args.
 func (c *Comm) queue(p *dl.Proc, name string, n int) error {
@@ -20,7 +20,7 @@ func (c *Comm) queue(p *dl.Proc, name string, n int) error {
 func (c *Comm) startGroup() error { return c.queue(&c.lib.t.groupStart, "ncclGroupStart", 0) }
 func (c *Comm) endGroup() error   { return c.queue(&c.lib.t.groupEnd, "ncclGroupEnd", 0) }
 
-// words sets c.args to what all collectives begin with.
+// words sets c.args to the first arguments of all collectives.
 func (c *Comm) words(dst, src uintptr, count int, dtype int32) *[16]uintptr {
 	a := &c.args
 	a[0], a[1], a[2], a[3] = src, dst, uintptr(count), uintptr(dtype)
@@ -84,8 +84,8 @@ func (c *Comm) gather(dst, src uintptr, count int, dtype int32, size, root int, 
 		a[4], a[5], a[6] = uintptr(root), c.handle, stream
 		return c.queue(&c.lib.t.gather, "ncclGather", 7)
 	}
-	// Every rank has one block for the root; exchange counts blocks from rank 0 on, so src moves
-	// back to meet it.
+	// Every rank has one block for the root. exchange counts blocks from rank 0 on, so src moves
+	// back.
 	from := 0
 	if c.rank == root {
 		from = c.size
@@ -106,8 +106,8 @@ func (c *Comm) scatter(dst, src uintptr, count int, dtype int32, size, root int,
 	return c.exchange(dst-uintptr(root*count*size), src, count, dtype, size, 0, to, root, root+1, stream)
 }
 
-// exchange is one group of sends of block i of src to ranks to0 <= i < to1, and receives into block
-// i of dst from ranks from0 <= i < from1. size is the bytes of an element.
+// exchange sends block i of src to ranks to0 <= i < to1, and receives into block i of dst from
+// ranks from0 <= i < from1, in one group. size is the bytes of an element.
 func (c *Comm) exchange(dst, src uintptr, count int, dtype int32, size, to0, to1, from0, from1 int, stream uintptr) error {
 	if err := c.startGroup(); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (c *Comm) exchange(dst, src uintptr, count int, dtype int32, size, to0, to1
 	for i := from0; i < from1 && err == nil; i++ {
 		err = c.recv(dst+uintptr(i)*block, count, dtype, i, stream)
 	}
-	// The thread must leave the group whatever happened in it.
+	// The thread must leave the group, even after an error.
 	if end := c.endGroup(); err == nil {
 		err = end
 	}

@@ -25,7 +25,7 @@ type Comm struct {
 	rank int
 	size int
 
-	ending atomic.Int32  // how the communicator ends, once it does: closing or aborting
+	ending atomic.Int32  // open, closing or aborting
 	done   chan struct{} // closed when it has ended
 
 	mu     sync.Mutex // held during calls
@@ -34,18 +34,18 @@ type Comm struct {
 	args   [16]uintptr
 	redOps redOpCache
 
-	alive  sync.RWMutex // held for writing when handle ends
+	alive  sync.RWMutex // write-locked to end handle
 	handle uintptr      // ncclComm_t, 0 once it has ended
 }
 
-// How a communicator ends.
+// States of a communicator.
 const (
 	open int32 = iota
 	closing
 	aborting
 )
 
-// newComm is a Comm without a communicator.
+// newComm returns a Comm without a communicator.
 func (l *Library) newComm(dev *cuda.Device, name string, rank, size int) (*Comm, error) {
 	cname, err := l.names.of(name)
 	if err != nil {
@@ -60,10 +60,11 @@ func (l *Library) newComm(dev *cuda.Device, name string, rank, size int) (*Comm,
 	return c, nil
 }
 
-// InitComm is a new communicator of size ranks that meet at id; name appears in NCCL's own traces.
+// InitComm returns a new communicator of size ranks that meet at id; name appears in NCCL's own
+// traces.
 //
-// Collective: all ranks, same id, size and settings, each with a device of its own. Errors: *Error;
-// dist.ErrTimeout when not all ranks came within Config.InitTimeout.
+// Collective: all ranks, same id, size and settings, each with its own device. Errors: *Error;
+// dist.ErrTimeout if not all ranks arrive within Config.InitTimeout.
 func (l *Library) InitComm(dev *cuda.Device, id UniqueID, rank, size int, name string) (*Comm, error) {
 	if size < 1 || rank < 0 || rank >= size {
 		return nil, fmt.Errorf("nccl: %w: rank %d is not in 0 to %d", dist.ErrInvalid, rank, size-1)
@@ -81,7 +82,7 @@ func (l *Library) InitComm(dev *cuda.Device, id UniqueID, rank, size int, name s
 
 // NewComm is InitComm for the ranks of p, which meet through p's control group.
 //
-// Collective: all ranks of p. Errors: those of InitComm, on all ranks alike.
+// Collective: all ranks of p. Errors: those of InitComm, on all ranks.
 func (l *Library) NewComm(p *gpu.Member, name string) (*Comm, error) {
 	var id UniqueID
 	var err error
@@ -105,16 +106,16 @@ func (l *Library) NewComm(p *gpu.Member, name string) (*Comm, error) {
 	return c, nil
 }
 
-// initRank calls the newest of NCCL's ways to make a communicator.
+// initRank calls the newest of NCCL's functions that make a communicator.
 func (c *Comm) initRank() error {
 	m, t := c.mem, &c.lib.t
 	out, cfg := uintptr(unsafe.Pointer(&m.comm)), uintptr(unsafe.Pointer(&m.cfg))
 	if t.initScalable.Err() == nil {
 		return c.call(t.initScalable, "ncclCommInitRankScalable", out, uintptr(c.size), uintptr(c.rank), 1, uintptr(unsafe.Pointer(&m.id)), cfg)
 	}
-	// The id goes by value. A struct of 128 bytes is of class MEMORY in the SysV ABI: it lies on
-	// the stack as 16 words, while the other arguments take the first four of six registers; two
-	// zeros fill the rest.
+	// The id is passed by value. A struct of 128 bytes has class MEMORY in the SysV ABI: 16 words
+	// on the stack. The other arguments use the first four of six registers; two zeros fill the
+	// rest.
 	words := [22]uintptr{out, uintptr(c.size), uintptr(c.rank), cfg}
 	for i := range idBytes / 8 {
 		words[6+i] = *(*uintptr)(unsafe.Pointer(&m.id[8*i]))
@@ -122,8 +123,8 @@ func (c *Comm) initRank() error {
 	return c.call(t.initConfig, "ncclCommInitRankConfig", words[:]...)
 }
 
-// call calls a function of NCCL that returns ncclResult_t and makes an Error of what is not
-// success. The device's context is current.
+// call calls a function of NCCL that returns ncclResult_t, and converts failures to Error. The
+// device's context is current.
 func (c *Comm) call(p dl.Proc, name string, words ...uintptr) error {
 	r, err := p.Call(words...)
 	if err != nil {
@@ -143,8 +144,8 @@ func (c *Comm) failure(call string, code int32, what string) error {
 	return err
 }
 
-// limited runs start, which leaves a new communicator in mem.comm, and takes it over. It ends start
-// when it lasts longer than Config.InitTimeout, as when a rank died before it came.
+// limited calls start, which stores a new communicator in mem.comm, and takes it over. It ends
+// start after Config.InitTimeout, as when a rank died before it arrived.
 func (c *Comm) limited(start func() error) error {
 	limit := c.lib.cfg.InitTimeout
 	if limit == 0 {
@@ -181,9 +182,9 @@ func (c *Comm) limited(start func() error) error {
 	return nil
 }
 
-// breakOff ends a call that makes a communicator on another thread. The abort is inside of a group:
-// its first part, which raises the flags that the call looks at, happens at once, and its second
-// part, which frees the communicator, at the group's end, when the call has returned.
+// breakOff ends a call that makes a communicator on another thread. The abort is inside a group.
+// Its first part, which sets the flags that the call reads, runs at once. Its second part, which
+// frees the communicator, runs at the group's end, after the call has returned.
 func (c *Comm) breakOff(returned <-chan struct{}) {
 	t := &c.lib.t
 	_ = onDevice(c.dev, func() error {
@@ -199,24 +200,24 @@ func (c *Comm) breakOff(returned <-chan struct{}) {
 	})
 }
 
-// Rank is this rank's number in the communicator.
+// Rank returns this rank's number in the communicator.
 func (c *Comm) Rank() int { return c.rank }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (c *Comm) Size() int { return c.size }
 
-// Device is the device of this rank.
+// Device returns the device of this rank.
 func (c *Comm) Device() *cuda.Device { return c.dev }
 
-// Library is the library that runs the communicator.
+// Library returns the library that runs the communicator.
 func (c *Comm) Library() *Library { return c.lib }
 
-// String is "nccl communicator "world" rank 1/4".
+// String returns "nccl communicator "world" rank 1/4".
 func (c *Comm) String() string {
 	return fmt.Sprintf("nccl communicator %q rank %d/%d", c.name, c.rank, c.size)
 }
 
-// gone is why a communicator takes no more calls; nil while it does.
+// gone returns the error of an ended communicator, or nil.
 func (c *Comm) gone() error {
 	switch c.ending.Load() {
 	case closing:
@@ -227,8 +228,8 @@ func (c *Comm) gone() error {
 	return nil
 }
 
-// with runs fn as one call: alone, on a locked thread with the device's context current, while the
-// communicator lives.
+// with runs fn as one call: alone, on a locked thread with the device's context current, if the
+// communicator is open.
 func (c *Comm) with(fn func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,8 +2,8 @@ package nccl
 
 import "unsafe"
 
-// fits is nil when NCCL v knows every setting that c changes; the library would drop others without
-// a word.
+// fits returns an error if NCCL v does not know a setting that c changes: the library would ignore
+// it silently.
 func (c Config) fits(v Version) error {
 	for _, s := range []struct {
 		set   bool
@@ -38,7 +38,7 @@ func (c Config) fill(to *config, name uintptr) {
 	}
 	most := c.MaxCTAs
 	if most == 0 && c.MinCTAs > 0 {
-		most = max(64, c.MinCTAs) // NCCL compares the two even where one is undefined; it lowers 64 to what it has
+		most = max(64, c.MinCTAs) // NCCL compares the two even if one is undefined; it lowers 64 to its own limit
 	}
 	*to = config{
 		size: uint64(unsafe.Sizeof(config{})), magic: configMagic, version: configVersion,

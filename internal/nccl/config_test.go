@@ -100,8 +100,8 @@ func TestConfigIsUndefinedWhereNothingIsSet(t *testing.T) {
 	}
 }
 
-// NCCL reads bytes: the most blocks lie at 28, behind the least, at 24, which is undefined and so
-// below it.
+// NCCL reads bytes: maxCTAs is at offset 28, after minCTAs at 24, which is undefined and so
+// smaller.
 func TestTheMostBlocksLieWhereNCCLReadsThem(t *testing.T) {
 	var c config
 	Config{MaxCTAs: 32}.fill(&c, 0)
@@ -112,27 +112,27 @@ func TestTheMostBlocksLieWhereNCCLReadsThem(t *testing.T) {
 }
 
 func TestRanksThatDoNotFitAreNamed(t *testing.T) {
-	one := passport{uuid: [16]byte{1}, version: 22803, settings: Config{}.settings()}
+	one := rankInfo{uuid: [16]byte{1}, version: 22803, settings: Config{}.settings()}
 	two := one
 	two.uuid = [16]byte{2}
 	old := two
 	old.version = 22703
 	other := two
 	other.settings = Config{MaxCTAs: 4}.settings()
-	if err := fit([]passport{one, two}); err != nil {
+	if err := fit([]rankInfo{one, two}); err != nil {
 		t.Error(err)
 	}
-	if got := passportOf(one.bytes()); got != one || len(one.bytes()) != passportBytes {
+	if got := rankInfoOf(one.bytes()); got != one || len(one.bytes()) != rankInfoBytes {
 		t.Errorf("got %+v of %d B, want %+v", got, len(one.bytes()), one)
 	}
 	for _, c := range []struct {
-		all  []passport
+		all  []rankInfo
 		want error
 		text string
 	}{
-		{[]passport{one, two, one}, dist.ErrDevice, "ranks 0 and 2 have the same GPU"},
-		{[]passport{one, old}, dist.ErrMismatch, "rank 0 has NCCL 2.28.3, rank 1 NCCL 2.27.3"},
-		{[]passport{one, other}, dist.ErrMismatch, "settings: those of rank 1"},
+		{[]rankInfo{one, two, one}, dist.ErrDevice, "ranks 0 and 2 have the same GPU"},
+		{[]rankInfo{one, old}, dist.ErrMismatch, "rank 0 has NCCL 2.28.3, rank 1 NCCL 2.27.3"},
+		{[]rankInfo{one, other}, dist.ErrMismatch, "settings: rank 1 differs"},
 	} {
 		if err := fit(c.all); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("error %v, want %v with %q", err, c.want, c.text)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Failed is what went wrong behind the calls, as ncclCommGetAsyncError tells it: a network error, a
-// peer whose process ended. nil while nothing did, and after Close or Abort.
+// Failed returns an asynchronous error of ncclCommGetAsyncError: a network error, or a peer whose
+// process ended. It returns nil after Close or Abort.
 func (c *Comm) Failed() error {
 	c.alive.RLock()
 	defer c.alive.RUnlock()
@@ -23,25 +23,24 @@ func (c *Comm) Failed() error {
 	return c.failure("ncclCommGetAsyncError", code, "the operations in flight")
 }
 
-// Abort ends what is queued and everything later, on this rank, and frees the communicator when no
-// call is left in it. It returns when NCCL's kernels and waits have been told to end; Close waits
-// for the rest. A peer that is not aborted as well waits for this rank until it is. Any goroutine;
-// idempotent.
+// Abort ends all queued and later work on this rank. It frees the communicator when no call uses
+// it. It returns after NCCL's kernels and waits have got the flag to end; Close waits for the rest.
+// A peer that is not aborted waits for this rank until it is. Any goroutine; idempotent.
 func (c *Comm) Abort() {
 	if !c.ending.CompareAndSwap(open, aborting) {
 		return
 	}
-	told := make(chan struct{})
-	go c.abort(told)
-	<-told
+	raised := make(chan struct{})
+	go c.abort(raised)
+	<-raised
 }
 
-// patience is how long settle waits. Aborts take about half a second, but one whose device never
-// ends what runs there takes for ever.
+// patience is the longest wait of settle. Aborts take about half a second, but never end if work on
+// the device does not.
 const patience = 5 * time.Second
 
-// settle returns when an abort is through, if there is one, or patience is at its end: then the end
-// of the process is its end. Returns: whether nothing is left of an abort.
+// settle waits for the end of an abort, at most for patience: after that the abort may last until
+// the process ends. Returns: whether no abort is pending.
 func (c *Comm) settle() bool {
 	if c == nil || c.ending.Load() != aborting {
 		return true
@@ -56,11 +55,11 @@ func (c *Comm) settle() bool {
 	}
 }
 
-// abort is the goroutine of Abort; Close and settle wait for it. ncclCommAbort frees what a call on
-// another thread may still use, so it runs inside of a group: the flags that make kernels and calls
-// end are raised at once, and the rest happens at the group's end, when this goroutine has the lock
-// that calls hold.
-func (c *Comm) abort(told chan<- struct{}) {
+// abort is the goroutine of Abort; Close and settle wait for it. ncclCommAbort frees memory that a
+// call on another thread may still use, so it runs inside a group. The flags that end kernels and
+// calls are set at once. The rest happens at the group's end, when this goroutine has the lock that
+// calls hold.
+func (c *Comm) abort(raised chan<- struct{}) {
 	defer close(c.done)
 	t := &c.lib.t
 	err := onDevice(c.dev, func() error {
@@ -68,22 +67,22 @@ func (c *Comm) abort(told chan<- struct{}) {
 			return err
 		}
 		err := c.call(t.abort, "ncclCommAbort", c.handle)
-		close(told)
-		told = nil
+		close(raised)
+		raised = nil
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.end()
 		return errors.Join(err, c.call(t.groupEnd, "ncclGroupEnd"), c.unmap())
 	})
-	if told != nil {
-		close(told)
+	if raised != nil {
+		close(raised)
 	}
-	// Nobody is left to hear of an error: the communicator is gone either way, and its memory with
-	// the process at the latest.
+	// The error has no receiver: the communicator is gone in any case, and its memory at the latest
+	// with the process.
 	_ = err
 }
 
-// end makes the handle invalid for everybody and returns what it was.
+// end clears the handle under the lock and returns the old one.
 func (c *Comm) end() uintptr {
 	c.alive.Lock()
 	defer c.alive.Unlock()
@@ -92,10 +91,10 @@ func (c *Comm) end() uintptr {
 	return handle
 }
 
-// Close finishes what is queued and frees the communicator, or waits for the end of an Abort. CUDA
-// graphs that captured its operations are closed before. Idempotent.
+// Close finishes queued work and frees the communicator, or waits for the end of an Abort. CUDA
+// graphs that captured its operations must be closed before. Idempotent.
 //
-// Collective: all ranks of this host, unless Failed is an error, after which it aborts. Errors:
+// Collective: all ranks of this host. If Failed returns an error, Close aborts instead. Errors:
 // *Error.
 func (c *Comm) Close() error {
 	if !c.ending.CompareAndSwap(open, closing) {

@@ -11,16 +11,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// engine is an Engine of one of a group's two communicators.
+// engine is the common part of the two engines. Each uses one of the group's communicators.
 type engine struct {
 	m      *member
 	comm   *Comm // nil for an engine that cannot work, see absent
-	absent error // why
+	absent error // the reason
 	closed atomic.Bool
 }
 
-// plain is the engine "nccl": a communicator that knows of no window, so that ranks may have their
-// buffers anywhere.
+// plain is the engine "nccl". Its communicator has no windows, so ranks may have their buffers
+// anywhere.
 type plain struct {
 	engine
 
@@ -28,8 +28,8 @@ type plain struct {
 }
 
 // windowed is the engine "nccl-window": a second communicator, with a window for each slab. NCCL
-// picks another kernel when the buffers lie in windows, and every rank picks for itself, so it
-// takes only operations on which ranks are promised to have the same.
+// uses other kernels for buffers in windows, and every rank decides for itself. So the engine takes
+// only operations whose buffers are promised to be symmetric.
 type windowed struct{ engine }
 
 var (
@@ -68,13 +68,13 @@ func (e *windowed) Can(op *dist.Op) error {
 // Enqueue implements gpu.Engine.
 func (e *plain) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	if e.batch {
-		return e.named(op, e.comm.enqueue(op, e.m.tools, reductionWay, s))
+		return e.named(op, e.comm.enqueue(op, e.m.tools, methodOf, s))
 	}
-	return e.alone(e.comm, op, reductionWay, s)
+	return e.alone(e.comm, op, methodOf, s)
 }
 
-// Enqueue implements gpu.Engine. Can does not see where buffers lie; what kernels for windows would
-// do wrong there goes to the communicator that knows of no window.
+// Enqueue implements gpu.Engine. Can does not see the buffers. If window kernels would be wrong for
+// these, the communicator without windows does the operation.
 func (e *windowed) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	if e.absent != nil {
 		return e.absent
@@ -86,12 +86,12 @@ func (e *windowed) Enqueue(op *dist.Op, s *cuda.Stream) error {
 		if e.m.plain == nil {
 			return errAskew
 		}
-		return e.alone(e.m.plain, op, reductionWay, s)
+		return e.alone(e.m.plain, op, methodOf, s)
 	}
-	return e.alone(e.comm, op, windowWay, s)
+	return e.alone(e.comm, op, windowMethodOf, s)
 }
 
-// alone is Enqueue of one operation that is a call of its own, on c.
+// alone queues one operation on c, outside a batch.
 func (e *engine) alone(c *Comm, op *dist.Op, by func(tensor.DType, dist.RedKind, int) reductionMethod, s *cuda.Stream) error {
 	c.mu.Lock()
 	err := c.gone()
@@ -102,7 +102,7 @@ func (e *engine) alone(c *Comm, op *dist.Op, by func(tensor.DType, dist.RedKind,
 	return e.named(op, err)
 }
 
-// named is err with the operation in it.
+// named adds the operation to err.
 func (e *engine) named(op *dist.Op, err error) error {
 	if err == nil {
 		return nil
@@ -158,8 +158,8 @@ func (e *engine) Abort() {
 }
 
 // Close implements gpu.Engine. The communicators end with the last of the engines and slabs that
-// use them. An abort is waited for here: of a broken group slabs may stay, and would leave it to
-// nobody.
+// use them. Close waits for an abort, because slabs of a broken group may remain, and then no one
+// else would.
 func (e *engine) Close() error {
 	if e.closed.Swap(true) {
 		return nil
@@ -200,9 +200,8 @@ func (e *windowed) Split(sub *gpu.Member) (gpu.Engine, error) {
 	return n, nil
 }
 
-// child is the member of the subgroup that sub describes and a communicator of it, split from the
-// engine's; all nil where sub is. A subgroup of one rank has no use for a communicator with
-// windows.
+// child returns the member of the subgroup sub and its communicator, split from the engine's; all
+// nil if sub is nil. A subgroup of one rank needs no communicator with windows.
 func (e *engine) child(sub *gpu.Member, windows bool) (*member, *Comm, error) {
 	parent := e.m.member
 	var m *member

@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// TestAnAbortIsWaitedForWhereASlabStays closes the engine of a group that is broken, and whose heap
-// nobody could free: its member, and with it the communicator, stay to the end of the process.
+// TestAnAbortIsWaitedForWhereASlabStays closes the engine of a broken group whose heap could not be
+// freed. Its member, and with it the communicator, stay until the process ends.
 func TestAnAbortIsWaitedForWhereASlabStays(t *testing.T) {
 	for _, ending := range []int32{open, aborting} {
 		synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 func addr(b *tensor.Buffer) uintptr { return uintptr(b.Pointer()) }
 
-// enqueue queues op on s. The lock is held, the context is current, and Can was nil.
+// enqueue queues op on s. The lock is held, the context is current, and Can returned nil.
 func (c *Comm) enqueue(op *dist.Op, t *tools, by func(tensor.DType, dist.RedKind, int) reductionMethod, s *cuda.Stream) error {
 	if s.Handle() == 0 {
 		return errStream // NCCL would take the default stream
@@ -17,20 +17,20 @@ func (c *Comm) enqueue(op *dist.Op, t *tools, by func(tensor.DType, dist.RedKind
 		return c.allReduce(t.word, t.word, 1, typeU32, opSum, s.Handle())
 	}
 	if op.Count == 0 {
-		return nil // on all ranks alike
+		return nil // on all ranks
 	}
 	dt := op.DType()
 	if op.Kind.Reduces() {
 		switch by(dt, op.Red.Kind, c.size) {
-		case wayOrder:
+		case methodOrder:
 			return c.ordered(op, t, s)
-		case wayDivide:
+		case methodDivide:
 			return c.divided(op, t, s)
 		}
 		red := redOps[op.Red.Kind]
 		switch {
 		case c.size == 1 && op.Red.Kind != dist.RedPreMulSum:
-			red = opSum // a copy; NCCL's mean multiplies by 1 even there, which changes a NaN's bits
+			red = opSum // a copy; NCCL's mean multiplies by 1 even here, which changes a NaN's bits
 		case op.Red.Kind == dist.RedPreMulSum:
 			var err error
 			if red, err = c.premulsum(&op.Red.Scalar, dtypes[dt]); err != nil {
@@ -42,7 +42,7 @@ func (c *Comm) enqueue(op *dist.Op, t *tools, by func(tensor.DType, dist.RedKind
 	return c.move(op, dt, s.Handle())
 }
 
-// reduction queues one of NCCL's own.
+// reduction queues a reduction of NCCL's.
 func (c *Comm) reduction(op *dist.Op, dtype, red int32, stream uintptr) error {
 	dst, src := addr(&op.Dst), addr(&op.Src)
 	switch op.Kind {
@@ -54,7 +54,7 @@ func (c *Comm) reduction(op *dist.Op, dtype, red int32, stream uintptr) error {
 	return c.reduceScatter(dst, src, op.Count, dtype, red, stream)
 }
 
-// move queues what only copies.
+// move queues an operation that only copies.
 func (c *Comm) move(op *dist.Op, dt tensor.DType, stream uintptr) error {
 	dst, src, dtype := addr(&op.Dst), addr(&op.Src), dtypes[dt]
 	switch op.Kind {
@@ -79,8 +79,7 @@ func (c *Comm) move(op *dist.Op, dt tensor.DType, stream uintptr) error {
 	return errKind
 }
 
-// divided queues a mean as a sum that is divided by the number of ranks, once, as package dist has
-// it.
+// divided queues a mean as a sum and one division by the number of ranks, as in package dist.
 func (c *Comm) divided(op *dist.Op, t *tools, s *cuda.Stream) error {
 	dt := op.DType()
 	if err := c.reduction(op, dtypes[dt], opSum, s.Handle()); err != nil {
@@ -92,8 +91,8 @@ func (c *Comm) divided(op *dist.Op, t *tools, s *cuda.Stream) error {
 	return t.divideBy(addr(&op.Dst), dt, op.Count, c.size, s)
 }
 
-// ordered queues a minimum or maximum of floats as one of integers that order alike, piece by piece
-// through the staging memory: a NaN is the largest before a maximum and the smallest before a
+// ordered queues a minimum or maximum of floats as one of integers in the same order, piece by
+// piece through the staging memory. A NaN is the largest for a maximum and the smallest for a
 // minimum, so that it wins.
 func (c *Comm) ordered(op *dist.Op, t *tools, s *cuda.Stream) error {
 	dt := op.DType()
@@ -112,7 +111,7 @@ func (c *Comm) ordered(op *dist.Op, t *tools, s *cuda.Stream) error {
 		if err := t.encodeTo(at, src+uintptr(first*elem), dt, n, rows, op.Count, largest, s); err != nil {
 			return err
 		}
-		own := at // where the result comes to lie
+		own := at // location of the result
 		var err error
 		switch op.Kind {
 		case dist.KindAllReduce:

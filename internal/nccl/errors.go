@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Error is what a function of NCCL answered instead of success: which one, for what, where, and the
-// library's own words.
+// Error is an unsuccessful result of a function of NCCL, with the operation, the rank and the
+// library's own text.
 //
 // It matches dist.ErrInvalid for wrong arguments and usage, after which the communicator still
-// works; dist.ErrTimeout for NCCL's own limit; and dist.ErrAborted for everything else, after which
-// a communicator can only be aborted.
+// works; dist.ErrTimeout for NCCL's own limit; and dist.ErrAborted for all others, after which a
+// communicator can only be aborted.
 type Error struct {
 	Call    string // "ncclAllReduce"
 	Code    int    // ncclResult_t
@@ -25,11 +25,11 @@ type Error struct {
 	Size    int
 	Version Version
 	Path    string // file of the library
-	Hint    string // what to look at; may be empty
+	Hint    string // a likely cause; may be empty
 }
 
-// Error is "ncclAllReduce for allreduce f32[128] on rank 1/4: invalid argument (code 4): detail;
-// NCCL 2.28.3 (/lib/libnccl.so.2)".
+// Error returns "ncclAllReduce for allreduce f32[128] on rank 1/4: invalid argument (code 4):
+// detail; NCCL 2.28.3 (/lib/libnccl.so.2)".
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Call)
@@ -50,7 +50,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Is matches the sentinel of package dist that says what is left to do.
+// Is matches the sentinel of package dist that says how to continue.
 func (e *Error) Is(target error) bool { return target == e.sentinel() }
 
 func (e *Error) sentinel() error {
@@ -63,7 +63,7 @@ func (e *Error) sentinel() error {
 	return dist.ErrAborted
 }
 
-// failure is the Error of a result that is not success.
+// failure returns the Error of an unsuccessful result.
 func (l *Library) failure(call string, code int32, what string, rank, size int, comm uintptr) error {
 	e := &Error{
 		Call: call, Code: int(code), What: what, Rank: rank, Size: size, Version: l.version, Path: l.Path(),
@@ -76,11 +76,11 @@ func (l *Library) failure(call string, code int32, what string, rank, size int, 
 	return e
 }
 
-// hint is what most often is behind an error, from what users reported.
+// hint returns the most frequent cause of an error, from reports of users.
 func hint(code int32, detail string, sharedMemory func() (free uint64, err error)) string {
 	switch {
 	case strings.Contains(detail, "Duplicate GPU"):
-		return "every rank needs a GPU of its own: look at what the launcher gives each rank"
+		return "every rank needs a GPU of its own: check the devices that the launcher assigns"
 	case strings.Contains(detail, "No space left") || strings.Contains(detail, "/dev/shm"):
 		return "shared memory is full: " + sharedMemoryText(sharedMemory)
 	case strings.Contains(detail, "pidfd") || strings.Contains(detail, "ptrace"):
@@ -109,13 +109,12 @@ func sharedMemoryFree() (uint64, error) {
 	return st.Bavail * uint64(st.Bsize), nil
 }
 
-// unsupported is the error of a function that the loaded library lacks, as dl words it, with dist's
-// sentinel.
+// unsupported returns the error of a function that the loaded library lacks, with dist's sentinel.
 func (l *Library) unsupported(err error) error {
 	return fmt.Errorf("nccl: %w; this is NCCL %v: %w", err, l.version, dist.ErrUnsupported)
 }
 
-// The errors of calls on a communicator that has ended.
+// Errors of calls on an ended communicator.
 var (
 	errCommClosed  = fmt.Errorf("nccl: the communicator is closed: %w", dist.ErrClosed)
 	errCommAborted = fmt.Errorf("nccl: the communicator was aborted: %w", dist.ErrAborted)

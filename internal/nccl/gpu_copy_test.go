@@ -48,7 +48,7 @@ func (c copied) lengths(r *rank) (src, dst int) {
 	return src, dst
 }
 
-// want is what this rank must have.
+// want returns this rank's expected data.
 func (c copied) want(r *rank) []byte {
 	block := c.count * c.dt.Size()
 	switch c.kind {
@@ -151,7 +151,7 @@ func (r *rank) allCopies() error {
 	return nil
 }
 
-// What a library before 2.28 does: the same by sends and receives.
+// A library before 2.28 does the same by sends and receives.
 func TestCopiesMoveEveryBitWithoutTheirFunctions(t *testing.T) {
 	onSizes(t, func(r *rank) error {
 		c := r.plain.(*plain).comm
@@ -310,7 +310,7 @@ func TestOperationsCanBeCaptured(t *testing.T) {
 	})
 }
 
-// replay captures op, clears what it writes, and launches the graph times times.
+// replay captures op, clears its destination, and launches the graph times times.
 func (r *rank) replay(op dist.Op, times int) (err error) {
 	if err := r.s.BeginCapture(); err != nil {
 		return err

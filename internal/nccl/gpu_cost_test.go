@@ -56,9 +56,9 @@ func TestEnqueueAllocatesNothing(t *testing.T) {
 	}
 }
 
-// counts queues op some 100 times and looks at the allocations of the whole process. It divides as
-// testing.AllocsPerRun does, which is for one goroutine, so that what the runtime allocates now and
-// then does not count.
+// counts queues op some 100 times and counts the allocations of the whole process. It divides like
+// testing.AllocsPerRun, which is for one goroutine, so that occasional allocations of the runtime
+// do not count.
 func (r *rank) counts(op *dist.Op) error {
 	const runs = 100
 	if err := r.do(r.plain, *op); err != nil {
@@ -89,8 +89,8 @@ func (r *rank) counts(op *dist.Op) error {
 	})
 }
 
-// BenchmarkEnqueue is what queuing one operation costs on the host, alone: the device is waited for
-// off the clock.
+// BenchmarkEnqueue measures the host cost of queueing one operation; the wait for the device is not
+// timed.
 func BenchmarkEnqueue(b *testing.B) {
 	for _, kind := range []string{"allreduce", "premulsum", "window", "barrier"} {
 		b.Run(kind, func(b *testing.B) {

@@ -80,7 +80,7 @@ func (r *rank) splits() error {
 	return nil
 }
 
-// works is a look at what a subgroup can.
+// works checks some operations of a subgroup.
 func (r *rank) works() error {
 	if got := r.plain.(*plain).comm; got.Rank() != r.Rank || got.Size() != r.Size {
 		return fmt.Errorf("%v, but rank %d/%d of the control group", got, r.Rank, r.Size)
@@ -102,8 +102,8 @@ func (r *rank) works() error {
 	})
 }
 
-// An operation that a rank never joins ends on Abort from another thread, and the engine refuses
-// what comes later.
+// Abort from another thread ends an operation that a rank never joins, and the engine refuses later
+// ones.
 func TestAbortEndsWhatIsQueued(t *testing.T) {
 	onGPUs(t, 2, func(r *rank) error {
 		if err := r.do(r.plain, dist.Op{Kind: dist.KindBarrier}); err != nil {
@@ -209,7 +209,7 @@ func TestTwoRanksOnOneGPUAreRefused(t *testing.T) {
 	ranks.Wait()
 }
 
-// What NCCL refuses comes back with its words, and the communicator goes on.
+// An error of NCCL has the library's text, and the communicator still works.
 func TestErrorsCarryTheLibrarysWords(t *testing.T) {
 	onGPUs(t, 2, func(r *rank) error {
 		e := r.plain.(*plain)

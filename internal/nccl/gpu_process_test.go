@@ -136,7 +136,7 @@ func start(ctx context.Context, t *testing.T, role, id string) *actor {
 	return a
 }
 
-// says is the next line that a process prints, but for those of NCCL.
+// says returns the next line of a process, except those of NCCL.
 func (a *actor) says(t *testing.T) string {
 	t.Helper()
 	for a.lines.Scan() {

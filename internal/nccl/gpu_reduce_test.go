@@ -25,7 +25,7 @@ func onSizes(t *testing.T, body func(r *rank) error) {
 	}
 }
 
-// reduction is one reduction with inputs and what must come out.
+// reduction is one reduction with inputs and expected results.
 type reduction struct {
 	kind     dist.Kind
 	dt       tensor.DType
@@ -375,7 +375,7 @@ func TestManyScalarsDoNotGetInEachOthersWay(t *testing.T) {
 	})
 }
 
-// A scalar in memory is read when the collective runs: what the stream writes there before counts.
+// A scalar in memory is read when the collective runs, after earlier writes of the stream.
 func TestScalarInMemoryIsReadWhenTheCollectiveRuns(t *testing.T) {
 	onGPUs(t, 2, func(r *rank) error {
 		one := func(v float64) []byte {

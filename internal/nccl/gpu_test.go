@@ -186,8 +186,8 @@ const guardBytes = 64
 
 const guardByte = 0xa5
 
-// buffer is n elements of device memory that hold raw, or guard bytes where raw is nil, with more
-// guard bytes behind.
+// buffer returns n elements of device memory with the bytes raw, or guard bytes if raw is nil,
+// followed by more guard bytes.
 func (r *rank) buffer(dt tensor.DType, n int, raw []byte) (tensor.Buffer, error) {
 	bytes := n * dt.Size()
 	a := r.at
@@ -210,7 +210,7 @@ func device(at uintptr, n int, dt tensor.DType, v *cuda.Device) (tensor.Buffer, 
 	return tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&at)), n, dt, v.Tensor())
 }
 
-// read is the bytes of b, after a look at the guard behind it.
+// read returns the bytes of b, and checks the guard after it.
 func (r *rank) read(b tensor.Buffer) ([]byte, error) {
 	raw := make([]byte, int(b.Bytes())+guardBytes)
 	if err := r.Device.CopyToHost(unsafe.Pointer(&raw[0]), addr(&b), int64(len(raw))); err != nil {

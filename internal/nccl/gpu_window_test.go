@@ -40,7 +40,7 @@ func needsWindows(t *testing.T) {
 	}
 }
 
-// What goes through windows is what goes without, and both are right.
+// Operations with windows and without give the same results, and both are right.
 func TestWindowsGiveWhatThePlainWayGives(t *testing.T) {
 	needsWindows(t)
 	for _, n := range sizes {
@@ -161,7 +161,8 @@ func (r *rank) askew() error {
 	return nil
 }
 
-// sameBits compares what the two engines make of random f32 on two ranks, where there is one order.
+// sameBits compares the results of the two engines for random f32 on two ranks, which have only one
+// order.
 func (r *rank) sameBits() error {
 	if r.Size != 2 {
 		return nil
@@ -269,7 +270,7 @@ func TestMemoryThatCannotBeAWindowBarsTheEngine(t *testing.T) {
 	})
 }
 
-// A slab is zero, aligned, and every rank reads in it what every other wrote.
+// A slab is zero and aligned, and every rank can read the writes of every other.
 func TestSlabsAreAddressedByAllRanks(t *testing.T) {
 	needsWindows(t)
 	for _, n := range []int{1, 2, 4} {

@@ -7,12 +7,12 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// greet exchanges a byte between all ranks. NCCL connects two ranks in their first message,
-// whatever NCCL_RUNTIME_CONNECT is, within the call, which then waits for the other rank; and an
-// all-to-all, gather or scatter is messages. Here all ranks wait for each other anyway.
+// greet exchanges a byte between all ranks. NCCL connects two ranks in their first message, despite
+// NCCL_RUNTIME_CONNECT, and the call then waits for the other rank. An all-to-all, gather or
+// scatter consists of messages. At this point all ranks wait for each other anyway.
 //
-// Collective: all ranks. Errors: *Error; when not all ranks have come within Config.InitTimeout,
-// that of an aborted communicator.
+// Collective: all ranks. Errors: *Error; that of an aborted communicator if not all ranks arrive
+// within Config.InitTimeout.
 func (c *Comm) greet() error {
 	if c.size == 1 {
 		return nil
@@ -36,8 +36,8 @@ func (c *Comm) greet() error {
 	})
 }
 
-// bytes queues a message of one byte to and from every other rank; those to go out lie at at, those
-// that come behind them.
+// bytes queues a message of one byte to and from every other rank. The sent bytes are at at, the
+// received ones follow.
 func (c *Comm) bytes(at uintptr, s *cuda.Stream) error {
 	if err := c.startGroup(); err != nil {
 		return err

@@ -53,7 +53,7 @@ func TestStructsHaveTheLayoutOfC(t *testing.T) {
 	}
 }
 
-// What NCCL reads and writes with alignment lies aligned, and everything fits the page.
+// Aligned fields for NCCL are aligned, and everything fits the page.
 func TestPageHoldsEverything(t *testing.T) {
 	var p page
 	if size := unsafe.Sizeof(p); size > pageBytes {

@@ -12,28 +12,27 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// defaultInitTimeout is how long a communicator may take to come up: NCCL needs half a second on
-// one host, and much longer the first time a container reads the library's kernels from a cold
-// disk.
+// defaultInitTimeout limits the start of a communicator. NCCL needs half a second on one host, and
+// much longer when a container first reads the library's kernels from a cold disk.
 const defaultInitTimeout = time.Minute
 
-// CTAPolicy is how NCCL trades speed against the multiprocessors it takes.
+// CTAPolicy is NCCL's balance between speed and used multiprocessors.
 type CTAPolicy int
 
 // The policies of nccl.h.
 const (
 	PolicyDefault    CTAPolicy = 0
-	PolicyEfficiency CTAPolicy = 1 // fewer multiprocessors where speed hardly suffers
-	PolicyZero       CTAPolicy = 2 // copy engines where they can do the operation: allgather and alltoall on windows
+	PolicyEfficiency CTAPolicy = 1 // fewer multiprocessors at little cost in speed
+	PolicyZero       CTAPolicy = 2 // copy engines if possible: allgather and alltoall on windows
 )
 
-// Config is how to open NCCL and what its communicators are like. The zero value searches for the
-// library and leaves every choice to NCCL. Ranks that form a group must have the same.
+// Config has the settings of Open and of communicators. The zero value searches for the library and
+// leaves every choice to NCCL. Ranks of a group must have equal settings.
 type Config struct {
-	Path string   // of the library, or a bare soname; "" searches the loader's places and then Dirs
+	Path string   // of the library, or a bare soname; "" searches the loader's directories and then Dirs
 	Dirs []string // folders and patterns to search, as from dl.Places; nil means dl.Places without an environment
 
-	MinCTAs, MaxCTAs int       // thread blocks of a kernel, at least and at most; 0 means NCCL's choice. NCCL_MIN_CTAS and NCCL_MAX_CTAS overrule them
+	MinCTAs, MaxCTAs int       // least and most thread blocks of a kernel; 0 means NCCL's choice. NCCL_MIN_CTAS and NCCL_MAX_CTAS override them
 	ClusterSize      int       // blocks that are scheduled together on Hopper and later; 0 means NCCL's 4
 	TrafficClass     int       // of network packets; 0 means the network's default
 	Policy           CTAPolicy // PolicyDefault means NCCL's choice
@@ -41,7 +40,7 @@ type Config struct {
 	InitTimeout time.Duration // for a communicator to come up; 0 means one minute
 }
 
-// Validate reports what no NCCL would take. Errors: dist.ErrInvalid.
+// Validate reports the first wrong setting. Errors: dist.ErrInvalid.
 func (c Config) Validate() error {
 	for _, f := range []struct {
 		name  string
@@ -62,8 +61,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Library is the NCCL of this process. It is safe for concurrent use, and stays loaded for good
-// (see internal/dl).
+// Library is the NCCL of this process. It is safe for concurrent use, and stays loaded until the
+// process ends (see internal/dl).
 type Library struct {
 	lib     *dl.Library
 	t       table
@@ -77,10 +76,10 @@ type Library struct {
 	names names
 }
 
-// Open loads NCCL: c.Path, or the one that is loaded already, or the first that is found.
+// Open loads NCCL: c.Path, or the one that is already loaded, or the first that it finds.
 //
-// Errors: ErrLibrary where none is found (with every place that was tried), where it is older than
-// 2.14.3, or where a different NCCL file is loaded in this process; dist.ErrInvalid for a wrong c;
+// Errors: ErrLibrary if none is found (with all searched locations), if it is older than 2.14.3, or
+// if a different NCCL file is loaded in this process; dist.ErrInvalid for a wrong c;
 // dist.ErrUnsupported for a setting that the library is too old for.
 func Open(c Config) (*Library, error) {
 	if err := c.Validate(); err != nil {
@@ -97,11 +96,11 @@ func Open(c Config) (*Library, error) {
 	if c.Dirs == nil {
 		c.Dirs = dl.Places(os.DirFS("/"), nil)
 	}
-	if err := tellNCCL(); err != nil {
+	if err := setEnviron(); err != nil {
 		return nil, fmt.Errorf("nccl: %w: %w", ErrLibrary, err)
 	}
-	// NVSHMEM, which looks for libnccl.so.2 too, gets this one from the loader, because the soname
-	// is loaded already.
+	// NVSHMEM, which also looks for libnccl.so.2, gets this one from the loader, because the soname
+	// is already loaded.
 	lib, err := dl.Open(dl.Search{Name: "nccl", Override: file, Sonames: dl.NCCL.Sonames, Dirs: c.Dirs})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLibrary, err)
@@ -124,7 +123,7 @@ func use(lib *dl.Library, c Config) (*Library, error) {
 	}
 	var code int32
 	if r := f.version(&code); r != resultSuccess {
-		return nil, fmt.Errorf("%w: ncclGetVersion of %s answers %d", ErrLibrary, lib.Path(), r)
+		return nil, fmt.Errorf("%w: ncclGetVersion of %s returned %d", ErrLibrary, lib.Path(), r)
 	}
 	l.version = Version(code)
 	if err := l.version.need(leastVersion, "symgrad"); err != nil {
@@ -139,17 +138,17 @@ func use(lib *dl.Library, c Config) (*Library, error) {
 	return l, nil
 }
 
-// Version is the version of the loaded library.
+// Version returns the version of the loaded library.
 func (l *Library) Version() Version { return l.version }
 
-// Path is the file that the library was loaded from.
+// Path returns the file that the library was loaded from.
 func (l *Library) Path() string { return l.lib.Path() }
 
-// String is "NCCL 2.28.3 (/usr/lib/libnccl.so.2.28.3)".
+// String returns "NCCL 2.28.3 (/usr/lib/libnccl.so.2.28.3)".
 func (l *Library) String() string { return fmt.Sprintf("NCCL %v (%s)", l.version, l.Path()) }
 
-// NewUniqueID is a place to meet, made by one rank and given to the others. The rank that makes it
-// runs a thread that the others meet at, so its process must live until all have.
+// NewUniqueID returns a meeting point, made by one rank for all. The process of that rank runs a
+// thread for it, so it must live until all have met.
 //
 // Errors: *Error.
 func (l *Library) NewUniqueID() (UniqueID, error) {
@@ -163,8 +162,8 @@ func (l *Library) NewUniqueID() (UniqueID, error) {
 	return id, err
 }
 
-// Missing lists the functions that this library is too old for, each with the version that brought
-// it.
+// Missing returns an error for each function that this library is too old for, with the version
+// that added it.
 func (l *Library) Missing() []error {
 	var missing []error
 	for _, p := range []*dl.Proc{
@@ -187,8 +186,7 @@ func onDevice(v *cuda.Device, fn func() error) (err error) {
 	return fn()
 }
 
-// IsUnavailable reports whether err, from Open, says that this machine has no NCCL to use, which is
-// no fault of the caller's.
+// IsUnavailable reports whether err, from Open, means that this machine has no usable NCCL.
 func IsUnavailable(err error) bool {
 	return errors.Is(err, ErrLibrary) || errors.Is(err, dl.ErrUnsupported)
 }

@@ -23,7 +23,7 @@ func fresh(t *testing.T) bool {
 	return len(files) == 0 || dltest.Alone(t)
 }
 
-// What cannot be used is refused by its version, before its other functions are looked up.
+// An unusable library is refused by its version, before its other functions are looked up.
 func TestLibrariesThatAreTooOldAndSecondOnesAreRefused(t *testing.T) {
 	if !dltest.Alone(t) {
 		return
@@ -87,7 +87,7 @@ func TestFileThatIsNoLibraryIsRefused(t *testing.T) {
 
 // NCCL's environment is C's own.
 func TestNCCLIsToldWhatItShallFind(t *testing.T) {
-	if err := tellNCCL(); err != nil {
+	if err := setEnviron(); err != nil {
 		t.Fatal(err)
 	}
 	lib, err := dl.Open(dl.Search{Name: "libc", Sonames: []string{"libc.so.6"}})
@@ -100,7 +100,7 @@ func TestNCCLIsToldWhatItShallFind(t *testing.T) {
 	if err := lib.Bind(&c); err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range told {
+	for _, v := range ncclEnviron {
 		if got := c.getenv(v.name); got != v.value {
 			t.Errorf("%s=%q, want %q", v.name, got, v.value)
 		}

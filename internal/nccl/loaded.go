@@ -12,25 +12,25 @@ import (
 	"strings"
 )
 
-// loadedFile is one NCCL that the process has mapped.
+// loadedFile is an NCCL file that the process has mapped.
 type loadedFile struct {
 	path  string
-	inode string // device and inode as /proc/self/maps has them
+	inode string // device and inode, as in /proc/self/maps
 }
 
 // libraryFile matches file names of the library itself: libnccl.so, libnccl.so.2,
 // libnccl.so.2.28.3; not of its plugins (libnccl-net.so).
 var libraryFile = regexp.MustCompile(`^libnccl\.so(\.[0-9]+)*$`)
 
-// loadedFiles is the different NCCL files in a text like that of /proc/self/maps, in the order of
-// their first mapping. A file that was replaced on disk after it was loaded has its path without
-// the mark " (deleted)".
+// loadedFiles returns the different NCCL files in the text of a /proc/self/maps, in the order of
+// their first mapping. A file that was replaced on disk after loading has its path without the mark
+// " (deleted)".
 func loadedFiles(maps io.Reader) ([]loadedFile, error) {
 	var found []loadedFile
 	seen := map[string]bool{}
 	lines := bufio.NewScanner(maps)
 	for lines.Scan() {
-		// address perms offset device inode path, where the path may have blanks
+		// address perms offset device inode path; the path may have blanks
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 6 {
 			continue
@@ -47,7 +47,7 @@ func loadedFiles(maps io.Reader) ([]loadedFile, error) {
 	return found, lines.Err()
 }
 
-// processFiles is the NCCL files that this process has mapped.
+// processFiles returns the NCCL files that this process has mapped.
 func processFiles() ([]loadedFile, error) {
 	f, err := os.Open("/proc/self/maps")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -60,8 +60,8 @@ func processFiles() ([]loadedFile, error) {
 	return loadedFiles(f)
 }
 
-// onlyOne is nil unless files holds two different NCCLs. Two of them in a process share no state:
-// each would start its own threads and proxies, and symbols of one may be resolved to the other.
+// onlyOne returns an error if files has two different NCCLs. Two of them in a process share no
+// state: each would start its own threads and proxies, and symbols of one may resolve to the other.
 func onlyOne(files []loadedFile) error {
 	if len(files) < 2 {
 		return nil
@@ -70,7 +70,7 @@ func onlyOne(files []loadedFile) error {
 		ErrLibrary, files[0].path, files[1].path)
 }
 
-// wanted is the file to open given what is loaded already: the loaded one, unless path names
+// wanted returns the file to open, given the loaded files: the loaded one, unless file names
 // another.
 func wanted(file string, loaded []loadedFile) (string, error) {
 	if err := onlyOne(loaded); err != nil {
@@ -83,7 +83,7 @@ func wanted(file string, loaded []loadedFile) (string, error) {
 	if file == "" || !strings.ContainsRune(file, '/') || sameFile(file, have) {
 		return have, nil
 	}
-	return "", fmt.Errorf("%w: %s is asked for, and %s is already loaded in this process: two different NCCL libraries cannot work side by side; set the path to the loaded one, or load none before",
+	return "", fmt.Errorf("%w: %s is requested, but %s is already loaded in this process: two different NCCL libraries cannot work in one process; set the path to the loaded one, or load none before",
 		ErrLibrary, file, have)
 }
 

@@ -13,29 +13,28 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// member is one rank of one group: what its engines and its slabs share. It ends with the last of
-// them.
+// member is one rank of one group, shared by its engines and slabs. It ends with the last of them.
 type member struct {
 	lib       *Library
 	member    *gpu.Member
 	tools     *tools
-	plain     *Comm // knows of no window
-	symmetric *Comm // has the windows; nil where there are none
-	refs      int   // engines and slabs; under lib.mu
+	plain     *Comm // has no windows
+	symmetric *Comm // has the windows; nil without windows
+	refs      int   // number of engines and slabs; guarded by lib.mu
 
-	mu      sync.Mutex // of those who change windows
+	mu      sync.Mutex // guards changes of windows
 	windows atomic.Pointer[[]registered]
 }
 
 // registered is a slab's window.
 type registered struct {
-	w       Window // without a handle where there is none
-	refused error  // why not; matches dist.ErrUnsupported
+	w       Window // without a handle if NCCL refused it
+	refused error  // the reason; matches dist.ErrUnsupported
 }
 
-// member is the member for p, made at the first call; every call is one more reference.
+// member returns the member for p. The first call makes it; every call adds a reference.
 //
-// Collective where it makes one: all ranks of p. Errors: on all ranks of p alike.
+// Collective in the first call: all ranks of p. Errors: on all ranks of p.
 func (l *Library) member(p *gpu.Member) (*member, error) {
 	l.mu.Lock()
 	m := l.members[p.Control]
@@ -67,7 +66,7 @@ func (l *Library) member(p *gpu.Member) (*member, error) {
 	return m, nil
 }
 
-// sameTools leaves all ranks without kernels where one has none.
+// sameTools removes the kernels on all ranks if one rank has none.
 func sameTools(p *gpu.Member, t *tools) error {
 	why := p.Agree(t.missing)
 	switch {
@@ -79,7 +78,7 @@ func sameTools(p *gpu.Member, t *tools) error {
 	return why // the control group broke
 }
 
-// release gives one reference back; the last one ends the member.
+// release drops one reference; the last one ends the member.
 func (m *member) release() error {
 	m.lib.mu.Lock()
 	m.refs--
@@ -89,7 +88,7 @@ func (m *member) release() error {
 	}
 	m.lib.mu.Unlock()
 	if !last || !m.symmetric.settle() || !m.plain.settle() {
-		return nil // to close what an abort does not come back from, or to free memory beside it, would wait for ever
+		return nil // after an abort that has not returned, Close and free would hang
 	}
 	var errs []error
 	for _, w := range m.all() {
@@ -106,8 +105,8 @@ func (m *member) release() error {
 
 // Make makes the engines "nccl" and "nccl-window" of a group; it is a gpu.Maker.
 //
-// Collective: all ranks of p. Errors: on all ranks alike: dist.ErrMismatch where ranks have
-// different libraries or settings; dist.ErrDevice where two ranks have one GPU; those of NewComm.
+// Collective: all ranks of p. Errors: on all ranks: dist.ErrMismatch if ranks have different
+// libraries or settings; dist.ErrDevice if two ranks have one GPU; those of NewComm.
 func (l *Library) Make(p *gpu.Member) ([]gpu.Engine, error) {
 	if err := l.compare(p); err != nil {
 		return nil, err
@@ -138,7 +137,7 @@ func (l *Library) Make(p *gpu.Member) ([]gpu.Engine, error) {
 	}, nil
 }
 
-// noWindows is why a group of n ranks has no communicator with windows; nil if it has.
+// noWindows returns the reason why a group of n ranks has no communicator with windows, or nil.
 func (l *Library) noWindows(n int) error {
 	if n == 1 {
 		return errOneRank
@@ -146,58 +145,58 @@ func (l *Library) noWindows(n int) error {
 	return l.version.need(windowVersion, "a symmetric window")
 }
 
-// passport is what ranks compare before they form a communicator.
-type passport struct {
+// rankInfo has the values that ranks compare before they form a communicator.
+type rankInfo struct {
 	uuid     [16]byte
 	version  uint32
 	settings uint64
 }
 
-const passportBytes = 28
+const rankInfoBytes = 28
 
-func (a passport) bytes() []byte {
+func (a rankInfo) bytes() []byte {
 	b := append([]byte(nil), a.uuid[:]...)
 	b = binary.LittleEndian.AppendUint32(b, a.version)
 	return binary.LittleEndian.AppendUint64(b, a.settings)
 }
 
-func passportOf(b []byte) passport {
-	a := passport{version: binary.LittleEndian.Uint32(b[16:]), settings: binary.LittleEndian.Uint64(b[20:])}
+func rankInfoOf(b []byte) rankInfo {
+	a := rankInfo{version: binary.LittleEndian.Uint32(b[16:]), settings: binary.LittleEndian.Uint64(b[20:])}
 	copy(a.uuid[:], b)
 	return a
 }
 
-// settings is a hash of what must be the same on all ranks.
+// settings hashes the options that must agree on all ranks.
 func (c Config) settings() uint64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, c.MinCTAs, c.MaxCTAs, c.ClusterSize, c.TrafficClass, int(c.Policy))
 	return h.Sum64()
 }
 
-// compare is nil on all ranks when they fit together. NCCL itself finds two ranks on one GPU only
-// when all have met, and different versions not at all.
+// compare returns nil on all ranks if they fit together. NCCL itself detects two ranks on one GPU
+// only after all have met, and different versions not at all.
 func (l *Library) compare(p *gpu.Member) error {
-	own := passport{uuid: p.Device.UUID(), version: uint32(l.version), settings: l.cfg.settings()}
+	own := rankInfo{uuid: p.Device.UUID(), version: uint32(l.version), settings: l.cfg.settings()}
 	lines, err := p.Exchange(own.bytes())
 	if err != nil {
 		return fmt.Errorf("nccl: comparing ranks: %w", err)
 	}
-	all := make([]passport, len(lines))
+	all := make([]rankInfo, len(lines))
 	for r, b := range lines {
-		all[r] = passportOf(b)
+		all[r] = rankInfoOf(b)
 	}
 	return fit(all)
 }
 
-// fit compares the ranks' passports.
-func fit(all []passport) error {
+// fit compares the ranks' infos.
+func fit(all []rankInfo) error {
 	for r, a := range all {
 		switch {
 		case a.version != all[0].version:
 			return fmt.Errorf("nccl: %w on the library: rank 0 has NCCL %v, rank %d NCCL %v", dist.ErrMismatch,
 				Version(all[0].version), r, Version(a.version))
 		case a.settings != all[0].settings:
-			return fmt.Errorf("nccl: %w on NCCL's settings: those of rank %d are not those of rank 0", dist.ErrMismatch, r)
+			return fmt.Errorf("nccl: %w on NCCL's settings: rank %d differs from rank 0", dist.ErrMismatch, r)
 		}
 		for q := range r {
 			if all[q].uuid == a.uuid {
@@ -208,8 +207,8 @@ func fit(all []passport) error {
 	return nil
 }
 
-// splitOff is the communicator of sub, out of that of parent: nil where this rank is not in it, or
-// where it is to have windows and has one rank.
+// splitOff returns the communicator of sub, split from that of parent. It is nil if sub is nil, or
+// if it would have windows and one rank.
 //
 // Collective: all ranks of parent.
 func (l *Library) splitOff(c *Comm, parent, sub *gpu.Member, name string, windows bool) (*Comm, error) {
@@ -227,7 +226,7 @@ func (l *Library) splitOff(c *Comm, parent, sub *gpu.Member, name string, window
 	return l.NewComm(sub, name)
 }
 
-// inWindows reports whether the buffers that op uses on this rank lie in windows.
+// inWindows reports whether op's buffers on this rank are in windows.
 func (m *member) inWindows(op *dist.Op) bool {
 	all := m.windows.Load()
 	return all != nil && (op.Src.IsZero() || within(*all, &op.Src)) && (op.Dst.IsZero() || within(*all, &op.Dst))

@@ -11,11 +11,10 @@ import (
 // pageBytes is the C memory of one communicator.
 const pageBytes = 8192
 
-// page is memory outside of the Go heap that a communicator exchanges words with NCCL through:
-// results, the scalar of a premulsum, structures. The library keeps none of it longer than a call
-// (names are elsewhere).
+// page is memory outside the Go heap that a communicator shares with NCCL: results, the scalar of a
+// premulsum, structures. The library keeps no pointer to it after a call (names are elsewhere).
 type page struct {
-	comm    uintptr // ncclComm_t of a communicator that is being made
+	comm    uintptr // ncclComm_t of a new communicator
 	window  uintptr // ncclWindow_t
 	address uintptr // of ncclMemAlloc and ncclGetPeerDevicePointer
 	scalar  uint64  // of a premulsum, in its low bytes
@@ -34,19 +33,19 @@ func newPage() (*page, []byte, error) {
 	return (*page)(unsafe.Pointer(&raw[0])), raw, nil
 }
 
-// nameBytes is what a communicator's name takes, with the zero at its end.
+// nameBytes is the size of a communicator's name, with the zero at its end.
 const nameBytes = 64
 
-// names is the communicators' names as C strings, which are never freed. NCCL keeps a name's
-// address as long as it keeps the communicator, and it frees the communicators of all ranks of a
-// process with the last of them, when the pages of the others are gone (init.cc, commReclaim).
+// names has the communicators' names as C strings, which are never freed. NCCL keeps a name's
+// address as long as the communicator. It frees the communicators of all ranks of a process with
+// the last of them, after the pages of the others are gone (init.cc, commReclaim).
 type names struct {
 	mu   sync.Mutex
 	at   map[string]uintptr
 	room []byte
 }
 
-// of is the address of name, cut to fit.
+// of returns the address of name, cut to fit.
 func (n *names) of(name string) (uintptr, error) {
 	name = name[:min(len(name), nameBytes-1)]
 	n.mu.Lock()

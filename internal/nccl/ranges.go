@@ -8,8 +8,7 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// ranges is what the driver tells of memory: which allocation an address belongs to, and whether
-// others can map it.
+// ranges asks the driver about memory: the allocation of an address, and whether others can map it.
 type ranges struct {
 	check func(call string, code int32) error
 	t     struct {
@@ -19,7 +18,7 @@ type ranges struct {
 	}
 }
 
-// driverRanges is the functions of the driver that dev runs on; a process has one driver.
+// driverRanges returns the functions of dev's driver; a process has one driver.
 func (l *Library) driverRanges(dev *cuda.Device) (*ranges, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,15 +37,15 @@ func (l *Library) driverRanges(dev *cuda.Device) (*ranges, error) {
 	return r, nil
 }
 
-// extent is the allocation behind some memory.
+// extent is the location of some memory in its allocation.
 type extent struct {
 	offset uint64 // of the memory in the allocation
 	bytes  uint64 // of the allocation
 }
 
-// extentOf is the allocation that holds bytes bytes at addr, if NCCL can make a window of them.
-// NCCL finds out only when all ranks have met inside of it, and a rank that fails there leaves the
-// others waiting; so it is asked before.
+// extentOf returns the extent of bytes bytes at addr, if NCCL can make a window of them. NCCL
+// itself finds out only after all ranks have met inside it, and a rank that fails there leaves the
+// others waiting. So this check comes before.
 //
 // Errors: dist.ErrUnsupported, with the reason.
 func (r *ranges) extentOf(addr uintptr, bytes int64) (extent, error) {
@@ -68,7 +67,7 @@ func (r *ranges) extentOf(addr uintptr, bytes int64) (extent, error) {
 	return e, nil
 }
 
-// holds is nil when a window of bytes bytes may begin at the offset.
+// holds returns an error if a window of bytes bytes may not begin at the offset.
 func (e extent) holds(bytes int64) error {
 	switch {
 	case e.offset%windowAlignment != 0:

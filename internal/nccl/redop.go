@@ -7,27 +7,27 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// redOpSlots is how many premulsums a communicator keeps. A training step uses one or two scalars
-// again and again.
+// redOpSlots is the number of premulsums that a communicator caches. A training step repeats one or
+// two scalars.
 const redOpSlots = 16
 
-// redOpKey is what a premulsum of NCCL is made for.
+// redOpKey identifies a premulsum operator of NCCL.
 type redOpKey struct {
 	used   bool
 	dtype  int32
 	inMem  bool   // the scalar is read from memory when the collective runs
-	scalar uint64 // its bits, in the low bytes, or where it lies
+	scalar uint64 // its bits, in the low bytes, or its address
 }
 
-// redOpCache is a communicator's premulsums; what comes in last pushes the oldest out. NCCL copies
-// what it needs when a collective is queued, so one that is pushed out may still be running.
+// redOpCache has a communicator's premulsums; a new one replaces the oldest. NCCL copies its data
+// when a collective is queued, so a replaced one may still be running.
 type redOpCache struct {
 	keys [redOpSlots]redOpKey
 	ops  [redOpSlots]int32
 	next int
 }
 
-// premulsum is the ncclRedOp_t for a scalar in a collective's dtype.
+// premulsum returns the ncclRedOp_t for a scalar in a collective's dtype.
 func (c *Comm) premulsum(s *dist.Scalar, dtype int32) (int32, error) {
 	key := redOpKey{used: true, dtype: dtype, scalar: s.Bits}
 	if !s.At.IsZero() {
@@ -51,14 +51,14 @@ func (c *Comm) premulsum(s *dist.Scalar, dtype int32) (int32, error) {
 	return r.ops[i], nil
 }
 
-// makeRedOp leaves a new operator in mem.redOp.
+// makeRedOp stores a new operator in mem.redOp.
 func (c *Comm) makeRedOp(key redOpKey) error {
 	a := &c.args
 	a[0], a[2], a[4] = uintptr(unsafe.Pointer(&c.mem.redOp)), uintptr(key.dtype), c.handle
 	if key.inMem {
 		a[1], a[3] = uintptr(key.scalar), scalarDevice
 	} else {
-		c.mem.scalar = key.scalar // little-endian: the low bytes come first, whatever their number
+		c.mem.scalar = key.scalar // little-endian: the low bytes come first, for any size
 		a[1], a[3] = uintptr(unsafe.Pointer(&c.mem.scalar)), scalarHost
 	}
 	return c.queue(&c.lib.t.premulsum, "ncclRedOpCreatePreMulSum", 5)

@@ -8,12 +8,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// AllReduce queues on s the reduction of src over the ranks to dst on all of them, as NCCL does it:
-// for communicators that no group of package dist stands for.
+// AllReduce queues on s the reduction of src over the ranks to dst on all of them, as NCCL does it.
+// It is for communicators without a group of package dist.
 //
 // Shapes: as dist.Group.AllReduce. Collective: all ranks, same order. Returns: when queued. Owns:
-// dst and src belong to the communicator until s is past the call. Errors: dist.ErrInvalid;
-// dist.ErrUnsupported for what NCCL does not reduce, or not as package dist has it; *Error.
+// dst and src belong to the communicator until s has passed the call. Errors: dist.ErrInvalid;
+// dist.ErrUnsupported for reductions that NCCL lacks or computes differently from package dist;
+// *Error.
 func (c *Comm) AllReduce(dst, src tensor.Buffer, red dist.RedOp, s *cuda.Stream) error {
 	dt := src.DType()
 	switch {
@@ -23,9 +24,9 @@ func (c *Comm) AllReduce(dst, src tensor.Buffer, red dist.RedOp, s *cuda.Stream)
 		return fmt.Errorf("nccl: allreduce: %w: destination has %d elements, %d are needed", dist.ErrCount, dst.Len(), src.Len())
 	case red.Kind == dist.RedPreMulSum && red.Scalar.DType != dt:
 		return fmt.Errorf("nccl: allreduce: %w: the scalar is %v, the elements are %v", dist.ErrDType, red.Scalar.DType, dt)
-	case reductionWay(dt, red.Kind, c.size) != wayNative:
+	case methodOf(dt, red.Kind, c.size) != methodNative:
 		return fmt.Errorf("nccl: allreduce: %w: NCCL has no %v of %v that agrees with package dist", dist.ErrUnsupported, red, dt)
 	}
 	op := dist.Op{Kind: dist.KindAllReduce, Red: red, Count: src.Len(), Dst: dst, Src: src}
-	return c.with(func() error { return c.enqueue(&op, nil, reductionWay, s) })
+	return c.with(func() error { return c.enqueue(&op, nil, methodOf, s) })
 }

@@ -7,36 +7,36 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// reductionMethod is how a reduction of package dist is done.
+// reductionMethod says how a reduction of package dist is done.
 type reductionMethod uint8
 
 const (
-	wayNone   reductionMethod = iota
-	wayNative                 // NCCL's own
-	wayDivide                 // NCCL's sum, divided afterwards
-	wayOrder                  // NCCL's maximum or minimum of integers that order as the floats do
+	methodNone   reductionMethod = iota
+	methodNative                 // NCCL's own
+	methodDivide                 // NCCL's sum, then a division
+	methodOrder                  // NCCL's maximum or minimum of integers in the order of the floats
 )
 
-// reductionWay is how red over elements of dt is done among n ranks: the table in doc.go.
-func reductionWay(dt tensor.DType, red dist.RedKind, n int) reductionMethod {
+// methodOf returns the method of red over elements of dt among n ranks: the table in doc.go.
+func methodOf(dt tensor.DType, red dist.RedKind, n int) reductionMethod {
 	switch {
 	case dt == tensor.I16 || dt == tensor.U16 || !dt.Valid() || red > dist.RedXor:
-		return wayNone
+		return methodNone
 	case red.Bitwise() && n > 1:
-		return wayNone
+		return methodNone
 	case n == 1:
-		return wayNative // a copy, and premulsum scales
+		return methodNative // a copy, and premulsum scales
 	case dt.IsFloat() && (red == dist.RedMin || red == dist.RedMax):
-		return wayOrder // NCCL's own lose a NaN beside a number
+		return methodOrder // NCCL's own drop a NaN if the other operand is a number
 	case dt.IsFloat() && red == dist.RedAvg && n&(n-1) != 0 && dt != tensor.F16:
 		// NCCL multiplies by 1/n before it adds, which rounds unless n is a power of two. A sum of
-		// f16 may overflow where its mean does not, so f16 keeps NCCL's way.
-		return wayDivide
+		// f16 may overflow though its mean does not, so f16 keeps NCCL's mean.
+		return methodDivide
 	}
-	return wayNative
+	return methodNative
 }
 
-// What engines cannot do, as values: Can is asked for every operation, and allocates nothing.
+// Errors of Can as values: Can is called for every operation, and allocates nothing.
 var (
 	errNoInt16 = fmt.Errorf("nccl: %w: NCCL has no 16-bit integers to reduce", dist.ErrUnsupported)
 	errNoBits  = fmt.Errorf("nccl: %w: NCCL has no and, or and xor; backends cuda and nvshmem have them", dist.ErrUnsupported)
@@ -44,24 +44,24 @@ var (
 	errPromise = fmt.Errorf("nccl: %w: windows serve operations on symmetric memory only, see dist.Group.Symmetric", dist.ErrUnsupported)
 	errPlain   = fmt.Errorf("nccl: %w: NCCL has no kernel for it that uses windows; the engine nccl does it", dist.ErrUnsupported)
 	errWindows = fmt.Errorf("nccl: %w: no window is registered", dist.ErrUnsupported)
-	errLoose   = fmt.Errorf("nccl: %w: a buffer lies in no window, though the operation was promised to be symmetric", dist.ErrInvalid)
+	errLoose   = fmt.Errorf("nccl: %w: a buffer is in no window, though the operation was promised to be symmetric", dist.ErrInvalid)
 	errStream  = fmt.Errorf("nccl: %w: the stream is closed", dist.ErrClosed)
 	errUneven  = fmt.Errorf("nccl: %w: before NCCL %v, windows serve parts of a multiple of 8 B; the engine nccl does others", dist.ErrUnsupported, alignVersion)
 	errAskew   = fmt.Errorf("nccl: %w: before NCCL %v, windows serve buffers at multiples of 8 B", dist.ErrUnsupported, alignVersion)
 	errOneRank = fmt.Errorf("nccl: %w: one rank has no use for windows", dist.ErrUnsupported)
 )
 
-// can is what both engines share: nil when the operation can be done among n ranks.
+// can returns nil if both engines can do the operation among n ranks.
 func can(op *dist.Op, n int, noKernels error) error {
 	switch op.Kind {
 	case dist.KindAllReduce, dist.KindReduce, dist.KindReduceScatter:
-		switch reductionWay(op.DType(), op.Red.Kind, n) {
-		case wayNone:
+		switch methodOf(op.DType(), op.Red.Kind, n) {
+		case methodNone:
 			if op.Red.Kind.Bitwise() {
 				return errNoBits
 			}
 			return errNoInt16
-		case wayDivide, wayOrder:
+		case methodDivide, methodOrder:
 			return noKernels
 		}
 		return nil
@@ -72,10 +72,9 @@ func can(op *dist.Op, n int, noKernels error) error {
 	return errKind
 }
 
-// canWindow is what the engine on windows adds for NCCL v: only what NCCL has kernels for that go
-// from window to window, or what copy engines do when the policy asks for them (enqueue.cc,
-// taskAppend). They can gather and scatter as well, but there a rank without a buffer would choose
-// another way than the root.
+// canWindow returns nil if window kernels of NCCL v can do op, or copy engines if the policy is
+// PolicyZero (enqueue.cc, taskAppend). Copy engines can gather and scatter as well. But a rank
+// without a buffer would then choose another algorithm than the root.
 func canWindow(op *dist.Op, n int, policy CTAPolicy, v Version) error {
 	if !op.Symmetric {
 		return errPromise
@@ -97,10 +96,10 @@ func canWindow(op *dist.Op, n int, policy CTAPolicy, v Version) error {
 	return errPlain
 }
 
-// even is nil where the ranks' parts begin at multiples of 8 B if the buffer does. Elsewhere
-// kernels before alignVersion give wrong results: until 2.28.7 because blocks of one kernel
-// disagree on whether parts are aligned (symmetric/all_gather.cuh, reduce_scatter.cuh), and after
-// it because loadPack shifts in a word that it never loaded (device/op128.h).
+// even returns nil if the ranks' parts begin at multiples of 8 B whenever the buffer does.
+// Otherwise kernels before alignVersion give wrong results. Until 2.28.7 blocks of one kernel
+// disagree on whether parts are aligned (symmetric/all_gather.cuh, reduce_scatter.cuh). Later,
+// loadPack shifts in a word that it never loaded (device/op128.h).
 func even(op *dist.Op, v Version) error {
 	if v < alignVersion && op.Kind != dist.KindAllReduce && op.Count*op.DType().Size()%8 != 0 {
 		return errUneven
@@ -108,18 +107,17 @@ func even(op *dist.Op, v Version) error {
 	return nil
 }
 
-// askew reports whether a buffer of op lies where kernels before alignVersion go wrong. On all
-// ranks alike, because symmetric buffers lie at the same offsets of windows, and windows at
-// multiples of windowAlignment.
+// askew reports whether a buffer of op has an alignment that kernels before alignVersion get wrong.
+// All ranks get the same answer: symmetric buffers have equal offsets in windows, and windows begin
+// at multiples of windowAlignment.
 func askew(op *dist.Op, v Version) bool {
 	return v < alignVersion && (addr(&op.Src)|addr(&op.Dst))%8 != 0
 }
 
-// windowWay is reductionWay where NCCL has only sums that use windows: a mean is a sum that is
-// divided.
-func windowWay(dt tensor.DType, red dist.RedKind, n int) reductionMethod {
+// windowMethodOf is methodOf for windows, where NCCL has only sums: a mean is a sum and a division.
+func windowMethodOf(dt tensor.DType, red dist.RedKind, n int) reductionMethod {
 	if red == dist.RedAvg && dt.IsFloat() && n > 1 {
-		return wayDivide
+		return methodDivide
 	}
-	return reductionWay(dt, red, n)
+	return methodOf(dt, red, n)
 }

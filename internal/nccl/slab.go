@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
-// all is the windows that there are.
+// all returns the present windows.
 func (m *member) all() []registered {
 	if p := m.windows.Load(); p != nil {
 		return *p
@@ -18,7 +18,7 @@ func (m *member) all() []registered {
 	return nil
 }
 
-// change replaces the windows by what f makes of a copy of them.
+// change replaces the windows by f of a copy of them.
 func (m *member) change(f func([]registered) []registered) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -26,7 +26,7 @@ func (m *member) change(f func([]registered) []registered) {
 	m.windows.Store(&all)
 }
 
-// windowsUsable is nil when there are windows, and no slab is without.
+// windowsUsable returns nil if windows exist, and every slab has one.
 func (m *member) windowsUsable() error {
 	all := m.all()
 	if len(all) == 0 {
@@ -40,12 +40,11 @@ func (m *member) windowsUsable() error {
 	return nil
 }
 
-// Register implements gpu.Registrar. Memory that NCCL did not allocate will do when it is of
-// cuMemCreate and lies in one allocation. A slab that NCCL cannot have a window on is no error:
-// until it is unregistered, Can says why the engine does nothing, because an operation does not
-// tell which slab it is on.
+// Register implements gpu.Registrar. Memory that NCCL did not allocate must come from cuMemCreate,
+// as one allocation. A slab without a window is not an error. Until it is unregistered, Can returns
+// the reason for every operation, because an operation does not name its slab.
 //
-// Errors: on all ranks alike, those of the control group.
+// Errors: on all ranks, those of the control group.
 func (e *windowed) Register(s *gpu.Slab) error {
 	if e.absent != nil {
 		return nil
@@ -94,7 +93,7 @@ func (m *member) forget(at uintptr) error {
 	return errors.Join(errs...)
 }
 
-// drop deregisters a window; those of a communicator that has ended went with it.
+// drop deregisters a window; an ended communicator has freed its own.
 func (m *member) drop(w Window) error {
 	if w.Handle == 0 {
 		return nil
@@ -106,9 +105,9 @@ func (m *member) drop(w Window) error {
 	return err
 }
 
-// window makes a window of memory that others may have allocated.
+// window makes a window of memory of any allocator.
 //
-// Collective: all ranks. Errors: on all ranks alike.
+// Collective: all ranks. Errors: on all ranks.
 func (m *member) window(at uintptr, bytes int64) (Window, error) {
 	p := m.member
 	var own extent
@@ -140,8 +139,8 @@ type allocator struct{ l *Library }
 
 var _ gpu.Allocator = allocator{}
 
-// Allocator is the allocator "nccl": memory of ncclMemAlloc that is one window, so that its peers'
-// parts can be addressed.
+// Allocator returns the allocator "nccl". Its memory comes from ncclMemAlloc and is one window, so
+// that peers' parts can be addressed.
 func (l *Library) Allocator() gpu.Allocator { return allocator{l} }
 
 // Name implements gpu.Allocator.
@@ -207,9 +206,9 @@ func (m *member) alloc(bytes int64) (*gpu.Slab, error) {
 	return s, nil
 }
 
-// share makes memory of all ranks one window and returns where each rank's part is.
+// share makes memory of all ranks one window and returns the address of each rank's part.
 //
-// Collective: all ranks. Errors: on all ranks alike.
+// Collective: all ranks. Errors: on all ranks.
 func (m *member) share(at uintptr, bytes int64) ([]uintptr, error) {
 	w, err := m.window(at, bytes)
 	if err != nil {
@@ -223,7 +222,7 @@ func (m *member) share(at uintptr, bytes int64) ([]uintptr, error) {
 	return base, verify(m.member, base)
 }
 
-// take is zeroed memory of this rank's device.
+// take allocates zeroed memory of this rank's device.
 func (m *member) take(bytes int64) (at uintptr, err error) {
 	dev := m.member.Device
 	err = onDevice(dev, func() error {
@@ -244,7 +243,7 @@ func (m *member) take(bytes int64) (at uintptr, err error) {
 	return at, err
 }
 
-// give frees what take took.
+// give frees memory of take.
 func (m *member) give(at uintptr) error {
 	return onDevice(m.member.Device, func() error {
 		r, err := m.lib.t.memFree.Call(at)
@@ -252,7 +251,7 @@ func (m *member) give(at uintptr) error {
 	})
 }
 
-// answer is what a call that belongs to no communicator has answered, as an error.
+// answer converts the result of a call without a communicator to an error.
 func (m *member) answer(call string, r uintptr, err error) error {
 	if err != nil {
 		return m.lib.unsupported(err)
@@ -263,9 +262,8 @@ func (m *member) answer(call string, r uintptr, err error) error {
 	return nil
 }
 
-// free is Slab.Free. Ranks let go of a part together: before any of them unmaps it, and before its
-// owner frees it. When a rank is gone the memory stays until the process ends, because others may
-// still be reading it.
+// free is Slab.Free. Ranks meet before any of them unmaps a part, and again before the owner frees
+// it. If a rank is gone the memory stays until the process ends, because others may still read it.
 func (m *member) free(at uintptr) error {
 	if m.member.Agree(nil) != nil {
 		return m.release()

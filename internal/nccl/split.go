@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// Split divides the communicator: ranks that pass the same color form a new one, numbered by key
-// and, among equal keys, by their rank here. A negative color gives nil.
+// Split divides the communicator. Ranks that pass the same color form a new one, ordered by key and
+// then by their rank here. A negative color returns nil.
 //
 // Collective: all ranks. Errors: dist.ErrUnsupported before NCCL 2.18; *Error.
 func (c *Comm) Split(color, key int, name string) (*Comm, error) {
@@ -20,8 +20,8 @@ func (c *Comm) Split(color, key int, name string) (*Comm, error) {
 	})
 }
 
-// child makes a communicator out of this one by a call that is given where to leave it, and its
-// configuration. member is whether this rank will be in it.
+// child makes a communicator out of this one by start, which gets the addresses of the result and
+// of the configuration. member is set if this rank will be in it.
 func (c *Comm) child(name string, member bool, start func(out, cfg uintptr) error) (*Comm, error) {
 	n, err := c.lib.newComm(c.dev, name, c.rank, c.size)
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *Comm) child(name string, member bool, start func(out, cfg uintptr) erro
 	return n, nil
 }
 
-// number asks for this rank's place in a new communicator.
+// number sets the rank and size of a new communicator.
 func (c *Comm) number() error {
 	var rank, size int32
 	if r := c.lib.t.userRank(c.handle, &rank); r != resultSuccess {

@@ -14,22 +14,21 @@ import (
 //go:embed kernels/compose.cu
 var composeSource string
 
-// stagingBytes is the memory that a reduction passes through, piece by piece, when NCCL has to
-// reduce other elements than those that are given. Large enough that NCCL's fixed cost of some 10
-// us per piece is small beside its 30 us of moving.
+// stagingBytes is the memory for pieces of a reduction whose elements NCCL must reduce in another
+// form. NCCL's fixed cost of some 10 us per piece is then small compared with 30 us of transfer.
 const stagingBytes = 8 << 20
 
 // wordBytes is the memory that barriers reduce; an allocation's least alignment.
 const wordBytes = 512
 
-// threads of a block, and blocks per multiprocessor at most.
+// Threads of a block, and most blocks per multiprocessor.
 const (
 	blockThreads   = 256
 	blocksPerMulti = 8
 )
 
-// tools is what a group's engines need on the device besides NCCL: a word for barriers, and kernels
-// with memory to work in.
+// tools has the device memory and kernels of a group's engines: a word for barriers, and kernels
+// with staging memory.
 type tools struct {
 	dev     *cuda.Device
 	word    uintptr // wordBytes
@@ -40,11 +39,11 @@ type tools struct {
 	divide  [tensor.F64 + 1]*cuda.Function
 	most    uint64 // blocks of a launch
 	args    *cuda.Args
-	missing error // why there are no kernels; matches dist.ErrUnsupported
+	missing error // the reason for missing kernels; matches dist.ErrUnsupported
 }
 
-// newTools allocates the word and, where there is a compiler, the rest. That there are no kernels
-// is no error. A launch has no more than maxCTAs blocks; 0 means as many as keep the device busy.
+// newTools allocates the word and, with a compiler, the kernels. Missing kernels are not an error.
+// A launch has at most maxCTAs blocks; 0 means enough to occupy the device.
 func newTools(dev *cuda.Device, maxCTAs int) (*tools, error) {
 	t := &tools{dev: dev, most: uint64(cmp.Or(maxCTAs, max(dev.SMs(), 1)*blocksPerMulti))}
 	t.missing = t.load()
@@ -61,18 +60,18 @@ func newTools(dev *cuda.Device, maxCTAs int) (*tools, error) {
 	return t, nil
 }
 
-// load compiles the kernels and allocates what they work in.
+// load compiles the kernels and allocates their memory.
 func (t *tools) load() error {
 	compiler, err := t.dev.Driver().Compiler()
 	if err != nil {
-		return fmt.Errorf("it takes kernels around NCCL's reduction, and NVRTC to compile them: %w", err)
+		return fmt.Errorf("this reduction needs kernels around NCCL's, and NVRTC to compile them: %w", err)
 	}
 	image, err := compiler.Compile(t.dev, cuda.Source{Name: "compose.cu", Text: composeSource})
 	if err != nil {
-		return fmt.Errorf("it takes kernels around NCCL's reduction: %w", err)
+		return fmt.Errorf("this reduction needs kernels around NCCL's: %w", err)
 	}
 	if t.module, err = t.dev.Load(image); err != nil {
-		return fmt.Errorf("it takes kernels around NCCL's reduction: %w", err)
+		return fmt.Errorf("this reduction needs kernels around NCCL's: %w", err)
 	}
 	for _, dt := range []tensor.DType{tensor.F16, tensor.BF16, tensor.F32, tensor.F64} {
 		for _, f := range []struct {
@@ -80,10 +79,10 @@ func (t *tools) load() error {
 			name string
 		}{{&t.encode[dt], "encode_"}, {&t.decode[dt], "decode_"}, {&t.divide[dt], "divide_"}} {
 			if dt == tensor.F16 && f.to == &t.divide[dt] {
-				continue // see reductionWay
+				continue // see methodOf
 			}
 			if *f.to, err = t.module.Function(f.name + dt.String()); err != nil {
-				return fmt.Errorf("it takes kernels around NCCL's reduction: %w", err)
+				return fmt.Errorf("this reduction needs kernels around NCCL's: %w", err)
 			}
 		}
 	}
@@ -91,12 +90,12 @@ func (t *tools) load() error {
 		return err
 	}
 	if t.staging, err = t.dev.Alloc(stagingBytes); err != nil {
-		return fmt.Errorf("it takes %d MiB to pass through: %w", stagingBytes>>20, err)
+		return fmt.Errorf("this reduction needs %d MiB of staging memory: %w", stagingBytes>>20, err)
 	}
 	return nil
 }
 
-// without frees the kernels when another rank has none, so that all ranks can do the same.
+// without frees the kernels because another rank has none.
 func (t *tools) without(why error) error {
 	t.missing = why
 	return t.closeKernels()
@@ -124,14 +123,14 @@ func (t *tools) close() error {
 	return errors.Join(errs...)
 }
 
-// grid is enough blocks for n elements, and not more than t.most.
+// grid returns enough blocks for n elements, but at most t.most.
 func (t *tools) grid(n uint64) cuda.Launch {
 	blocks := min((n+blockThreads-1)/blockThreads, t.most)
 	return cuda.Launch{Grid: [3]uint32{uint32(max(blocks, 1)), 1, 1}, Block: [3]uint32{blockThreads, 1, 1}}
 }
 
 // encodeTo queues the copy of rows rows of n elements at src, stride elements apart, as integers in
-// their order.
+// the same order.
 func (t *tools) encodeTo(dst, src uintptr, dt tensor.DType, n, rows, stride int, largest bool, s *cuda.Stream) error {
 	a := t.args
 	a.Reset()
@@ -148,7 +147,7 @@ func (t *tools) encodeTo(dst, src uintptr, dt tensor.DType, n, rows, stride int,
 	return t.encode[dt].Launch(s, t.grid(uint64(n)*uint64(rows)), a)
 }
 
-// decodeTo queues the way back.
+// decodeTo queues the inverse of encodeTo.
 func (t *tools) decodeTo(dst, src uintptr, dt tensor.DType, n int, s *cuda.Stream) error {
 	a := t.args
 	a.Reset()

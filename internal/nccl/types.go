@@ -8,7 +8,7 @@ import (
 // idBytes is the size of an ncclUniqueId.
 const idBytes = 128
 
-// UniqueID is an ncclUniqueId: where the ranks of a communicator meet. It is used once.
+// UniqueID is an ncclUniqueId: the meeting point of a communicator's ranks. It is used once.
 type UniqueID [idBytes]byte
 
 // ncclDataType_t.
@@ -53,8 +53,8 @@ const (
 	placeholderCustomOp = -1
 )
 
-// dtypes is the ncclDataType_t with which elements travel, by tensor.DType. NCCL has no 16-bit
-// integers: they travel as halves, of which a copy changes no bit.
+// dtypes has the ncclDataType_t of a transfer by tensor.DType. NCCL has no 16-bit integers: they
+// are copied as halves, bit for bit.
 var dtypes = [...]int32{
 	tensor.F16:  typeF16,
 	tensor.BF16: typeBF16,
@@ -70,7 +70,7 @@ var dtypes = [...]int32{
 	tensor.U64:  typeU64,
 }
 
-// redOps is the ncclRedOp_t by dist.RedKind; a premulsum's is made for its scalar.
+// redOps has the ncclRedOp_t by dist.RedKind; a premulsum's is made for its scalar.
 var redOps = [...]int32{
 	dist.RedSum:       opSum,
 	dist.RedProd:      opProd,
@@ -80,9 +80,9 @@ var redOps = [...]int32{
 	dist.RedPreMulSum: placeholderCustomOp,
 }
 
-// config is ncclConfig_t of NCCL 2.30.7. The structure only ever grew at its end: an older library
-// reads the head that it knows, because it copies min(size, its own size) bytes, and resets what is
-// newer than version (init.cc, parseCommConfig).
+// config is ncclConfig_t of NCCL 2.30.7. The structure only ever grew at its end. An older library
+// reads its own head of it, since it copies min(size, its own size) bytes, and resets fields newer
+// than version (init.cc, parseCommConfig).
 type config struct {
 	size               uint64
 	magic              uint32
@@ -107,13 +107,14 @@ type config struct {
 	graphStreamOrder   int32
 }
 
-// windowVidmem is the head of ncclWindow_vidmem, on the device, that a window of NCCL 2.28 points
-// to; the same up to 2.30.7 (nccl_device/impl/core__types.h), where functions tell the same.
+// windowVidmem is the head of ncclWindow_vidmem on the device, which a window of NCCL 2.28 points
+// to. It is the same up to 2.30.7 (nccl_device/impl/core__types.h), where functions return the same
+// values.
 type windowVidmem struct {
 	host     uintptr
 	flatBase uint64 // first byte of the window on rank 0 of the ranks that share memory
-	lsaRank  int32  // this rank among those
+	lsaRank  int32  // this rank among the ranks that share memory
 	rank     int32  // this rank in the communicator
-	stride4G uint32 // bytes from a rank's part to the next one's, in units of 4 GiB
+	stride4G uint32 // bytes between the parts of successive ranks, in units of 4 GiB
 	mcOffset uint32
 }

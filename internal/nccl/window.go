@@ -9,19 +9,19 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
-// Window is memory that a communicator's ranks know of each other: as many bytes on all of them.
+// Window is memory that a communicator's ranks know of each other, of equal size on all.
 type Window struct {
 	Handle uintptr // ncclWindow_t
 	Addr   uintptr // of this rank's part
 	Bytes  int64
 }
 
-// RegisterWindow makes bytes bytes at addr a symmetric window. The memory is of cuMemCreate
-// (ncclMemAlloc's is), begins at a multiple of 4096 B in its allocation, and lies in one allocation
-// that is as large on all ranks.
+// RegisterWindow makes bytes bytes at addr a symmetric window. The memory must come from
+// cuMemCreate (as ncclMemAlloc's does), begin at a multiple of 4096 B in its allocation, and be in
+// one allocation of equal size on all ranks.
 //
 // Collective: all ranks, same size, in one order. Errors: dist.ErrUnsupported before NCCL 2.27, and
-// where the ranks cannot map each other's memory; *Error.
+// if the ranks cannot map each other's memory; *Error.
 func (c *Comm) RegisterWindow(addr uintptr, bytes int64) (Window, error) {
 	w := Window{Addr: addr, Bytes: bytes}
 	err := c.with(func() error {
@@ -35,14 +35,14 @@ func (c *Comm) RegisterWindow(addr uintptr, bytes int64) (Window, error) {
 		return Window{}, err
 	}
 	if w.Handle == 0 {
-		// NCCL says success and makes none (dev_runtime.cc).
+		// NCCL reports success without a window (dev_runtime.cc).
 		return Window{}, fmt.Errorf("nccl: %v: %w: NCCL %v made no window: it does so when the ranks are on several hosts, when two of them cannot reach each other's memory directly, or when NCCL_CUMEM_ENABLE=0 or NCCL_WIN_ENABLE=0",
 			c, dist.ErrUnsupported, c.lib.version)
 	}
 	return w, nil
 }
 
-// DeregisterWindow undoes RegisterWindow, before the memory is freed. Collective: all ranks, in one
+// DeregisterWindow removes a window, before its memory is freed. Collective: all ranks, in one
 // order. Errors: *Error.
 func (c *Comm) DeregisterWindow(w Window) error {
 	return c.with(func() error {
@@ -50,7 +50,7 @@ func (c *Comm) DeregisterWindow(w Window) error {
 	})
 }
 
-// Peers is where this rank addresses each rank's part of a window; 0 for a rank that it cannot
+// Peers returns this rank's addresses of all parts of a window; 0 for a part that it cannot
 // address.
 //
 // Errors: *Error; those of reading the device.
@@ -67,12 +67,12 @@ func (c *Comm) Peers(w Window) ([]uintptr, error) {
 			}
 			return head.peers(c, base)
 		}
-		return nil // 2.27 tells nobody
+		return nil // 2.27 has no function for it
 	})
 	if err != nil {
 		return nil, err
 	}
-	base[c.rank] = w.Addr // NCCL knows windows by the address that they were registered with
+	base[c.rank] = w.Addr // NCCL knows windows by their registered address
 	return base, nil
 }
 
@@ -89,8 +89,8 @@ func (c *Comm) askPeers(w Window, base []uintptr) error {
 }
 
 // peers computes the addresses from the structure on the device. All ranks of a group are on one
-// host, so that a rank's number among those that share memory is its number in the group; the
-// structure has both, and they are compared.
+// host, so a rank's number among those that share memory is its number in the group. The structure
+// has both, and they are compared.
 func (h windowVidmem) peers(c *Comm, base []uintptr) error {
 	if int(h.rank) != c.rank || h.lsaRank != h.rank || h.flatBase == 0 || h.stride4G == 0 {
 		return fmt.Errorf("nccl: %v: %w: the window of NCCL %v has an unknown structure (rank %d, %d among those that share memory, stride %d)",
@@ -102,8 +102,8 @@ func (h windowVidmem) peers(c *Comm, base []uintptr) error {
 	return nil
 }
 
-// verify looks whether base addresses what it should: each rank writes its number to its part, and
-// the others read it there. It leaves the first bytes zero.
+// verify checks the addresses in base: each rank writes its number to its part, and the others read
+// it there. It leaves the first bytes zero.
 //
 // Collective: all ranks of p.
 func verify(p *gpu.Member, base []uintptr) error {
@@ -120,7 +120,7 @@ func verify(p *gpu.Member, base []uintptr) error {
 		var got uint64
 		err := p.Device.CopyToHost(unsafe.Pointer(&got), addr, 8)
 		if err == nil && got != word(r) {
-			err = fmt.Errorf("%w: the address of rank %d's part, %#x, holds %#x, not what that rank wrote", dist.ErrUnsupported, r, addr, got)
+			err = fmt.Errorf("%w: the address of rank %d's part, %#x, holds %#x, not that rank's number", dist.ErrUnsupported, r, addr, got)
 		}
 		if err != nil && wrong == nil {
 			wrong = fmt.Errorf("nccl: peer address of rank %d on rank %d: %w", r, p.Rank, err)
@@ -132,10 +132,10 @@ func verify(p *gpu.Member, base []uintptr) error {
 	return p.Agree(p.Device.Fill(base[p.Rank], 0, 8))
 }
 
-// sameExtents compares the allocations behind the ranks' parts of some symmetric memory: NCCL maps
-// whole allocations, each with the size of the rank's own, until 2.30.7.
+// sameExtents compares the allocations of the ranks' parts: until 2.30.7 NCCL maps whole
+// allocations, each with the size of the rank's own.
 //
-// Collective: all ranks of p. Errors: dist.ErrUnsupported, on all ranks alike.
+// Collective: all ranks of p. Errors: dist.ErrUnsupported, on all ranks.
 func (l *Library) sameExtents(p *gpu.Member, own extent) error {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:], own.offset)
@@ -151,7 +151,7 @@ func (l *Library) sameExtents(p *gpu.Member, own extent) error {
 		offset, bytes := binary.LittleEndian.Uint64(other), binary.LittleEndian.Uint64(other[8:])
 		first := binary.LittleEndian.Uint64(all[0][8:])
 		if bytes != first || offset != binary.LittleEndian.Uint64(all[0]) {
-			return fmt.Errorf("nccl: %w: no window on memory that lies %d B into an allocation of %d B on rank %d and differently on rank 0: NCCL before %v wants them alike",
+			return fmt.Errorf("nccl: %w: no window on memory %d B into an allocation of %d B on rank %d, which differs from rank 0: NCCL before %v needs them equal",
 				dist.ErrUnsupported, offset, bytes, r, anySizesVersion)
 		}
 	}

@@ -2,15 +2,15 @@ package perf
 
 import "time"
 
-// RowBudget bounds the timed iterations of a row on the host, with the barriers before them, where
-// the configuration does not say how many there are. Where ranks share cores one small operation
-// takes as long as a thousand elsewhere.
+// RowBudget limits the time of a row's iterations on the host, with their barriers, if the
+// configuration has no number. If ranks share cores, one small operation can take as long as a
+// thousand elsewhere.
 const RowBudget = time.Second
 
-// warmUpBudget bounds the barriers before the first row.
+// warmUpBudget limits the time of the barriers before the first row.
 const warmUpBudget = 10 * time.Millisecond
 
-// fewest is how many iterations are timed even if they take longer than the budget.
+// fewest is the least number of timed iterations, even over the budget.
 const fewest = 3
 
 // within returns how many of at most most iterations end within budget, if one takes each.
@@ -21,7 +21,7 @@ func within(budget, each time.Duration, most int) int {
 	return max(min(int(budget/each), most), min(fewest, most))
 }
 
-// slowestOf returns the longest of the durations that the ranks of r's group bring.
+// slowestOf returns the longest of the durations of the ranks.
 //
 // Collective.
 func (r *rig) slowestOf(own time.Duration) (time.Duration, error) {
@@ -35,11 +35,11 @@ func (r *rig) slowestOf(own time.Duration) (time.Duration, error) {
 	return own, nil
 }
 
-// pace warms c up and returns how many iterations are timed. The warm-up is done in growing steps,
-// which are timed as the iterations will be. They tell how many iterations the budget has time for,
-// unless the configuration says the number.
+// pace warms c up and returns the number of iterations to time. The warm-up has growing steps,
+// timed like the iterations. From these it computes how many iterations fit the budget, unless the
+// configuration has a number.
 //
-// Collective. Returns: the wrong elements that were found, too.
+// Collective. Returns: also the number of wrong elements.
 func (r *rig) pace(c Case, l *layout, do, settle verb) (timed int, wrong int64, err error) {
 	warm, timed := r.cfg.warmup(c), r.cfg.iters(c)
 	if r.cfg.Iters > 0 || warm == 0 {
@@ -77,8 +77,8 @@ func (r *rig) iterate(n int, l *layout, do, settle verb) (wrong int64, err error
 	return r.apart(n, l, do, settle)
 }
 
-// warmUp spends some 10 ms with barriers, 20,000 at most: a process that has just started is
-// slower, and the first row would pay for that.
+// warmUp runs barriers for some 10 ms, 20,000 at most: a new process is slower, which would affect
+// the first row.
 //
 // Collective.
 func (r *rig) warmUp() error {

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// clock tells time in ticks, for differences on one thread. The zero clock is unusable; newClock
+// clock measures time in ticks, for differences on one thread. The zero clock is unusable; newClock
 // makes one.
 type clock struct {
 	tsc    bool // the processor's counter; else time.Since
 	base   time.Time
 	perNS  float64 // ticks in a nanosecond
-	readNS float64 // what one reading costs: the least time between two
+	readNS float64 // cost of one reading: the least time between two
 }
 
-// Calibrating lasts this long: at 50 ns of doubt about each end, the rate is right to 5 in a
-// million.
+// calibration is the time of a calibration: with 50 ns of uncertainty at each end, the rate is
+// exact to 5 in a million.
 const calibration = 10 * time.Millisecond
 
-// newClock is the cheapest clock of this machine, and what reading it costs.
+// newClock returns the cheapest clock of this machine, with the cost of a reading.
 func newClock() clock {
 	c := clock{base: time.Now(), perNS: 1}
 	if counterUsable() {
@@ -33,8 +33,8 @@ func newClock() clock {
 	return c
 }
 
-// counterClock is a clock by the processor's counter, if that goes at one speed: two calibrations
-// must agree.
+// counterClock returns a clock by the processor's counter, if two calibrations agree that its rate
+// is constant.
 func counterClock(plain clock) clock {
 	first, second := counterRate(), counterRate()
 	if first <= 0 || math.Abs(second/first-1) > 1e-3 {
@@ -44,7 +44,7 @@ func counterClock(plain clock) clock {
 	return plain
 }
 
-// counterRate is how many ticks of the counter a nanosecond has.
+// counterRate returns the ticks of the counter in a nanosecond.
 func counterRate() float64 {
 	t0, n0 := counterAndTime()
 	time.Sleep(calibration)
@@ -52,8 +52,8 @@ func counterRate() float64 {
 	return float64(n1-n0) / float64(t1.Sub(t0))
 }
 
-// counterAndTime is the time and the counter at one moment: the pair, of several, that was read
-// fastest.
+// counterAndTime returns the time and the counter at one moment: of several pairs, the one that was
+// read fastest.
 func counterAndTime() (at time.Time, ticks int64) {
 	least := int64(math.MaxInt64)
 	for range 20 {
@@ -66,7 +66,7 @@ func counterAndTime() (at time.Time, ticks int64) {
 	return at, ticks
 }
 
-// read is the time in ticks.
+// read returns the time in ticks.
 func (c *clock) read() int64 {
 	if c.tsc {
 		return counter()
@@ -74,10 +74,10 @@ func (c *clock) read() int64 {
 	return int64(time.Since(c.base))
 }
 
-// ns is ticks in nanoseconds.
+// ns returns ticks in nanoseconds.
 func (c *clock) ns(ticks int64) float64 { return float64(ticks) / c.perNS }
 
-// name is what it reads: "tsc" or "monotonic".
+// name returns the source of the clock: "tsc" or "monotonic".
 func (c *clock) name() string {
 	if c.tsc {
 		return "tsc"

@@ -1,10 +1,9 @@
 package perf
 
-// counter is the time stamp counter, read after everything before it has been done and before
-// anything after it begins.
+// counter reads the time stamp counter, after all earlier instructions and before any later one.
 func counter() int64
 
-// invariantCounter reports whether the time stamp counter goes at one speed in all states of the
+// invariantCounter reports whether the time stamp counter has a constant rate in all states of the
 // processor.
 func invariantCounter() bool
 

@@ -2,8 +2,8 @@
 
 // func counter() int64
 //
-// RDTSCP waits until all earlier instructions have executed and all earlier loads are visible; LFENCE keeps later ones
-// from starting before the counter was read (Intel SDM volume 2B, RDTSCP).
+// RDTSCP waits until all earlier instructions have executed and all earlier loads are visible.
+// LFENCE keeps later ones from starting before the counter is read (Intel SDM volume 2B, RDTSCP).
 TEXT ·counter(SB), NOSPLIT, $0-8
 	RDTSCP
 	LFENCE
@@ -14,7 +14,8 @@ TEXT ·counter(SB), NOSPLIT, $0-8
 
 // func invariantCounter() bool
 //
-// CPUID leaf 0x80000007, EDX bit 8 is Invariant TSC; leaf 0x80000001, EDX bit 27 is RDTSCP (AMD APM volume 3, appendix E).
+// CPUID leaf 0x80000007, EDX bit 8 is Invariant TSC; leaf 0x80000001, EDX bit 27 is RDTSCP (AMD APM
+// volume 3, appendix E).
 TEXT ·invariantCounter(SB), NOSPLIT, $0-1
 	MOVL $0x80000000, AX
 	XORL CX, CX

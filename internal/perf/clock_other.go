@@ -2,7 +2,7 @@
 
 package perf
 
-// counter is not used: there is none that every processor of this kind lets programs read.
+// counter is unused: these processors have no counter that every program may read.
 func counter() int64 { return 0 }
 
 func counterUsable() bool { return false }

@@ -7,11 +7,10 @@ import (
 	"math"
 )
 
-// ErrOtherRows is returned by Comparable and Compare when two measurements cannot be held against
-// each other.
+// ErrOtherRows is returned by Comparable and Compare if two measurements cannot be compared.
 var ErrOtherRows = errors.New("the earlier result cannot be compared")
 
-// Ratio is one row beside the same row of an earlier result.
+// Ratio compares one row with the same row of an earlier result.
 type Ratio struct {
 	Row      Row
 	Earlier  Row
@@ -19,18 +18,17 @@ type Ratio struct {
 	OfMedian float64 // the same of the medians
 }
 
-// Comparison holds the rows that two results have in common, in the order of the new one.
+// Comparison has the rows that two results have in common, in the order of the new one.
 type Comparison struct {
 	Ratios  []Ratio
-	Dropped int     // rows of the earlier result that the new one does not have
-	Added   int     // rows of the new result that the earlier one does not have
+	Dropped int     // rows of the earlier result that the new one lacks
+	Added   int     // rows of the new result that the earlier one lacks
 	Mean    float64 // geometric mean of OfTime
 	Medians float64 // geometric mean of OfMedian
 }
 
-// Comparable reports whether a measurement of cfg on ranks ranks will have a row of earlier,
-// measured in the same way. The backend may be another; engines are those of the rows, if they
-// tell.
+// Comparable reports whether a measurement of cfg on ranks ranks will have a row of earlier, with
+// equal settings. The backend may differ; engines are those of the rows, if they have any.
 //
 // Errors: ErrOtherRows with the first difference, or if no row will be in both.
 func Comparable(earlier Result, cfg Config, ranks int, engines ...string) error {
@@ -52,13 +50,12 @@ func Comparable(earlier Result, cfg Config, ranks int, engines ...string) error 
 	return err
 }
 
-// pair returns the rows of later and of earlier with equal keys, side by side, in the order of
-// later.
+// pair returns the rows of later and of earlier with equal keys, in the order of later.
 //
 // Errors: ErrOtherRows for other settings, and if there is no pair.
 func pair(earlier, later Result) ([][2]Row, error) {
-	refuse := func(what string, a, b any) error {
-		return fmt.Errorf("%w: %s: %v there, %v here", ErrOtherRows, what, a, b)
+	refuse := func(field string, a, b any) error {
+		return fmt.Errorf("%w: %s: %v there, %v here", ErrOtherRows, field, a, b)
 	}
 	was, is := earlier.Settings, later.Settings
 	switch {
@@ -87,7 +84,7 @@ func pair(earlier, later Result) ([][2]Row, error) {
 		}
 	}
 	if len(pairs) == 0 {
-		return nil, fmt.Errorf("%w: none of its %d rows is measured here", ErrOtherRows, len(earlier.Rows))
+		return nil, fmt.Errorf("%w: this measurement has none of its %d rows", ErrOtherRows, len(earlier.Rows))
 	}
 	return pairs, nil
 }
@@ -121,7 +118,7 @@ func Compare(earlier, later Result) (Comparison, error) {
 	return c, nil
 }
 
-// Write prints a line a row, and the geometric means.
+// Write prints one line per row, and the geometric means.
 func (c Comparison) Write(w io.Writer) error {
 	var err error
 	printf := func(format string, args ...any) {

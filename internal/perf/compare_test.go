@@ -44,7 +44,7 @@ func TestCompareRefusesOtherRows(t *testing.T) {
 		"fresh buffers: false there, true here": func(r *Result) { r.Settings.Fresh = false },
 		"private buffers: true there":           func(r *Result) { r.Settings.Private = true },
 		"queued operations: true there":         func(r *Result) { r.Settings.Queued = true },
-		"none of its 1 rows is measured here": func(r *Result) {
+		"has none of its 1 rows": func(r *Result) {
 			r.Rows = []Row{{Op: "reduce", DType: "none", RedOp: "none"}}
 		},
 		`has no time`: func(r *Result) { r.Rows[2].TimeUS = 0 },
@@ -84,7 +84,7 @@ func TestCompareTakesTheRowsThatBothHave(t *testing.T) {
 	}
 }
 
-// What will be measured is held against the earlier result before anything is.
+// The planned rows are compared with the earlier result before any measurement.
 func TestComparableKnowsTheRowsBeforehand(t *testing.T) {
 	cfg := Config{Ops: []Op{AllReduce, Barrier}, MaxBytes: 4096, Both: true}
 	results, _, err := measureSim(t, 2, Config{Ops: cfg.Ops, MaxBytes: cfg.MaxBytes, Both: true, Iters: 1}, nil, nil)

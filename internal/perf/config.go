@@ -11,17 +11,17 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Style is how iterations follow each other.
+// Style is the way in which iterations follow each other.
 type Style string
 
-// The styles.
+// Styles of iterations.
 const (
 	OSU        Style = "osu"          // a barrier before each iteration, untimed
 	BackToBack Style = "back-to-back" // one barrier, then all iterations
 )
 
-// Config is what to measure. All ranks must have the same one. The zero value measures AllReduce of
-// f32 sums.
+// Config has the settings of Run. All ranks must have equal ones. The zero value measures AllReduce
+// of f32 sums.
 type Config struct {
 	Ops    []Op           // none means AllReduce
 	DTypes []tensor.DType // none means F32
@@ -29,31 +29,31 @@ type Config struct {
 
 	MinBytes  int64 // smallest size; 0 means 8
 	MaxBytes  int64 // largest size; 0 means 64 MiB
-	StepBytes int64 // from one size to the next; 0 means to multiply by Factor
+	StepBytes int64 // from one size to the next; 0 means a step by Factor
 	Factor    int   // from one size to the next; 0 means 4
 
-	Iters  int // timed iterations of a row; 0 means as many as move 256 MiB, 20 to 10000, in RowBudget at most; on a device some 5 ms
+	Iters  int // timed iterations of a row; 0 means 256 MiB in all, 20 to 10000, within RowBudget; on a device some 5 ms
 	Warmup int // untimed iterations before them; 0 means a tenth of Iters, 2 at least; negative means none
-	Checks int // iterations whose results are checked, before those; 0 means 1; negative means no check at all
+	Checks int // checked iterations, before those; 0 means 1; negative means no checks
 	Root   int // of rooted operations
 
 	InPlace bool  // in place instead of out of place
-	Within  []Op  // of Ops, that are measured in place, whatever InPlace and Both say of the others
+	Within  []Op  // those of Ops that are measured in place, despite InPlace and Both
 	Both    bool  // out of place and in place
 	Private bool  // buffers outside of the symmetric heap
 	Fresh   bool  // read the last result and rewrite the input before each iteration
-	Style   Style // "" means OSU; on a device BackToBack, with operations queued and not waited for one by one
-	Queued  bool  // through the group's stream, waiting for the Work, instead of on the calling goroutine; a device always
-	Pin     bool  // keep each rank on a core of its own, between GPUs one far from those of the others
+	Style   Style // "" means OSU; on a device BackToBack, queued without single waits
+	Queued  bool  // use the group's stream and wait for the Work, not the calling goroutine; always on a device
+	Pin     bool  // keep each rank on its own core, between GPUs far from the others
 
-	Symmetric bool // promise that buffers in the heap lie alike on all ranks: dist.Group.Symmetric
-	Graph     int  // of a device: launches of a captured graph of Iters operations; 0 means to queue them one by one
-	Rounds    int  // how often all rows are measured, at each one all ways in turn; 0 means 1
+	Symmetric bool // promise equal offsets of buffers on all ranks: dist.Group.Symmetric
+	Graph     int  // on a device: launches of a captured graph of Iters operations; 0 means single operations
+	Rounds    int  // rounds over all rows, each with all targets in turn; 0 means 1
 
-	device bool // a device is measured, for which zero values mean something else
+	device bool // for a device, which has other defaults
 }
 
-// Limits of a Config; what is beyond them is a slip of the keyboard.
+// Limits of a Config; larger values are typing mistakes.
 const (
 	maxIters = 1 << 24 // each is a sample of 8 bytes
 	maxBytes = 1 << 40
@@ -61,7 +61,7 @@ const (
 	maxRounds = 1000
 )
 
-// Validate reports the first thing in c that makes no sense for a world of ranks ranks.
+// Validate reports the first setting in c that a world of ranks ranks cannot use.
 //
 // Errors: dist.ErrInvalid.
 func (c Config) Validate(ranks int) error {
@@ -85,21 +85,21 @@ func (c Config) Validate(ranks int) error {
 	case d.Root < 0 || d.Root >= ranks:
 		err = fmt.Errorf("root %d: want 0 to %d", d.Root, ranks-1)
 	case d.Style != OSU && d.Style != BackToBack:
-		err = fmt.Errorf("style %q is none of %s %s", d.Style, OSU, BackToBack)
+		err = fmt.Errorf("unknown style %q: use one of %s, %s", d.Style, OSU, BackToBack)
 	case c.Graph < 0 || c.Graph > maxIters || c.Rounds < 0 || c.Rounds > maxRounds:
 		err = fmt.Errorf("%d launches of a graph, %d rounds: want 0 to %d, and 0 to %d", c.Graph, c.Rounds, maxIters, maxRounds)
 	case c.Fresh && d.Style == BackToBack && !c.device:
 		err = errors.New("fresh buffers need a moment between iterations, which back-to-back does not have: use style osu")
 	case c.InPlace && c.Both:
-		err = errors.New("in place only, or both: choose one")
+		err = errors.New("in place and both are set: choose one")
 	case c.Private && slices.ContainsFunc(d.Ops, func(op Op) bool { return op.trait().oneSide }):
-		err = errors.New("operations of one side need the symmetric heap, which private buffers are outside of")
+		err = errors.New("one-sided operations need the symmetric heap: leave private buffers out")
 	case ranks == 1 && slices.Contains(d.Ops, PingPong):
 		err = errors.New("pingpong needs 2 ranks or more")
 	case d.onlyBitsOfFloats():
 		err = fmt.Errorf("%v of floating-point numbers: bits are combined of integers: use a type such as i32", d.RedOps[0])
 	case len(d.cases(ranks)) == 0:
-		err = errors.New("none of the operations has a form in place")
+		err = errors.New("no operation has a form in place")
 	}
 	if err != nil {
 		return fmt.Errorf("bench: %w: %w", dist.ErrInvalid, err)
@@ -142,7 +142,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// iters is how many iterations of a case are timed, if they end within the budget of a row.
+// iters returns the number of timed iterations of a case, before the budget.
 func (c Config) iters(k Case) int {
 	if c.Iters > 0 {
 		return c.Iters
@@ -154,7 +154,7 @@ func (c Config) iters(k Case) int {
 	return int(min(max((256<<20)/max(moved, 1), 20), 10000))
 }
 
-// warmup is how many iterations precede them.
+// warmup returns the number of untimed iterations before them.
 func (c Config) warmup(k Case) int {
 	if c.Warmup != 0 {
 		return max(c.Warmup, 0)
@@ -162,13 +162,12 @@ func (c Config) warmup(k Case) int {
 	return max(c.iters(k)/10, 2)
 }
 
-// hash is a number that two ranks share when their configurations, and the engines that they
-// measure, are the same.
+// hash returns a number that ranks share if their configurations and engines are equal.
 func (c Config) hash(engines []string) uint64 {
 	text, err := json.Marshal(struct {
 		Config  Config
 		Engines []string
-	}{c, engines}) // of numbers, names and lists of them: it has no way to go wrong
+	}{c, engines}) // cannot fail: numbers, names and lists of them
 	if err != nil {
 		return 0
 	}
@@ -177,18 +176,18 @@ func (c Config) hash(engines []string) uint64 {
 	return h.Sum64()
 }
 
-// Case is one row to be measured.
+// Case is one row to measure.
 type Case struct {
 	Op      Op
 	DType   tensor.DType
 	Red     dist.RedKind // of an Op that reduces
-	Bytes   int64        // of the larger buffer of a rank; of the word of an atomic
-	Count   int          // elements, as the verb counts
+	Bytes   int64        // of a rank's larger buffer; of the word of an atomic
+	Count   int          // elements, as the operation counts
 	InPlace bool
-	Root    int // -1 where there is none
+	Root    int // -1 without a root
 }
 
-// Cases is the rows that c asks for on ranks ranks, in the order in which they are measured.
+// Cases returns the rows of c on ranks ranks, in the order of measurement.
 func (c Config) Cases(ranks int) []Case { return c.withDefaults().cases(ranks) }
 
 func (c Config) cases(ranks int) []Case {
@@ -210,14 +209,14 @@ func (c Config) dtypesOf(op Op) []tensor.DType {
 	return c.DTypes
 }
 
-// onlyBitsOfFloats reports whether an operation reduces, and every reduction asked for is one that
-// no type asked for has.
+// onlyBitsOfFloats reports whether an operation reduces, but no requested reduction exists for a
+// requested type.
 func (c Config) onlyBitsOfFloats() bool {
 	return slices.ContainsFunc(c.Ops, func(op Op) bool { return op.trait().reduces }) &&
 		!slices.ContainsFunc(c.DTypes, func(dt tensor.DType) bool { return len(c.redOpsOf(AllReduce, dt)) > 0 })
 }
 
-// redOpsOf is the reductions of op on elements of dt: bits are combined of integers only.
+// redOpsOf returns the reductions of op on elements of dt: bitwise ones are for integers only.
 func (c Config) redOpsOf(op Op, dt tensor.DType) []dist.RedKind {
 	if !op.trait().reduces {
 		return []dist.RedKind{dist.RedSum}
@@ -225,8 +224,8 @@ func (c Config) redOpsOf(op Op, dt tensor.DType) []dist.RedKind {
 	return slices.DeleteFunc(slices.Clone(c.RedOps), func(red dist.RedKind) bool { return red.Bitwise() && dt.IsFloat() })
 }
 
-// modesOf is whether to measure in place, both ways perhaps. An operation without a form in place
-// is not measured when only that is asked for.
+// modesOf returns the values of InPlace to measure. It is empty for an operation without a form in
+// place if only that is requested.
 func (c Config) modesOf(op Op) []bool {
 	switch has := op.trait().inPlace; {
 	case has && (c.InPlace || slices.Contains(c.Within, op)):
@@ -239,8 +238,8 @@ func (c Config) modesOf(op Op) []bool {
 	return []bool{false}
 }
 
-// sweep is one case for every size, both ways perhaps. Sizes that come down to the same whole
-// number of elements are one.
+// sweep returns a case for every size and mode. Sizes with equal numbers of whole elements are
+// merged.
 func (c Config) sweep(like Case, ranks int) []Case {
 	t, modes := like.Op.trait(), c.modesOf(like.Op)
 	like.Root = -1

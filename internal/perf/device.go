@@ -9,37 +9,35 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Device is what a measurement needs of the devices on which the buffers of groups lie. Copies are
-// done when they return.
+// Device accesses the devices that have the buffers of groups. Copies are done when they return.
 type Device interface {
-	// Alloc is bytes bytes (u8) on dev, at a multiple of 256.
+	// Alloc returns bytes bytes (u8) on dev, at a multiple of 256.
 	Alloc(dev tensor.Device, bytes int64) (tensor.Buffer, error)
-	// Free gives b back, as Alloc gave it.
+	// Free frees b, a buffer of Alloc.
 	Free(b tensor.Buffer) error
-	// Write copies src to the beginning of b, which is as long at least.
+	// Write copies src to the beginning of b, which has at least its length.
 	Write(b tensor.Buffer, src []byte) error
 	// Read copies the beginning of b to dst.
 	Read(dst []byte, b tensor.Buffer) error
-	// Name is what people call dev: "NVIDIA H200 [0000:1b:00.0]".
+	// Name returns the name of dev for users: "NVIDIA H200 [0000:1b:00.0]".
 	Name(dev tensor.Device) (string, error)
-	// LaunchTime is how long the host takes to queue work that does nothing on s, as what comes
-	// again is queued: the least that an operation can cost its caller there. 0 where the device
-	// cannot tell.
+	// LaunchTime returns the host's time to queue a repeated empty launch on s: the least cost of
+	// an operation for its caller. 0 if the device cannot measure it.
 	LaunchTime(s dist.Stream) (time.Duration, error)
-	// NewTimer is a timer of what is queued on s. The caller closes it.
+	// NewTimer returns a timer of work on s. The caller closes it.
 	NewTimer(s dist.Stream) (Timer, error)
-	// Capture is a graph of what issue queues on s, which is not run, and on which nothing waits to
-	// be run. The caller closes it.
+	// Capture returns a graph of the work that issue queues on s, without running it. The caller
+	// closes it.
 	Capture(s dist.Stream, issue func() error) (Graph, error)
 }
 
-// Timer is two marks on a stream.
+// Timer measures between two marks on a stream.
 type Timer interface {
-	// Start sets the first mark behind what is queued so far.
+	// Start sets the first mark after all queued work.
 	Start() error
 	// Stop sets the second.
 	Stop() error
-	// Elapsed is the device's time between the marks. The stream is past them.
+	// Elapsed returns the device's time between the marks, which the stream has passed.
 	Elapsed() (time.Duration, error)
 	// Close frees the timer.
 	Close() error
@@ -47,24 +45,25 @@ type Timer interface {
 
 // Graph is captured work.
 type Graph interface {
-	// Launch queues it all on the stream that it was captured from.
+	// Launch queues all of it on the stream that it was captured from.
 	Launch() error
-	// Close frees the graph. It does not run any more.
+	// Close frees the graph, which must not be running.
 	Close() error
 }
 
-// Target is one way to do the operations, of which rows tell.
+// Target is one implementation of the operations, with rows of its own.
 type Target struct {
-	Engine  string      // what rows call it; "" where there is only one
-	Group   *dist.Group // that has it, of the same ranks on the same devices; nil means the world's
-	Missing string      // why it is not there, on all ranks alike; then there is no group, and rows say so
+	Engine  string      // name in rows; "" for a single one
+	Group   *dist.Group // a group with the same ranks and devices; nil means the world's
+	Missing string      // reason for a missing group, on all ranks; rows then have it
 }
 
-// Setup is what is measured besides the settings. The zero Setup is the world itself, on the host.
+// Setup has the device and the targets of a measurement. The zero Setup is the world itself, on the
+// host.
 type Setup struct {
-	Device  Device   // that reaches the groups' buffers by copies; nil for those of the host
+	Device  Device   // accesses the groups' buffers; nil for buffers of the host
 	Targets []Target // measured one after the other at each size; none means the world's group
-	MaxCTAs int      // most thread blocks of an operation, for the record: the world has been opened with it
+	MaxCTAs int      // most thread blocks of an operation, to record: the world was opened with it
 }
 
 func (s Setup) targets() []Target {
@@ -84,15 +83,15 @@ func (s Setup) engines() []string {
 	return names
 }
 
-// check reports what does not go together on a group of dev.
+// check reports settings that do not fit a group of dev.
 //
 // Errors: dist.ErrUnsupported, dist.ErrInvalid.
 func (s Setup) check(cfg Config, dev tensor.Device) error {
 	switch {
 	case s.Device == nil && dev != tensor.Host:
-		return fmt.Errorf("bench: buffers on %v: %w: this measurement was not told how to reach them", dev, dist.ErrUnsupported)
+		return fmt.Errorf("bench: buffers on %v: %w: this measurement has no Device for them", dev, dist.ErrUnsupported)
 	case s.Device == nil && cfg.Graph > 0:
-		return fmt.Errorf("bench: %w: graphs belong to devices, and the group is on %v", dist.ErrUnsupported, dev)
+		return fmt.Errorf("bench: %w: graphs need a device, but the group is on %v", dist.ErrUnsupported, dev)
 	case s.Device == nil:
 		return nil
 	case cfg.Fresh:
@@ -100,21 +99,21 @@ func (s Setup) check(cfg Config, dev tensor.Device) error {
 	case cfg.Graph > 0 && cfg.Style == OSU:
 		return fmt.Errorf("bench: %w: a graph has its operations back to back: leave style %s out", dist.ErrInvalid, OSU)
 	case cfg.Graph > 0 && slices.ContainsFunc(cfg.Ops, func(op Op) bool { return op.trait().oneSide }):
-		return fmt.Errorf("bench: %w: graphs are of collectives, not of operations of one side", dist.ErrUnsupported)
+		return fmt.Errorf("bench: %w: graphs are for collectives, not for one-sided operations", dist.ErrUnsupported)
 	}
 	return nil
 }
 
-// deviceTime is how long the operations of one row should take together on a device, and deviceRate
-// what a fast link carries: together they give the number of iterations, the more the shorter one
-// is.
+// Numbers of iterations on a device: the operations of a row should take deviceTime in all, at the
+// rate deviceRate of a fast link.
 const (
 	deviceTime = 5 * time.Millisecond
 	deviceRate = 250e9 // bytes in a second
 	deviceStep = 8e-6  // seconds of the shortest operation
 )
 
-// deviceIters is how many iterations of a case are timed on a device, and in one launch of a graph.
+// deviceIters returns the number of timed iterations of a case on a device, or in one launch of a
+// graph.
 func (c Config) deviceIters(bytes int64) int {
 	n := int(deviceTime.Seconds() / (deviceStep + float64(bytes)/deviceRate))
 	if c.Graph > 0 {
@@ -123,14 +122,13 @@ func (c Config) deviceIters(bytes int64) int {
 	return min(max(n, 10), 1000)
 }
 
-// issuer queues one iteration of a case and does not wait for it.
+// issuer queues one iteration of a case without waiting for it.
 type issuer func() error
 
-// queued is the error of an operation that was, or was not, queued: its Work is not waited for by
-// itself.
+// queued drops the Work of an operation that is not waited for by itself.
 func queued(_ dist.Work, err error) error { return err }
 
-// newIssuer is the queued iteration of case c on the buffers of l.
+// newIssuer returns the queued iteration of case c on the buffers of l.
 func newIssuer(c Case, g *dist.Group, l *layout) issuer {
 	dst, src, red, root := l.dst, l.src, l.red, c.Root
 	switch c.Op {
@@ -159,7 +157,7 @@ func newIssuer(c Case, g *dist.Group, l *layout) issuer {
 
 // back times all iterations of c on the device, queued back to back, or in launches of a graph.
 //
-// Returns: the time of one. The same on all ranks but for what they measured.
+// Returns: the mean time of an operation on this rank.
 func (r *rig) back(c Case, l *layout) (times, error) {
 	stream := r.g.Stream()
 	issue := newIssuer(c, r.view(c), l)
@@ -174,9 +172,8 @@ func (r *rig) back(c Case, l *layout) (times, error) {
 	if err := r.barrier(); err != nil {
 		return times{}, err
 	}
-	// One that is not timed, so that ranks meet on the device: what one of them comes later by than
-	// the others would be a part of their times, and so would be how long the first launch takes to
-	// get there.
+	// One untimed iteration, so that ranks meet on the device. Otherwise the delay of a late rank,
+	// and of the first launch, would be part of the times.
 	if err := run(); err != nil {
 		return times{}, err
 	}
@@ -190,23 +187,23 @@ func (r *rig) back(c Case, l *layout) (times, error) {
 	if err := r.timer.Stop(); err != nil {
 		return times{}, err
 	}
-	if err := stream.Synchronize(); err != nil { // which ends when a peer dies; the timer would not
+	if err := stream.Synchronize(); err != nil { // ends when a peer dies, unlike the timer
 		return times{}, err
 	}
 	took, err := r.timer.Elapsed()
 	mean := float64(took.Nanoseconds()) / float64(n.launches*n.each)
 	if r.cfg.Graph > 0 {
-		host = 0 // of a launch of many operations
+		host = 0 // a launch has many operations
 	}
 	return times{mean, mean, mean, mean, host}, err
 }
 
-// mostWaiting is how many operations wait in a stream before those who queue more wait, for the
-// driver or, behind 128 with one of NVSHMEM's, for the group, with room to spare.
+// mostWaiting is a number of operations that a stream takes without making the caller wait. The
+// driver makes it wait at some thousand, a group at 128 if one of them is NVSHMEM's.
 const mostWaiting = 100
 
-// issueAll queues n times, and tells how long the host took for each of the first, until the stream
-// may be full: nanoseconds.
+// issueAll queues n times. Returns: the host's nanoseconds for each of the first ones, before the
+// stream may be full.
 func issueAll(run issuer, n int) (host float64, err error) {
 	first := min(n, mostWaiting)
 	began := time.Now()
@@ -221,16 +218,16 @@ func issueAll(run issuer, n int) (host float64, err error) {
 	return host, nil
 }
 
-// launches is how often something is queued, and how many operations it is.
+// launches is the number of launches, and of operations in each.
 type launches struct{ launches, each int }
 
-// runner is what back times: issue itself, or the launch of a graph of it; both have been warmed
-// up, and are queued. Returns: done frees it.
+// runner returns the function that back times: issue itself, or the launch of a graph of it. Both
+// are warmed up, with work still queued. Returns: done frees it.
 func (r *rig) runner(c Case, issue issuer) (run issuer, n launches, done func(), err error) {
 	iters := r.cfg.iters(c)
 	warm := r.cfg.warmup(c)
 	if r.cfg.Graph > 0 {
-		warm = min(warm, 5) // the first launch is one as well
+		warm = min(warm, 5) // the launch below is a warm-up as well
 	}
 	for range warm {
 		if err := issue(); err != nil {
@@ -255,7 +252,7 @@ func (r *rig) runner(c Case, issue issuer) (run issuer, n launches, done func(),
 	if err != nil {
 		return nil, launches{}, nil, fmt.Errorf("capture %d operations: %w", iters, err)
 	}
-	free := func() { _ = graph.Close() } // what was measured stays true
+	free := func() { _ = graph.Close() } // the measurement is valid even so
 	if err := graph.Launch(); err != nil {
 		free()
 		return nil, launches{}, nil, err
@@ -263,8 +260,7 @@ func (r *rig) runner(c Case, issue issuer) (run issuer, n launches, done func(),
 	return graph.Launch, launches{r.cfg.Graph, iters}, free, nil
 }
 
-// slowest is the times of the slowest rank: those that nccl-tests prints with -a 3, which is what a
-// program waits for.
+// slowest returns the times of the slowest rank, as nccl-tests -a 3: programs wait for that rank.
 func slowest(ranks []times) times {
 	most, host := 0.0, 0.0
 	for _, t := range ranks {

@@ -14,8 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// apart is a Device for ranks of this process whose buffers are reached by copies only, as those of
-// a device are. What it captures is done when it is launched.
+// apart is a Device for ranks of this process whose buffers are accessed by copies only, like those
+// of a device. Captured work runs when it is launched.
 type apart struct {
 	mu       sync.Mutex
 	blocks   map[uintptr]bool
@@ -217,7 +217,7 @@ func TestIterationsOnADevice(t *testing.T) {
 	}
 }
 
-// What a device gets wrong is seen, before it is measured and after.
+// Wrong results of a device are detected, before the timing and after.
 func TestWrongResultsOfADeviceAreCounted(t *testing.T) {
 	cfg := Config{MinBytes: 2048, MaxBytes: 2048, InPlace: true, Iters: 2, Warmup: -1}
 	for name, from := range map[string]int{"at once": 0, "after many operations": 3} {
@@ -244,7 +244,7 @@ func TestWrongResultsOfADeviceAreCounted(t *testing.T) {
 }
 
 // Targets take turns at every size, all sizes have had a round before the next one begins, and
-// every round begins with another target. What is not measured goes by the world's group.
+// every round begins with another target. Calls that are not measured use the world's group.
 func TestTargetsTakeTurns(t *testing.T) {
 	const n = 2
 	var mu sync.Mutex
@@ -295,7 +295,7 @@ func TestTargetsTakeTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The second round begins with a, behind what is missing, which ended the first.
+	// The second round begins with a, after the missing target, which ended the first.
 	if got := strings.Join(turns, " "); got != "64a 64b 64c 256a 256b 256c 64a 64b 64c 256a 256b 256c" {
 		t.Errorf("turns %s", got)
 	}
@@ -367,10 +367,10 @@ func TestSetupsThatMakeNoSense(t *testing.T) {
 		want string
 	}{
 		{Setup{}, Config{}, tensor.CUDA(1), "buffers on cuda:1"},
-		{Setup{}, Config{Graph: 3}, tensor.Host, "graphs belong to devices"},
+		{Setup{}, Config{Graph: 3}, tensor.Host, "graphs need a device"},
 		{Setup{Device: dev}, Config{Fresh: true}, tensor.CUDA(0), "fresh buffers"},
 		{Setup{Device: dev}, Config{Graph: 1, Style: OSU}, tensor.CUDA(0), "leave style osu out"},
-		{Setup{Device: dev}, Config{Graph: 1, Ops: []Op{Put}}, tensor.CUDA(0), "one side"},
+		{Setup{Device: dev}, Config{Graph: 1, Ops: []Op{Put}}, tensor.CUDA(0), "one-sided"},
 	} {
 		err := c.on.check(c.cfg, c.dev)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, dist.ErrUnsupported) && !errors.Is(err, dist.ErrInvalid) {

@@ -1,16 +1,19 @@
-// Package perf measures collectives and one-sided operations of any backend: the sizes to try, the
-// timed loops, the check of every result, and what is printed, stored, compared and drawn
-// afterwards. It is nccl-tests for a dist.Group.
+// Package perf measures collectives and one-sided operations of any backend: nccl-tests for a
+// dist.Group. It chooses sizes, runs the timed loops, checks every result, and prints, stores,
+// compares and draws the rows.
 //
 //	cfg := perf.Config{Ops: []perf.Op{perf.AllReduce}, MaxBytes: 64 << 20}
-//	res, err := perf.Run(world, cfg, func(row perf.Row) { ... }) // collective: every rank calls it
+//	res, err := perf.Run(world, cfg, reporter) // collective: every rank calls it
+//
+// Config (config.go) lists the cases, Setup (device.go) the device and the Targets that do them.
+// Run (run.go, rows.go, measure.go) returns a Result (result.go); a Reporter, such as Table
+// (table.go), gets the rows during the run. Compare (compare.go) and Plot (plot.go) use Results.
 //
 // # Sizes and bandwidths
 //
-// The size of a row is that of the larger buffer of a rank. With t the time of one operation and n
-// the ranks, algbw is size/t and busbw is what each link of the bus would have to carry, so that a
-// number can be held against the hardware whatever n is (nccl-tests, doc/PERFORMANCE.md); GB are
-// 10^9 bytes.
+// The size of a row is the size of a rank's larger buffer. For t, the time of one operation, and n
+// ranks, algbw is size/t. busbw is the traffic of each link of the bus, and can be compared with
+// the hardware for any n (nccl-tests, doc/PERFORMANCE.md). GB are 10^9 bytes.
 //
 //	operation                              count of a row   busbw / algbw
 //	allreduce                              size             2(n-1)/n
@@ -20,43 +23,42 @@
 //	put, get, put-bw, get-bw, pingpong     size             1
 //	barrier, atomics                       -                none
 //
-// # What is timed
+// # Which time is measured?
 //
-// A reading of the clock before the call, one after Work.Wait, on a thread that keeps its core.
-// Style OSU, the default, puts a barrier that is not timed before every iteration; time is the mean
-// over iterations and ranks. Style BackToBack puts one barrier before all iterations. The clock is
-// the processor's counter where that is usable; what one reading costs is measured and stated, not
-// taken off.
+// The clock is read before the call and after Work.Wait, on a thread that keeps its core. Style
+// OSU, the default, runs an untimed barrier before every iteration; the time is the mean over
+// iterations and ranks. Style BackToBack runs one barrier before all iterations. The clock is the
+// processor's counter if usable; the cost of a reading is measured and reported, not subtracted.
 //
-// Fresh makes every rank read its last result and write its input anew before each iteration,
-// untimed, as a training step does. Without it the inputs of the last iteration are still in the
-// caches of the ranks that read them, and a design that reads its peers' memory looks better than
-// it is.
+// Fresh makes every rank read its last result and rewrite its input before each iteration, untimed,
+// as a training step does. Otherwise the last inputs are still in the caches of the ranks that read
+// them, and a design that reads its peers' memory looks better than it is.
 //
-// Operations of one side run between rank 0 and the last; times are rank 0's. Put and get are one
-// operation and its completion; put-bw and get-bw are one of 64 before a Quiet; pingpong is one way
-// of a put with a signal, to and fro, as in osu_latency; atomics is one of 64 fetch-adds, of all
-// ranks on one word, whose total must be exact. Its rate is the number of ranks over the time,
-// which means something where each has a core of its own.
+// One-sided operations run between rank 0 and the last; times are rank 0's. Put and get are one
+// operation and its completion; put-bw and get-bw are one of 64 before a Quiet. pingpong is one
+// direction of a put with a signal, forth and back, as in osu_latency. atomics is one of 64
+// fetch-adds of all ranks on one word, whose total must be exact. Its rate is the number of ranks
+// over the time, which is meaningful if each rank has its own core.
 //
 // # Devices
 //
-// Buffers of a group on a device are reached through a Device: copied there, checked by copies
-// back. There operations are queued on the group's stream back to back and not waited for one by
-// one, or captured once and launched again (Graph), as nccl-tests does with -G; the time is the
-// device's, between two marks on the stream, of the slowest rank. One operation, or launch, that is
-// not timed goes before the first mark, so that the ranks meet on the device. Style OSU waits for
-// each by the clock of the host. Several Targets, as the engines of a backend, take turns at every
-// size, in every round beginning with another one, so that what disturbs one of them disturbs all;
-// an operation that one of them does not support is a row that says so. A round goes through all
-// rows, so that what disturbs the machine for a second meets one round of a row; rows are told in
-// the last. A row is checked in the first: before it is timed, and once more behind it, because
-// many operations in a row, or a graph, may leave behind what the next one stumbles over.
+// A Device accesses buffers of a group on a device by copies, for inputs and checks. Operations are
+// queued on the group's stream back to back without single waits, or captured once and launched
+// repeatedly (Graph), like nccl-tests -G. The time is the device's, between two marks on the
+// stream, of the slowest rank. One untimed operation, or launch, precedes the first mark, so that
+// the ranks meet on the device. Style OSU waits for each operation by the clock of the host.
 //
-// # What is checked
+// Several Targets, such as the engines of a backend, take turns at every size, and every round
+// begins with another one. So a disturbance affects all of them. An unsupported operation gives a
+// row with the reason. A round measures all rows, so a disturbance of a second affects one round of
+// a row; rows are reported in the last round. A row is checked in the first round: before it is
+// timed, and again afterwards, because many operations in a row, or a graph, may leave a bad state
+// for the next one.
 //
-// Inputs are patterns with a prime period, small whole numbers for reductions, so that every result
-// is exact in every element type and what a misplaced block should have held differs from what it
-// holds. A check poisons the destination, runs the operation, compares every element, and looks for
-// writes to the source and behind the destination.
+// # Which results are checked?
+//
+// Inputs are patterns with a prime period, small whole numbers for reductions. So every result is
+// exact in every element type, and a misplaced block differs from the expected one. A check poisons
+// the destination, runs the operation, compares every element, and looks for writes to the source
+// and after the end of the destination.
 package perf

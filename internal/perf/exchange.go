@@ -10,8 +10,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// exchange is how ranks tell each other what they measured: an allgather of bytes, on memory of the
-// group's device.
+// exchange is an allgather of bytes for measured values, on memory of the group's device.
 type exchange struct {
 	g   *dist.Group
 	dev Device        // nil on the host
@@ -19,10 +18,10 @@ type exchange struct {
 	all tensor.Buffer // of dev
 }
 
-// exchangeBytes is the most that a rank tells at once.
+// exchangeBytes is the most bytes of a rank in one exchange.
 const exchangeBytes = 256
 
-// openExchange makes the memory of an exchange among the ranks of g.
+// openExchange allocates the memory of an exchange among the ranks of g.
 func openExchange(g *dist.Group, dev Device) (*exchange, error) {
 	e := &exchange{g: g.Blocking(), dev: dev}
 	if e.dev == nil {
@@ -50,9 +49,9 @@ func (e *exchange) Close() error {
 	return errors.Join(errs...)
 }
 
-// bytes is own of every rank, one after the other.
+// bytes returns own of every rank, in rank order.
 //
-// Collective: all ranks, as many bytes.
+// Collective: all ranks, equal lengths.
 func (e *exchange) bytes(own []byte) ([]byte, error) {
 	all := make([]byte, len(own)*e.g.Size())
 	if e.dev == nil {
@@ -75,9 +74,9 @@ func (e *exchange) bytes(own []byte) ([]byte, error) {
 	return all, e.dev.Read(all, dst)
 }
 
-// numbers is own of every rank, one after the other, whatever bits they are.
+// numbers returns own of every rank, in rank order, with all bits.
 //
-// Collective: all ranks, as many numbers.
+// Collective: all ranks, equal lengths.
 func (e *exchange) numbers(own ...uint64) ([]uint64, error) {
 	var raw []byte
 	for _, v := range own {
@@ -94,9 +93,9 @@ func (e *exchange) numbers(own ...uint64) ([]uint64, error) {
 	return list, nil
 }
 
-// floats is own of every rank, one after the other.
+// floats returns own of every rank, in rank order.
 //
-// Collective: all ranks, as many numbers.
+// Collective: all ranks, equal lengths.
 func (e *exchange) floats(own ...float64) ([]float64, error) {
 	bits := make([]uint64, len(own))
 	for i, v := range own {

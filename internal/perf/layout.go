@@ -5,28 +5,27 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// segment is a run of elements that are known: those of a pattern from a phase on.
+// segment is a run of known elements: those of a pattern from a phase on.
 type segment struct {
 	raw     []byte
 	pattern pattern
 	phase   int
 }
 
-// layout is the buffers of one case on one rank, what they hold before, and what they must hold
-// afterwards.
+// layout has the buffers of one case on one rank, their inputs, and the expected results.
 type layout struct {
 	m        *memory
-	extent   int64         // bytes of either memory that the case may touch
-	areas    []*area       // that it uses
-	src, dst tensor.Buffer // the zero Buffer where this rank has none
+	extent   int64         // bytes of either memory that the case may access
+	areas    []*area       // the areas that the case uses
+	src, dst tensor.Buffer // the zero Buffer if this rank has none
 	inputs   []segment
 	results  []segment
-	word     bool // the word of atomics, on this rank, is a result too
+	word     bool // this rank also checks the word of atomics
 	ranks    int
 	red      dist.RedOp
 }
 
-// newLayout puts case c on rank of n.
+// newLayout returns the layout of case c on rank of n.
 func newLayout(c Case, m *memory, rank, n int) (*layout, error) {
 	l := &layout{m: m, extent: c.Bytes, red: redOpOf(c, rank), ranks: n, word: c.Op == Atomics && rank == n-1}
 	if !c.Op.Moves() {
@@ -59,8 +58,8 @@ func newLayout(c Case, m *memory, rank, n int) (*layout, error) {
 	return l, nil
 }
 
-// spans is where source and destination of rank are in their memories, in elements; a length of 0
-// is none.
+// spans returns the ranges of source and destination in rank's memories, in elements; length 0
+// means none.
 func spans(c Case, rank, n int) (srcAt, srcLen, dstAt, dstLen int) {
 	srcLen, dstLen = c.Count, c.Count
 	switch c.Op {
@@ -97,7 +96,7 @@ func spans(c Case, rank, n int) (srcAt, srcLen, dstAt, dstLen int) {
 	return srcAt, srcLen, dstAt, dstLen
 }
 
-// on is length on rank where, else nothing.
+// on returns length if rank is where, else 0.
 func on(where, rank, length int) int {
 	if rank == where {
 		return length
@@ -105,7 +104,7 @@ func on(where, rank, length int) int {
 	return 0
 }
 
-// results is what the destination of rank must hold.
+// results returns the expected contents of rank's destination.
 func results(c Case, dst []byte, rank, n int) []segment {
 	block := c.Count * c.DType.Size()
 	switch c.Op {
@@ -123,7 +122,7 @@ func results(c Case, dst []byte, rank, n int) []segment {
 		return []segment{{dst, inputPattern(c, n, 0), 0}}
 	case Get, GetBW:
 		return []segment{{dst, inputPattern(c, n, n-1), 0}}
-	case PingPong: // each the other's
+	case PingPong: // each gets the other's
 		return []segment{{dst, inputPattern(c, n, n-1-rank), 0}}
 	}
 	var list []segment
@@ -137,7 +136,7 @@ func results(c Case, dst []byte, rank, n int) []segment {
 	return list
 }
 
-// redOpOf is the reduction of c as rank passes it.
+// redOpOf returns the reduction of c with rank's scalar.
 func redOpOf(c Case, rank int) dist.RedOp {
 	red := dist.RedOp{Kind: c.Red}
 	if c.Red == dist.RedPreMulSum {
@@ -146,11 +145,11 @@ func redOpOf(c Case, rank int) dist.RedOp {
 	return red
 }
 
-// turn is how far patterns move from one iteration to the next, so that no iteration can pass with
+// turn is the shift of patterns from one iteration to the next, so that no iteration can pass with
 // the last one's result.
 const turn = 17
 
-// write puts the inputs of an iteration in place.
+// write writes the inputs of an iteration.
 func (l *layout) write(iteration int) {
 	for _, s := range l.inputs {
 		s.pattern.fill(s.raw, s.phase+turn*iteration)
@@ -160,7 +159,7 @@ func (l *layout) write(iteration int) {
 	}
 }
 
-// read is how many elements of the result of an iteration are wrong.
+// read returns the number of wrong elements in the result of an iteration.
 func (l *layout) read(iteration int) int64 {
 	var n int64
 	for _, a := range l.areas {
@@ -175,7 +174,7 @@ func (l *layout) read(iteration int) int64 {
 	return n
 }
 
-// fillBytes sets all of raw to v, by doubling, as fast as memory goes.
+// fillBytes sets all of raw to v, by doubling, at the speed of memory.
 func fillBytes(raw []byte, v byte) {
 	if len(raw) == 0 {
 		return
@@ -186,7 +185,7 @@ func fillBytes(raw []byte, v byte) {
 	}
 }
 
-// prepare makes everything ready for a checked iteration.
+// prepare writes guards, poison and inputs for a checked iteration.
 func (l *layout) prepare(iteration int) {
 	l.m.send.guard(l.extent)
 	l.m.recv.guard(l.extent)
@@ -199,11 +198,11 @@ func (l *layout) prepare(iteration int) {
 // inPlace reports whether source and destination share memory on this rank.
 func (l *layout) inPlace() bool { return tensor.Overlap(l.src, l.dst) }
 
-// disturbed is how many elements of the source, and bytes behind the buffers, have changed in a
-// checked iteration.
+// disturbed returns the number of changed elements of the source, and of changed bytes after the
+// buffers, in a checked iteration.
 func (l *layout) disturbed(iteration int) int64 {
 	for _, a := range l.areas {
-		if !l.inPlace() { // else read has just seen all of it
+		if !l.inPlace() { // otherwise read has copied all of it
 			l.m.pull(a, l.extent)
 		}
 	}

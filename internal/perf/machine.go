@@ -9,19 +9,20 @@ import (
 	"strings"
 )
 
-// Machine is what rows were measured on.
+// Machine describes the machine of a measurement.
 type Machine struct {
 	Host        string `json:"host"`
 	OS          string `json:"os"`
 	Kernel      string `json:"kernel"`
 	Arch        string `json:"arch"`
 	CPU         string `json:"cpu"`
-	Cores       int    `json:"cores"` // that this process may use
+	Cores       int    `json:"cores"` // available to this process
 	NUMANodes   int    `json:"numa_nodes"`
 	MemoryBytes int64  `json:"memory_bytes"`
 }
 
-// thisMachine is the machine of this process. What its kernel does not tell is left empty.
+// thisMachine returns the machine of this process. Fields that its kernel does not report are
+// empty.
 func thisMachine() Machine {
 	host, err := os.Hostname()
 	if err != nil {
@@ -32,7 +33,7 @@ func thisMachine() Machine {
 	return m
 }
 
-// readFrom fills in what Linux says in the files of root.
+// readFrom sets the fields that Linux has in the files of root.
 func (m *Machine) readFrom(root fs.FS) {
 	m.Kernel = strings.TrimSpace(readText(root, "proc/sys/kernel/osrelease"))
 	m.CPU = field(readText(root, "proc/cpuinfo"), "model name")
@@ -47,7 +48,7 @@ func (m *Machine) readFrom(root fs.FS) {
 	}
 }
 
-// readText is a file's text, or nothing.
+// readText returns a file's text, or "".
 func readText(root fs.FS, name string) string {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -56,7 +57,7 @@ func readText(root fs.FS, name string) string {
 	return string(bytes.ToValidUTF8(text, nil))
 }
 
-// field is the value of the first line "name : value".
+// field returns the value of the first line "name : value".
 func field(text, name string) string {
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(line, ":")

@@ -8,10 +8,10 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// times is how long one operation took on one rank, or on all, in nanoseconds.
+// times has the times of one operation on one rank, or on all, in nanoseconds.
 type times struct{ mean, least, median, most, host float64 }
 
-// timing is the times of one measurement on this rank, over how many iterations.
+// timing has the times of one measurement on this rank, and the number of iterations.
 type timing struct {
 	times
 	iters int
@@ -26,14 +26,14 @@ type rig struct {
 	clock   clock
 	barrier verb
 	samples []int64 // ticks of each iteration
-	whole   times   // of the last iterations back to back
+	whole   times   // of the last back-to-back iterations
 	budget  time.Duration
 
 	dev   Device // nil on the host
 	timer Timer  // of a device
 }
 
-// newRig is a rig for cases on buffers of m.
+// newRig returns a rig for cases on buffers of m.
 func newRig(cfg Config, g *dist.Group, m *memory, ck clock) *rig {
 	if !cfg.Queued {
 		g = g.Blocking()
@@ -41,7 +41,7 @@ func newRig(cfg Config, g *dist.Group, m *memory, ck clock) *rig {
 	return &rig{cfg: cfg, g: g, m: m, clock: ck, budget: RowBudget, barrier: newVerb(Case{Op: Barrier}, g, &layout{})}
 }
 
-// on makes r a rig for a device, whose ranks meet in the group of ex: not every engine has a
+// on makes r a rig for a device. Its ranks meet in the group of ex, because not every engine has a
 // barrier.
 func (r *rig) on(dev Device, ex *exchange) (err error) {
 	r.dev = dev
@@ -59,8 +59,8 @@ func (r *rig) close() error {
 	return err
 }
 
-// view is the group as case c uses it: with the promise that buffers lie alike, which they do
-// unless they are private.
+// view returns the group for case c. Unless buffers are private it has the promise of equal
+// offsets, which then holds.
 func (r *rig) view(c Case) *dist.Group {
 	if r.cfg.Symmetric && !r.cfg.Private && !c.Op.trait().oneSide {
 		return r.g.Symmetric()
@@ -68,8 +68,8 @@ func (r *rig) view(c Case) *dist.Group {
 	return r.g
 }
 
-// measure is the times of case c on this rank, and how many elements were wrong; those of the
-// checks only with checked.
+// measure returns the times of case c on this rank, and the number of wrong elements. With checked
+// unset it runs no checked iterations.
 //
 // Collective.
 func (r *rig) measure(c Case, checked bool) (t timing, wrong int64, err error) {
@@ -79,7 +79,7 @@ func (r *rig) measure(c Case, checked bool) (t timing, wrong int64, err error) {
 	}
 	do := newVerb(c, r.view(c), l)
 	settle := func() error { return nil }
-	if c.Op.trait().oneSide { // the other side does not know by itself when it may look
+	if c.Op.trait().oneSide { // the other side does not know by itself when it may read
 		settle = newVerb(Case{Op: Barrier}, r.g, l)
 	}
 	checks := 0
@@ -109,7 +109,7 @@ func (r *rig) measure(c Case, checked bool) (t timing, wrong int64, err error) {
 	if r.cfg.Checks > 0 {
 		wrong += late
 	}
-	if err == nil && r.dev != nil { // what many operations, or a graph, have left behind may spoil the next
+	if err == nil && r.dev != nil { // many operations, or a graph, may have left a bad state
 		var after int64
 		after, err = r.check(l, do, settle, min(checks, 1))
 		wrong += after
@@ -118,7 +118,7 @@ func (r *rig) measure(c Case, checked bool) (t timing, wrong int64, err error) {
 	return t, wrong, errors.Join(err, r.m.fail)
 }
 
-// byClock is the times of the iterations by the clock of the host, each waited for.
+// byClock returns the times of the iterations by the clock of the host, with a wait for each.
 func (r *rig) byClock(c Case, l *layout, do, settle verb) (t timing, wrong int64, err error) {
 	n, early, err := r.pace(c, l, do, settle)
 	if err != nil {
@@ -133,15 +133,15 @@ func (r *rig) byClock(c Case, l *layout, do, settle verb) (t timing, wrong int64
 	return timing{r.whole, n}, early + wrong, nil
 }
 
-// of is the times of one of many operations in an iteration.
+// of returns the times of one of many operations in an iteration.
 func (t times) of(many int) times {
 	n := float64(max(many, 1))
 	return times{t.mean / n, t.least / n, t.median / n, t.most / n, t.host / n}
 }
 
-// check runs the checked iterations. No barrier stands between poison, operation and result, so
-// that what a peer writes too early or too late is seen, but for operations of one side, which
-// settle by barriers; one stands before a look at the source, which a peer may still be reading.
+// check runs the checked iterations. It puts no barrier around two-sided operations, so it detects
+// early and late writes. One-sided operations settle by barriers. A barrier precedes the check of
+// the source, which a peer may still read.
 func (r *rig) check(l *layout, do, settle verb, checks int) (wrong int64, err error) {
 	for i := range max(checks, 0) {
 		l.prepare(i)
@@ -159,8 +159,8 @@ func (r *rig) check(l *layout, do, settle verb, checks int) (wrong int64, err er
 	return wrong, nil
 }
 
-// apart times each of n iterations by itself, with a barrier before it, into r.samples. Fresh
-// iterations are checked as well.
+// apart times each of n iterations by itself, with a barrier before it, into r.samples. With Fresh
+// it also checks every iteration.
 //
 // Returns: the wrong elements of those.
 func (r *rig) apart(n int, l *layout, do, settle verb) (wrong int64, err error) {
@@ -208,7 +208,7 @@ func (r *rig) backToBack(n int, do verb) (times, error) {
 	return times{mean, mean, mean, mean, 0}, nil
 }
 
-// summary is the times of the samples.
+// summary returns the times of the samples.
 func (r *rig) summary() times {
 	var sum int64
 	for _, s := range r.samples {
@@ -224,7 +224,7 @@ func (r *rig) summary() times {
 	}
 }
 
-// combine is the times of all ranks: the means of means and medians, the extremes of extremes.
+// combine returns the times of all ranks: the means of means and medians, the extremes of extremes.
 func combine(ranks []times) times {
 	all := times{least: ranks[0].least}
 	for _, t := range ranks {

@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	guardBytes = 64   // behind the elements of a case, to see writes that go too far
-	guardValue = 0xc9 // what they hold
-	poison     = 0xa5 // what a destination holds before a checked operation
+	guardBytes = 64   // after the elements of a case, to detect writes past the end
+	guardValue = 0xc9 // their value
+	poison     = 0xa5 // value of a destination before a checked operation
 )
 
 // area is one of the buffers that all cases share.
 type area struct {
-	raw []byte        // on the host the memory itself; of a device, what was last copied to or from it
+	raw []byte        // on the host the memory itself; for a device, a host copy
 	buf tensor.Buffer // (u8) on a device
 }
 
-// memory is the two buffers of a rank that all cases share.
+// memory has the two buffers of a rank that all cases share.
 type memory struct {
 	heap             symmetric.Heap // nil for private memory
 	sendReg, recvReg symmetric.Region
@@ -34,20 +34,19 @@ type memory struct {
 	fail error           // the first copy that failed
 
 	words  symmetric.Region // the signal of pingpong and the word of atomics
-	rounds uint64           // of pingpong so far; the same on both ranks
-	added  uint64           // to the word of atomics so far, by this rank; the same on all
+	rounds uint64           // rounds of pingpong so far; equal on both ranks
+	added  uint64           // sum added to the word of atomics by this rank; equal on all
 }
 
-// Where the words are, on cache lines of their own.
+// Locations of the words, on cache lines of their own.
 const (
 	signalAt  = 0
 	counterAt = 64
 	wordBytes = 128
 )
 
-// newMemory is buffers for sizes up to bytes, in a heap of g's or outside of any. dev reaches the
-// memory of a group of a device; what is copied to and from it may share the host's memory with
-// other, of the same size.
+// newMemory allocates buffers for sizes up to bytes, in a heap of g or outside. dev accesses the
+// memory of a group of a device. Its host copies may share the memory of other, of the same size.
 //
 // Collective unless private. Errors: those of dist.Group.Heap and of dev.
 func newMemory(g *dist.Group, dev Device, bytes int64, private bool, other *memory) (*memory, error) {
@@ -76,9 +75,8 @@ func newMemory(g *dist.Group, dev Device, bytes int64, private bool, other *memo
 	return m, nil
 }
 
-// privateFits is the error of private buffers for sizes up to bytes, of so many ranks, that are
-// more than the memory of m: Go would end the process that asks for them. Where that is not known,
-// all fit.
+// privateFits returns an error if private buffers for sizes up to bytes, of all ranks, exceed the
+// memory of m: Go would end the process. It returns nil if the memory is unknown.
 func privateFits(bytes int64, ranks int, m Machine) error {
 	if want := 2 * bytes * int64(ranks); m.MemoryBytes > 0 && want > m.MemoryBytes {
 		return fmt.Errorf("bench: private buffers of %d B for each of %d ranks on this host: %d B wanted, the machine has %d",
@@ -113,7 +111,7 @@ func (m *memory) enter(g *dist.Group, need int64) error {
 	return nil
 }
 
-// allocate makes private memory of a device.
+// allocate allocates private memory of a device.
 func (m *memory) allocate(on tensor.Device, need int64) error {
 	for _, a := range []*area{&m.send, &m.recv} {
 		b, err := m.dev.Alloc(on, need)
@@ -125,7 +123,7 @@ func (m *memory) allocate(on tensor.Device, need int64) error {
 	return nil
 }
 
-// Close gives the heap, or the memory, back. The regions go with it.
+// Close frees the heap with its regions, or the memory.
 func (m *memory) Close() error {
 	var errs []error
 	if m.heap != nil {
@@ -138,14 +136,14 @@ func (m *memory) Close() error {
 	return errors.Join(errs...)
 }
 
-// push copies the first n bytes of an area to the device, and the guard behind them.
+// push copies the first n bytes of an area, and the guard after them, to the device.
 func (m *memory) push(a *area, n int64) {
 	if m.dev != nil {
 		m.note(m.dev.Write(a.buf, a.raw[:n+guardBytes]))
 	}
 }
 
-// pull copies the first n bytes of an area from the device, and the guard behind them.
+// pull copies the first n bytes of an area, and the guard after them, from the device.
 func (m *memory) pull(a *area, n int64) {
 	if m.dev != nil {
 		m.note(m.dev.Read(a.raw[:n+guardBytes], a.buf))
@@ -158,14 +156,14 @@ func (m *memory) note(err error) {
 	}
 }
 
-// aligned is private memory that begins where a region would.
+// aligned returns private memory with the alignment of a region.
 func aligned(n int64) []byte {
 	raw := make([]byte, n+symmetric.Alignment)
 	skip := -uintptr(unsafe.Pointer(&raw[0])) % symmetric.Alignment
 	return raw[skip:][:n]
 }
 
-// view is n elements of a from element at on, and their bytes on the host.
+// view returns n elements of a from element at on, and their bytes on the host.
 func (a *area) view(dt tensor.DType, at, n int) (tensor.Buffer, []byte, error) {
 	on := tensor.Host
 	if !a.buf.IsZero() {
@@ -189,20 +187,19 @@ func (a *area) view(dt tensor.DType, at, n int) (tensor.Buffer, []byte, error) {
 	return b, raw, err
 }
 
-// guard writes the guard behind the first n bytes of a.
+// guard writes the guard after the first n bytes of a.
 func (a *area) guard(n int64) {
 	for i := range a.raw[n:][:guardBytes] {
 		a.raw[n:][i] = guardValue
 	}
 }
 
-// trespasses is how many bytes of the guard behind the first n bytes of a have changed.
+// trespasses returns how many bytes of the guard after the first n bytes of a have changed.
 func (a *area) trespasses(n int64) int64 {
 	return guardBytes - int64(bytes.Count(a.raw[n:][:guardBytes], []byte{guardValue}))
 }
 
-// exact reports whether the word of atomics on this rank, the last of n, holds what all ranks have
-// added.
+// exact reports whether the word of atomics on this rank, the last of n, has the sum of all ranks.
 func (m *memory) exact(n int) bool {
 	sum, err := symmetric.AtomicFetch[uint64](m.words, n-1, counterAt)
 	return err == nil && sum == uint64(n)*m.added

@@ -51,7 +51,7 @@ func (r lossyRegion) Atomic(rank int, at int64, a symmetric.Atomic) (uint64, err
 	return r.Region.Atomic(rank, at, a)
 }
 
-// What one-sided operations lose is seen: by the rank that should have it.
+// Lost one-sided operations are detected by the rank that should have the data.
 func TestLostOneSidedOperationsAreCounted(t *testing.T) {
 	const count, source, destination, words = 64, 0, 1, 2
 	for _, c := range []struct {
@@ -81,7 +81,7 @@ func TestLostOneSidedOperationsAreCounted(t *testing.T) {
 	}
 }
 
-// One operation of a window, and one way of a ping-pong, are what a row tells.
+// A row has the time of one operation of a window, and of one direction of a ping-pong.
 func TestTimesAreThoseOfOneOperation(t *testing.T) {
 	all := times{mean: 640, least: 64, median: 128, most: 6400}
 	if got, want := all.of(window), (times{10, 1, 2, 100, 0}); got != want {

@@ -9,10 +9,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Op is what a row measures.
+// Op is the operation that a row measures.
 type Op uint8
 
-// The operations, collectives first. Those of one side are between rank 0 and the last.
+// The operations, collectives first. One-sided ones are between rank 0 and the last.
 const (
 	AllReduce Op = iota
 	Reduce
@@ -22,33 +22,33 @@ const (
 	AllToAll
 	Gather
 	Scatter
-	SendRecv // every rank sends to the next and receives from the one before
+	SendRecv // every rank sends to the next and receives from the previous one
 	Barrier
 	Put      // one Put and Quiet, by rank 0
 	Get      // one Get, by rank 0
 	PutBW    // one PutNBI of many before a Quiet, by rank 0
 	GetBW    // one GetNBI of many before a Quiet, by rank 0
-	PingPong // one way of a PutSignal that rank 0 and the last rank send to and fro, each waiting for the other's
-	Atomics  // one fetch-add of many by every rank, all on one word of the last
+	PingPong // one direction of a PutSignal that rank 0 and the last rank send forth and back
+	Atomics  // one fetch-add of many by every rank, all on one word of the last rank
 
 	numOps
 )
 
-// trait is how an operation counts.
+// trait has the properties of an operation.
 type trait struct {
 	name    string
-	bus     func(n float64) float64 // busbw / algbw; nil where there is no bandwidth
+	bus     func(n float64) float64 // busbw / algbw; nil without bandwidth
 	reduces bool
 	rooted  bool
-	perRank bool // the count of a row is that of one block, the size that of all
-	inPlace bool // it has a form in place
-	oneSide bool // ranks do not take part alike, and need a symmetric heap
-	rate    bool // all ranks do the same, and how often is what counts
+	perRank bool // the count of a row is for one block, the size for all
+	inPlace bool // has a form in place
+	oneSide bool // ranks have different roles, and need a symmetric heap
+	rate    bool // all ranks do the same; the rate is the result
 	window  int  // operations in one iteration; 0 means 1
 }
 
-// window is how many operations of a bandwidth test are under way at once, as in the OSU
-// micro-benchmarks (osu_oshm_put_mr, osu_bw).
+// window is the number of concurrent operations in a bandwidth test, as in the OSU micro-benchmarks
+// (osu_oshm_put_mr, osu_bw).
 const window = 64
 
 func same(float64) float64        { return 1 }
@@ -78,7 +78,7 @@ var traits = [numOps]trait{
 
 func (op Op) trait() trait { return traits[op] }
 
-// String is the name: "allreduce".
+// String returns the name: "allreduce".
 func (op Op) String() string {
 	if op >= numOps {
 		return fmt.Sprintf("op(%d)", uint8(op))
@@ -89,7 +89,7 @@ func (op Op) String() string {
 // Moves reports whether op has a size and a bandwidth: barrier and atomics have none.
 func (op Op) Moves() bool { return op.trait().bus != nil }
 
-// Ops is every operation.
+// Ops returns every operation.
 func Ops() []Op {
 	var list []Op
 	for op := range numOps {
@@ -98,18 +98,18 @@ func Ops() []Op {
 	return list
 }
 
-// Collectives is every collective operation.
+// Collectives returns every collective operation.
 func Collectives() []Op {
 	return []Op{AllReduce, Reduce, Broadcast, AllGather, ReduceScatter, AllToAll, Gather, Scatter, SendRecv, Barrier}
 }
 
-// OneSided is every operation of one side.
+// OneSided returns every one-sided operation.
 func OneSided() []Op { return []Op{Put, Get, PutBW, GetBW, PingPong, Atomics} }
 
-// ParseOps is the operations that a list such as "allreduce,barrier" names, in its order; "all" is
+// ParseOps returns the operations of a list such as "allreduce,barrier", in its order; "all" is
 // Collectives, "onesided" is OneSided.
 //
-// Errors: an unknown name, with the ones there are.
+// Errors: an unknown name, with the known ones.
 func ParseOps(s string) ([]Op, error) {
 	var names []string
 	byName := map[string][]Op{"all": Collectives(), "onesided": OneSided()}
@@ -120,8 +120,8 @@ func ParseOps(s string) ([]Op, error) {
 	return parseList(s, append(names, "all", "onesided"), byName)
 }
 
-// ParseDTypes is the element types that a list such as "f32,bf16" names; "all" is every one. The
-// names that nccl-tests has for them, as "float" and "int32", are understood too.
+// ParseDTypes returns the element types of a list such as "f32,bf16"; "all" is every one. It also
+// accepts names of nccl-tests, such as "float" and "int32".
 //
 // Errors: an unknown name.
 func ParseDTypes(s string) ([]tensor.DType, error) {
@@ -139,8 +139,8 @@ func ParseDTypes(s string) ([]tensor.DType, error) {
 	return parseList(s, append(names, "all"), byName)
 }
 
-// ParseRedOps is the reductions that a list such as "sum,max" names; "all" is every one that all
-// types have, and "mulsum" is nccl-tests' name for premulsum. And, or and xor are of integers only.
+// ParseRedOps returns the reductions of a list such as "sum,max"; "all" is every one that all types
+// have, and "mulsum" is nccl-tests' name for premulsum. And, or and xor are for integers only.
 //
 // Errors: an unknown name.
 func ParseRedOps(s string) ([]dist.RedKind, error) {
@@ -157,14 +157,13 @@ func ParseRedOps(s string) ([]dist.RedKind, error) {
 	return parseList(s, append(names, "all"), byName)
 }
 
-// parseList is what the words of s, between commas, stand for. A thing that is named twice is taken
-// once.
+// parseList returns the values of the words of s, between commas, without duplicates.
 func parseList[T comparable](s string, names []string, byName map[string][]T) ([]T, error) {
 	var list []T
 	for _, word := range strings.Split(s, ",") {
 		values, ok := byName[word]
 		if !ok {
-			return nil, fmt.Errorf("%q is none of %s", word, strings.Join(names, " "))
+			return nil, fmt.Errorf("unknown name %q: use one of %s", word, strings.Join(names, ", "))
 		}
 		for _, v := range values {
 			if !slices.Contains(list, v) {

@@ -87,9 +87,9 @@ func TestParseListsNameWhatThereIs(t *testing.T) {
 	_, dts := ParseDTypes("f32,")
 	_, reds := ParseRedOps("Sum")
 	for want, err := range map[string]error{
-		`"allreduction" is none of allreduce reduce`: ops,
-		`"" is none of f16 bf16 f32`:                 dts,
-		`"Sum" is none of sum prod`:                  reds,
+		`"allreduction": use one of allreduce, reduce`: ops,
+		`"": use one of f16, bf16, f32`:                dts,
+		`"Sum": use one of sum, prod`:                  reds,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %s", err, want)

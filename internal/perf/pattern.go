@@ -9,17 +9,17 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// period is the length of a pattern in elements. It is a prime, so that no block, chunk or page of
-// a power of two begins where another does.
+// period is the length of a pattern in elements. It is a prime, so that blocks, chunks or pages of
+// a power of two begin at different phases.
 const period = 1021
 
-// pattern is an endless periodic run of elements.
+// pattern is an endless periodic sequence of elements.
 type pattern struct {
 	twice []byte // two periods, so that a whole one begins at every phase
 	size  int    // of an element
 }
 
-// newPattern is the pattern whose element i has the bits of(i).
+// newPattern returns the pattern whose element i has the bits of(i).
 func newPattern(dt tensor.DType, of func(i int) uint64) pattern {
 	p := pattern{twice: make([]byte, 0, 2*period*dt.Size()), size: dt.Size()}
 	for i := range 2 * period {
@@ -28,7 +28,7 @@ func newPattern(dt tensor.DType, of func(i int) uint64) pattern {
 	return p
 }
 
-// at is the period that begins with element phase.
+// at returns the period that begins with element phase.
 func (p pattern) at(phase int) []byte {
 	begin := phase % period * p.size
 	return p.twice[begin : begin+period*p.size]
@@ -42,7 +42,7 @@ func (p pattern) fill(dst []byte, phase int) {
 	}
 }
 
-// wrong is how many elements of got are not those from phase on. It reads all of got.
+// wrong returns how many elements of got differ from those from phase on. It reads all of got.
 func (p pattern) wrong(got []byte, phase int) int64 {
 	var n int64
 	block := p.at(phase)
@@ -60,7 +60,7 @@ func (p pattern) wrong(got []byte, phase int) int64 {
 	return n
 }
 
-// inputPattern is what rank puts into a case among n ranks.
+// inputPattern returns the input of rank in a case among n ranks.
 func inputPattern(c Case, n, rank int) pattern {
 	return newPattern(c.DType, func(i int) uint64 {
 		if !c.Op.trait().reduces {
@@ -70,7 +70,7 @@ func inputPattern(c Case, n, rank int) pattern {
 	})
 }
 
-// reducedPattern is the reduction of the inputs of n ranks.
+// reducedPattern returns the reduction of the inputs of n ranks.
 func reducedPattern(c Case, n int) pattern {
 	terms := make([]int64, n)
 	return newPattern(c.DType, func(i int) uint64 {
@@ -84,8 +84,8 @@ func reducedPattern(c Case, n int) pattern {
 	})
 }
 
-// term is element i of what rank puts into a reduction of n ranks: a small whole number, so that no
-// order of combining rounds. Those of an average have a multiple of n for a sum.
+// term returns element i of rank's input in a reduction of n ranks: a small whole number, so that
+// no order rounds. The sum of an average is a multiple of n.
 func term(red dist.RedKind, n, rank, i int) int64 {
 	h := hash(rank, i)
 	switch red {
@@ -107,7 +107,7 @@ func term(red dist.RedKind, n, rank, i int) int64 {
 	return int64(h % 5)
 }
 
-// scalar is the factor of rank in a premulsum, that of nccl-tests' mulsum.
+// scalar returns the factor of rank in a premulsum, as in nccl-tests' mulsum.
 func scalar(rank int) int64 { return 1 + int64(rank%2) }
 
 func combineFloats(red dist.RedKind, terms []int64) float64 {
@@ -162,7 +162,7 @@ func combineInts(dt tensor.DType, red dist.RedKind, terms []int64) uint64 {
 	return uint64(acc)
 }
 
-// wrapped is the small number v after it was kept in an element of dt.
+// wrapped returns the small number v after conversion to dt.
 func wrapped(dt tensor.DType, v int64) int64 {
 	shift := 64 - 8*dt.Size()
 	if dt >= tensor.U8 {
@@ -171,7 +171,7 @@ func wrapped(dt tensor.DType, v int64) int64 {
 	return v << shift >> shift
 }
 
-// bitsOf is the whole number v as an element of dt; exact where dt holds it.
+// bitsOf returns the whole number v as an element of dt; exact if dt can represent it.
 func bitsOf(dt tensor.DType, v float64) uint64 {
 	switch dt {
 	case tensor.F16:
@@ -199,7 +199,8 @@ func appendBits(raw []byte, dt tensor.DType, bits uint64) []byte {
 	return binary.NativeEndian.AppendUint64(raw, bits)
 }
 
-// hash is a number that depends on all of rank and i (splitmix64; Steele, Lea and Flood, 2014).
+// hash returns a number that depends on all of rank and i (splitmix64; Steele, Lea and Flood,
+// 2014).
 func hash(rank, i int) uint64 {
 	x := uint64(rank)<<32 + uint64(i) + 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -9,11 +9,11 @@ import (
 	"github.com/symgrad/symgrad/internal/cores"
 )
 
-// pinThread keeps the calling thread on one core of those it may use, if there is one for each of
-// size ranks: the local-th, or, apart from those of the other ranks, one that shares nothing with
-// theirs as far as that can be. A thread that its launcher has bound already stays where it is.
+// pinThread binds the calling thread to one of its cores, if it has one for each of size ranks. It
+// takes the local-th core, or with apart one as far from the other ranks' as possible. A thread
+// that its launcher has bound stays where it is.
 //
-// Returns: the core, -1 if the thread is free to move; undo lets it go. The caller has locked the
+// Returns: the core, -1 for an unbound thread; undo restores the binding. The caller has locked the
 // thread.
 func pinThread(local, size int, apart bool) (core int, undo func()) {
 	var before unix.CPUSet
@@ -40,10 +40,10 @@ func pinThread(local, size int, apart bool) (core int, undo func()) {
 	return core, func() { _ = unix.SchedSetaffinity(0, &before) } // it was allowed before
 }
 
-// distant is the core of rank local of size, as far from those of the others as the order of cores
-// tells: a virtual machine may have two threads of one core side by side and not say so. Where the
-// system, whose folder of processors sys is, does say it, and there are enough without, no two
-// threads of one are taken.
+// distant returns the core of rank local of size, as far from the others as the order of cores
+// allows. A virtual machine may have the two threads of a core at successive numbers without saying
+// so. If the system, in its folder of processors sys, reports the threads, and there are enough
+// cores, no two threads of one are used.
 func distant(processors []int, sys fs.FS, local, size int) int {
 	var whole, firsts []int
 	for _, c := range processors {

@@ -2,5 +2,5 @@
 
 package perf
 
-// pinThread leaves the thread free to move: this system does not keep threads on cores.
+// pinThread does nothing: this system does not bind threads to cores.
 func pinThread(int, int, bool) (core int, undo func()) { return -1, func() {} }

@@ -28,10 +28,10 @@ const (
 	headHeight  = 0.55 * vg.Inch
 	lineHeight  = 0.2 * vg.Inch
 	inPanel     = 4    // curves whose names fit into the first panel
-	margin      = 0.04 // of an axis, at either end
+	margin      = 0.04 // of an axis, at each end
 )
 
-// palette is colours that people with any kind of sight can tell apart (Okabe and Ito, "Color
+// palette has colours that are distinct for all kinds of colour vision (Okabe and Ito, "Color
 // Universal Design", 2008), without the yellow, which is too light for a line.
 var palette = []color.RGBA{
 	{0x00, 0x72, 0xb2, 0xff},
@@ -43,7 +43,7 @@ var palette = []color.RGBA{
 	{0xe6, 0x9f, 0x00, 0xff},
 }
 
-// curve is rows that differ in size only.
+// curve has rows that differ in size only.
 type curve struct {
 	label   string
 	rows    []Row
@@ -51,10 +51,10 @@ type curve struct {
 	earlier bool
 }
 
-// Format is what a drawing is written as.
+// Format is the file format of a drawing.
 type Format string
 
-// The formats that Plot writes.
+// Formats that Plot writes.
 const (
 	SVG Format = "svg"
 	PNG Format = "png"
@@ -63,9 +63,9 @@ const (
 // dpi is the resolution of a PNG: the panels are about 660 pixels wide.
 const dpi = 144
 
-// FormatOf returns the format that the ending of a file's name stands for.
+// FormatOf returns the format of a file name's ending.
 //
-// Errors: another ending, with those that there are.
+// Errors: an unknown ending, with the known ones.
 func FormatOf(name string) (Format, error) {
 	switch ending := strings.ToLower(filepath.Ext(name)); ending {
 	case ".svg":
@@ -93,10 +93,10 @@ func newPage(f Format, width, height vg.Length) page {
 	return vgsvg.New(width, height)
 }
 
-// Plot draws r: time and bus bandwidth over size, both axes logarithmic, a curve for what is
-// measured at several sizes. Curves of an earlier result, if it is not nil, are dashed.
+// Plot draws r: time and bus bandwidth over size, both axes logarithmic, with a curve for each case
+// of several sizes. Curves of an earlier result, if it is not nil, are dashed.
 //
-// Errors: those of w; a result of which nothing has a size.
+// Errors: those of w; a result without any size.
 func Plot(w io.Writer, f Format, r Result, earlier *Result) error {
 	curves := curvesOf(r, earlier)
 	if len(curves) == 0 {
@@ -134,7 +134,7 @@ func Plot(w io.Writer, f Format, r Result, earlier *Result) error {
 	return err
 }
 
-// drawPanels draws panels side by side.
+// drawPanels draws panels next to each other.
 //
 // Returns: the inside of the first.
 func drawPanels(panels []*panel, c draw.Canvas) draw.Canvas {
@@ -157,7 +157,7 @@ func drawPanels(panels []*panel, c draw.Canvas) draw.Canvas {
 	return plots[0].DataCanvas(places[0])
 }
 
-// legendWidth is the room for the names of curves and what stands before them.
+// legendWidth returns the width of the curves' names and marks.
 func legendWidth(style text.Style, curves []curve) vg.Length {
 	var widest vg.Length
 	for _, c := range curves {
@@ -166,7 +166,7 @@ func legendWidth(style text.Style, curves []curve) vg.Length {
 	return widest + 50
 }
 
-// curvesOf is the curves of r, each with the earlier one of its name after it.
+// curvesOf returns the curves of r, each followed by the earlier one of its name.
 func curvesOf(r Result, earlier *Result) []curve {
 	curves := group(r.Rows)
 	var old []curve
@@ -176,7 +176,7 @@ func curvesOf(r Result, earlier *Result) []curve {
 	var all []curve
 	for i, c := range curves {
 		c.style = draw.LineStyle{Color: palette[i%len(palette)], Width: vg.Points(1.6)}
-		if i >= len(palette) { // the colours are used up
+		if i >= len(palette) { // more curves than colours
 			c.style.Dashes = []vg.Length{vg.Length(3 * (i / len(palette))), 2}
 		}
 		all = append(all, c)
@@ -190,7 +190,7 @@ func curvesOf(r Result, earlier *Result) []curve {
 	return all
 }
 
-// group puts rows with a bandwidth into curves, in the order in which they come.
+// group returns the curves of rows with a bandwidth, in their order.
 func group(rows []Row) []curve {
 	var curves []curve
 	for _, row := range rows {
@@ -210,8 +210,8 @@ func group(rows []Row) []curve {
 // panel is one pair of axes.
 type panel struct{ *plot.Plot }
 
-// newPanel is axes with a title instead of a name along the vertical one, for which gonum leaves
-// room where it would be if the axis were linear.
+// newPanel returns axes with a title instead of a name on the vertical axis: gonum places that name
+// as for a linear axis.
 func newPanel(title string) *panel {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text = title, "size (B)"
@@ -245,9 +245,9 @@ func newLegend() plot.Legend {
 	return l
 }
 
-// add draws one number of each row of c, where it is more than zero.
+// add draws one number of each row of c, if it is more than zero.
 //
-// Returns: what marks the curve in a legend.
+// Returns: the mark of the curve in a legend.
 func (p *panel) add(c curve, of func(Row) float64) ([]plot.Thumbnailer, error) {
 	var points plotter.XYs
 	for _, row := range c.rows {
@@ -273,7 +273,7 @@ func (p *panel) add(c curve, of func(Row) float64) ([]plot.Thumbnailer, error) {
 	return []plot.Thumbnailer{line, dots}, nil
 }
 
-// head is the line above both panels.
+// head draws the line above both panels.
 func head(c draw.Canvas, r Result) {
 	var ops []string
 	for _, row := range r.Rows {
@@ -294,7 +294,7 @@ func head(c draw.Canvas, r Result) {
 		where(r.Settings), how(r.Settings)))
 }
 
-// sizeTicks is powers of two, at most nine of them with a name.
+// sizeTicks returns powers of two, at most nine of them with a name.
 func sizeTicks(low, high float64) []plot.Tick {
 	first, last := int(math.Ceil(math.Log2(low))), int(math.Floor(math.Log2(high)))
 	every := max((last-first)/8+1, 1)
@@ -309,8 +309,8 @@ func sizeTicks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// decadeTicks is powers of ten with names, and the others between them without; where there is no
-// power of ten in sight, all have names.
+// decadeTicks returns powers of ten with names, and the numbers between them without. With fewer
+// than two powers of ten, all have names.
 func decadeTicks(low, high float64) []plot.Tick {
 	var ticks []plot.Tick
 	named := 0

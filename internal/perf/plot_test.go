@@ -14,7 +14,7 @@ import (
 	"gonum.org/v1/plot"
 )
 
-// drawing is what a test looks for in an SVG.
+// drawing has the parts of an SVG that a test checks.
 type drawing struct {
 	texts  []string
 	lines  int // paths with the stroke of a curve

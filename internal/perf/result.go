@@ -10,18 +10,17 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Result is a whole measurement, as rank 0 knows it. As JSON it is what --json stores and --vs
-// reads.
+// Result is a complete measurement on rank 0. --json stores it as JSON, and --vs reads it.
 type Result struct {
 	Machine   Machine           `json:"machine"`
-	Libraries map[string]string `json:"libraries"` // name to version; the caller's to fill in
+	Libraries map[string]string `json:"libraries"` // name to version; set by the caller
 	Settings  Settings          `json:"settings"`
 	Clock     Clock             `json:"clock"`
 	Ranks     []Rank            `json:"ranks"`
 	Rows      []Row             `json:"rows"`
 }
 
-// Settings is how the rows were measured.
+// Settings has the settings of the rows' measurement.
 type Settings struct {
 	Backend string `json:"backend"`
 	Ranks   int    `json:"ranks"`
@@ -31,29 +30,29 @@ type Settings struct {
 	Queued  bool   `json:"queued"`
 	Checks  int    `json:"checks"`
 
-	Symmetric bool     `json:"symmetric,omitempty"` // buffers were promised to lie alike
-	Graph     int      `json:"graph,omitempty"`     // launches of a captured graph; 0 for operations queued one by one
+	Symmetric bool     `json:"symmetric,omitempty"` // buffers were promised to have equal offsets
+	Graph     int      `json:"graph,omitempty"`     // launches of a captured graph; 0 for single operations
 	Rounds    int      `json:"rounds,omitempty"`    // times that each row was measured
-	MaxCTAs   int      `json:"max_ctas,omitempty"`  // most thread blocks of an operation; 0 for as many as are the fastest
-	Timing    string   `json:"timing,omitempty"`    // "events" of a device; "" for the clock
-	Engines   []string `json:"engines,omitempty"`   // in the order in which they were measured
+	MaxCTAs   int      `json:"max_ctas,omitempty"`  // most thread blocks of an operation; 0 for the number that is fastest
+	Timing    string   `json:"timing,omitempty"`    // "events" for a device; "" for the clock
+	Engines   []string `json:"engines,omitempty"`   // in the order of measurement
 }
 
-// Clock is what times were taken with.
+// Clock describes the clock of the times.
 type Clock struct {
 	Name   string  `json:"name"`    // "tsc" or "monotonic"
 	ReadNS float64 `json:"read_ns"` // cost of one reading, which is part of every time
 }
 
-// Rank is where one rank runs.
+// Rank describes one rank's process.
 type Rank struct {
 	Rank int    `json:"rank"`
 	Host string `json:"host"`
 	PID  int    `json:"pid"`
-	Core int    `json:"core"` // that its thread is kept on; -1 if it is free to move
+	Core int    `json:"core"` // core of its thread; -1 for an unbound thread
 
-	Device   string  `json:"device,omitempty"`    // that its buffers are on; "" for the host
-	LaunchUS float64 `json:"launch_us,omitempty"` // of the host, to queue work that does nothing, before the first row; 0 where nobody can tell
+	Device   string  `json:"device,omitempty"`    // device of its buffers; "" for the host
+	LaunchUS float64 `json:"launch_us,omitempty"` // host time to queue an empty launch, before the first row; 0 if unknown
 }
 
 // Row is the measurement of one Case.
@@ -62,8 +61,8 @@ type Row struct {
 	Bytes    int64   `json:"bytes"`
 	Count    int64   `json:"count"`
 	DType    string  `json:"dtype"`
-	RedOp    string  `json:"redop"` // "none" where nothing is reduced
-	Root     int     `json:"root"`  // -1 where there is none
+	RedOp    string  `json:"redop"` // "none" without a reduction
+	Root     int     `json:"root"`  // -1 without a root
 	InPlace  bool    `json:"in_place"`
 	Iters    int     `json:"iters"`
 	TimeUS   float64 `json:"time_us"`   // of one operation: mean over iterations and ranks
@@ -73,13 +72,13 @@ type Row struct {
 	AlgBW    float64 `json:"algbw_gbs"`
 	BusBW    float64 `json:"busbw_gbs"`
 	Rate     float64 `json:"rate_mops,omitempty"` // of atomics: millions in a second, of all ranks together
-	Wrong    *int64  `json:"wrong"`               // elements of all ranks and checks; null when nothing was checked
-	Engine   string  `json:"engine,omitempty"`    // that did it, where there was a choice
-	Skipped  string  `json:"skipped,omitempty"`   // why it could not; then there are no times
-	HostUS   float64 `json:"host_us,omitempty"`   // of the caller, to queue one of the first 100, on the slowest rank, in the round that took least; between GPUs, not in graphs
+	Wrong    *int64  `json:"wrong"`               // elements of all ranks and checks; null without checks
+	Engine   string  `json:"engine,omitempty"`    // engine of the operation, if several were measured
+	Skipped  string  `json:"skipped,omitempty"`   // reason of a missing measurement; then the times are 0
+	HostUS   float64 `json:"host_us,omitempty"`   // caller's time to queue one of the first 100, on the slowest rank, in the fastest round; between GPUs, not in graphs
 }
 
-// newRow is the row of c without its times.
+// newRow returns the row of c without its times.
 func newRow(c Case) Row {
 	r := Row{Op: c.Op.String(), Bytes: c.Bytes, Count: int64(c.Count), DType: c.DType.String(), RedOp: "none", Root: c.Root}
 	r.InPlace = c.InPlace
@@ -92,7 +91,7 @@ func newRow(c Case) Row {
 	return r
 }
 
-// label is the row without its numbers: what one line of a plot has in common.
+// label returns the row's name without its numbers: that of a curve in a plot.
 func (r Row) label() string {
 	s := r.Op
 	if r.DType != "none" {
@@ -110,12 +109,12 @@ func (r Row) label() string {
 	return s
 }
 
-// key is what two rows that can be compared have in common.
+// key returns the identity of a row; rows with equal keys can be compared.
 func (r Row) key() string {
 	return fmt.Sprintf("%s, %d B, %d elements, root %d", r.label(), r.Bytes, r.Count, r.Root)
 }
 
-// setTimes fills in times, of which bw is busbw over algbw, or 0 for none.
+// setTimes sets the times and bandwidths. bus is busbw over algbw, or 0 for none.
 func (r *Row) setTimes(t times, bus float64) {
 	r.TimeUS, r.MinUS = round(t.mean/1e3), round(t.least/1e3)
 	r.MedianUS, r.MaxUS = round(t.median/1e3), round(t.most/1e3)
@@ -126,16 +125,16 @@ func (r *Row) setTimes(t times, bus float64) {
 	r.BusBW = round(r.AlgBW * bus)
 }
 
-// round is x to six digits: more are noise, and would make files that nobody can read.
+// round returns x with six digits: more are noise, and make files hard to read.
 func round(x float64) float64 {
 	v, err := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 6, 64), 64)
-	if err != nil || math.IsInf(v, 0) || math.IsNaN(v) { // which JSON has no word for
+	if err != nil || math.IsInf(v, 0) || math.IsNaN(v) { // JSON has no such numbers
 		return 0
 	}
 	return v
 }
 
-// Wrong is the number of wrong elements in all rows.
+// Wrong returns the number of wrong elements in all rows.
 func (r Result) Wrong() int64 {
 	var n int64
 	for _, row := range r.Rows {
@@ -146,7 +145,7 @@ func (r Result) Wrong() int64 {
 	return n
 }
 
-// AverageBusBW is the mean busbw of the rows that have one, in GB/s.
+// AverageBusBW returns the mean busbw of the rows that have one, in GB/s.
 func (r Result) AverageBusBW() float64 {
 	sum, n := 0.0, 0
 	for _, row := range r.Rows {
@@ -158,7 +157,7 @@ func (r Result) AverageBusBW() float64 {
 	return sum / float64(max(n, 1))
 }
 
-// WriteJSON writes r as indented JSON, a row a line.
+// WriteJSON writes r as indented JSON, one row per line.
 func (r Result) WriteJSON(w io.Writer) error {
 	head := r
 	head.Rows = []Row{}
@@ -182,16 +181,16 @@ func (r Result) WriteJSON(w io.Writer) error {
 	return err
 }
 
-// ReadJSON is the Result that WriteJSON wrote.
+// ReadJSON reads a Result of WriteJSON.
 //
-// Errors: text that is no JSON, or not that of a measurement.
+// Errors: text that is not JSON, or not of a measurement.
 func ReadJSON(in io.Reader) (Result, error) {
 	var r Result
 	if err := json.NewDecoder(in).Decode(&r); err != nil {
-		return Result{}, fmt.Errorf("no result of symgrad bench: %w", err)
+		return Result{}, fmt.Errorf("not a result of symgrad bench: %w", err)
 	}
 	if len(r.Rows) == 0 || r.Settings.Ranks == 0 {
-		return Result{}, fmt.Errorf("no result of symgrad bench: it has %d rows and settings of %d ranks", len(r.Rows), r.Settings.Ranks)
+		return Result{}, fmt.Errorf("not a result of symgrad bench: it has %d rows and settings of %d ranks", len(r.Rows), r.Settings.Ranks)
 	}
 	return r, nil
 }

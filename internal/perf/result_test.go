@@ -101,7 +101,7 @@ func TestEmptyResultIsStillJSON(t *testing.T) {
 
 func TestReadJSONRefuses(t *testing.T) {
 	for _, text := range []string{"", "no json", "[]", "{}", `{"rows": [{}]}`, `{"settings": {"ranks": 2}}`, `{"rows": [{"bytes": "8"}]}`} {
-		if r, err := ReadJSON(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), "no result of symgrad bench") {
+		if r, err := ReadJSON(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), "not a result of symgrad bench") {
 			t.Errorf("%q is taken for %+v, %v", text, r, err)
 		}
 	}

@@ -15,21 +15,21 @@ type outcome struct {
 	times   times
 	iters   int
 	wrong   int64
-	skipped string // why the engine cannot
+	skipped string // reason why the engine cannot do it
 }
 
-// session is one rank's part in a measurement: the targets, each with buffers of its own, in the
-// order in which they take turns.
+// session is one rank's part in a measurement: the targets with their buffers, in the order of
+// their turns.
 type session struct {
 	cfg     Config
 	ex      *exchange
 	clock   clock
 	targets []Target
-	rigs    []*rig // of the targets; nil for one that is missing
+	rigs    []*rig // of the targets; nil for a missing one
 }
 
-// open makes the rigs of the targets, for sizes up to bytes. The caller closes the session,
-// whatever becomes of it.
+// open makes the rigs of the targets, for sizes up to bytes. The caller closes the session, also
+// after an error.
 func (x *session) open(g *dist.Group, dev Device, bytes int64) error {
 	x.clock = newClock()
 	var first *memory
@@ -70,7 +70,7 @@ func (x *session) close() error {
 	return errors.Join(errs...)
 }
 
-// warmUp warms the ranks up, unless the configuration says how.
+// warmUp warms the ranks up, unless the configuration has numbers for it.
 func (x *session) warmUp() error {
 	r := x.rigs[0]
 	if r == nil || r.dev != nil || x.cfg.Iters != 0 || x.cfg.Warmup != 0 {
@@ -79,14 +79,14 @@ func (x *session) warmUp() error {
 	return r.warmUp()
 }
 
-// rows measures cases, and gives the rows of those that differ in nothing but in place together:
-// those of the first target before those of the second. All cases have had a round before the next
-// one begins, so that the rounds of a row are apart: what disturbs a machine for a while meets one
-// of them. In each round another target begins. Rows come in the last round.
+// rows measures cases. It yields together the rows of cases that differ only in InPlace, ordered by
+// target. Every case has its round before the next round begins, so that the rounds of a row are
+// apart: a disturbance of the machine affects one of them. Each round begins with another target.
+// Rows come in the last round.
 func (x *session) rows(cases []Case) iter.Seq2[[]Row, error] {
 	return func(yield func([]Row, error) bool) {
 		groups := together(cases)
-		outcomes := make([][][]outcome, len(groups)) // by group, and then as turns adds them
+		outcomes := make([][][]outcome, len(groups)) // by group, then in the order of turns
 		for i, g := range groups {
 			outcomes[i] = make([][]outcome, len(x.targets)*len(g))
 		}
@@ -104,7 +104,7 @@ func (x *session) rows(cases []Case) iter.Seq2[[]Row, error] {
 	}
 }
 
-// together is cases, those that differ in nothing but in place in one group.
+// together groups cases that differ only in InPlace.
 func together(cases []Case) [][]Case {
 	var groups [][]Case
 	for len(cases) > 0 {
@@ -118,14 +118,14 @@ func together(cases []Case) [][]Case {
 	return groups
 }
 
-// sameButPlace reports whether a and b differ in nothing but in place.
+// sameButPlace reports whether a and b differ only in InPlace.
 func sameButPlace(a, b Case) bool {
 	a.InPlace = b.InPlace
 	return a == b
 }
 
-// turns measures cases that belong together once by each target, and adds what came of it to
-// outcomes: by target, and then by case.
+// turns measures a group of cases once by each target, and appends the results to outcomes: by
+// target, then by case.
 func (x *session) turns(cases []Case, round int, outcomes [][]outcome) error {
 	for turn := range x.targets {
 		i := (round + turn) % len(x.targets)
@@ -144,7 +144,7 @@ func (x *session) turns(cases []Case, round int, outcomes [][]outcome) error {
 	return nil
 }
 
-// rowsOf is the rows of cases that belong together.
+// rowsOf returns the rows of a group of cases.
 func (x *session) rowsOf(cases []Case, outcomes [][]outcome) []Row {
 	var rows []Row
 	for i, target := range x.targets {
@@ -155,8 +155,8 @@ func (x *session) rowsOf(cases []Case, outcomes [][]outcome) []Row {
 	return rows
 }
 
-// once measures c on all ranks, by target i. What a rank found wrong itself counts even if the
-// exchange of the numbers is broken too.
+// once measures c on all ranks, by target i. This rank's own wrong elements count even if the
+// exchange of the numbers is wrong too.
 func (x *session) once(c Case, i int, checked bool) (outcome, error) {
 	r := x.rigs[i]
 	if r == nil {
@@ -193,8 +193,7 @@ func (x *session) once(c Case, i int, checked bool) (outcome, error) {
 	return outcome{times: combine(ranks), iters: own.iters, wrong: total}, nil
 }
 
-// reason is why an operation is not supported: the cause, without the operation, which the row
-// tells.
+// reason returns the cause of an unsupported operation, without the operation, which the row has.
 func reason(err error) string {
 	var op *dist.OpError
 	if errors.As(err, &op) {
@@ -203,7 +202,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// row is the row of what was measured of c.
+// row returns the row of the outcomes of c.
 func (x *session) row(c Case, target Target, outcomes []outcome) Row {
 	row := newRow(c)
 	row.Engine = target.Engine
@@ -233,8 +232,8 @@ func (x *session) row(c Case, target Target, outcomes []outcome) Row {
 	return row
 }
 
-// overRounds is the times of all rounds: the means of means, the medians of medians, the extremes
-// of extremes, the least of the host's.
+// overRounds returns the times of all rounds: the means of means, the medians of medians, the
+// extremes of extremes, and the least host time.
 func overRounds(outcomes []outcome) times {
 	all := times{least: math.Inf(1), host: math.Inf(1)}
 	var medians []float64

@@ -13,27 +13,27 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Reporter is told on rank 0 how a measurement goes.
+// Reporter gets the progress of a measurement, on rank 0.
 type Reporter interface {
-	// Begin is called once, with everything but rows.
+	// Begin is called once, with everything except the rows.
 	Begin(r Result)
-	// Row is called for each row when it has been measured.
+	// Row is called for each row after its measurement.
 	Row(row Row)
 }
 
-// Run measures what cfg says on the ranks of w, on the host. Rank 0 tells rep about it; on other
-// ranks rep is not used.
+// Run measures the cases of cfg on the ranks of w, on the host. Rank 0 reports to rep; other ranks
+// do not use rep.
 //
 // Collective: all ranks, the same cfg. Returns: the Result, without libraries; its rows are the
-// same on all ranks. Errors: those of Config.Validate; dist.ErrMismatch when the ranks'
+// same on all ranks. Errors: those of Config.Validate; dist.ErrMismatch if the ranks'
 // configurations differ; those of the operations.
 func Run(w *dist.World, cfg Config, rep Reporter) (Result, error) { return RunOn(w, Setup{}, cfg, rep) }
 
-// RunOn is Run for what on says: a group of a device, several ways to do the same.
+// RunOn is Run for the device and the targets of on.
 //
-// Operations that a way does not support are rows that say so. Collective, Returns: as Run. Errors:
-// those of Run; dist.ErrUnsupported and dist.ErrInvalid for what does not go together; those of
-// on's functions.
+// An operation that a target does not support gives a row with the reason. Collective, Returns: as
+// Run. Errors: those of Run; dist.ErrUnsupported and dist.ErrInvalid for settings that do not fit
+// together; those of on's functions.
 func RunOn(w *dist.World, on Setup, cfg Config, rep Reporter) (res Result, err error) {
 	if on.Device != nil {
 		cfg.device, cfg.Queued = true, true
@@ -102,13 +102,13 @@ func agree(ex *exchange, cfg Config, engines []string) error {
 	}
 	for r, h := range hashes {
 		if h != hashes[0] {
-			return fmt.Errorf("bench: rank %d was given other flags than rank 0: %w", r, dist.ErrMismatch)
+			return fmt.Errorf("bench: rank %d has other flags than rank 0: %w", r, dist.ErrMismatch)
 		}
 	}
 	return nil
 }
 
-// describe is the Result before any row.
+// describe returns the Result before any row.
 func (x *session) describe(w *dist.World, on Setup, core int) (Result, error) {
 	cfg := x.cfg
 	res := Result{
@@ -153,10 +153,10 @@ func (x *session) describe(w *dist.World, on Setup, core int) (Result, error) {
 	return res, nil
 }
 
-// nameBytes is how much of a host's or device's name ranks tell each other.
+// nameBytes is the exchanged length of a host's or device's name.
 const nameBytes = 64
 
-// upToZero is the bytes before the first zero.
+// upToZero returns the bytes before the first zero.
 func upToZero(b []byte) string {
 	if end := bytes.IndexByte(b, 0); end >= 0 {
 		b = b[:end]
@@ -164,7 +164,7 @@ func upToZero(b []byte) string {
 	return string(b)
 }
 
-// wait is the outcome of an operation that was, or was not, queued.
+// wait returns the result of an operation: the error of queueing it, or of its Work.
 func wait(w dist.Work, err error) error {
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// keeper is a Reporter that keeps what it is told.
+// keeper is a Reporter that keeps all reports.
 type keeper struct {
 	begun []Result
 	rows  []Row
@@ -24,7 +24,7 @@ func (k *keeper) Row(row Row)    { k.rows = append(k.rows, row) }
 // breakage changes an operation of a rank before it is started.
 type breakage func(rank int, op *dist.Op)
 
-// broken is a transport that does something else than it was told.
+// broken is a transport that does operations wrongly.
 type broken struct {
 	dist.Transport
 	rank int
@@ -52,8 +52,7 @@ func measureSim(t *testing.T, n int, cfg Config, do breakage, cfgOf func(rank in
 	return measureOn(t, n, wrap, cfgOf)
 }
 
-// measureOn runs the configuration of each of n simulated ranks, on what wrap makes of its
-// transport.
+// measureOn runs the configuration of each of n simulated ranks, on its transport wrapped by wrap.
 func measureOn(t *testing.T, n int, wrap func(int, dist.Transport) dist.Transport, cfgOf func(int) Config) ([]Result, *keeper, error) {
 	t.Helper()
 	ends, err := sim.Transports(n, sim.Config{StepTimeout: 20 * time.Second})
@@ -125,7 +124,7 @@ func TestNothingIsWrongWhereNothingIs(t *testing.T) {
 	}
 }
 
-// What a backend gets wrong is seen, on whichever rank it is.
+// Wrong results of a backend are detected, on any rank.
 func TestWrongResultsAreCounted(t *testing.T) {
 	const n, count = 3, 512
 	one := func(kind dist.Kind, rank int, do func(op *dist.Op)) breakage {
@@ -178,7 +177,7 @@ func TestWrongResultsAreCounted(t *testing.T) {
 	}
 }
 
-// dropMessages receives into memory that nobody looks at.
+// dropMessages receives into unused memory.
 func dropMessages(rank int, op *dist.Op) {
 	if op.Kind != dist.KindBatch || rank != 1 {
 		return
@@ -190,7 +189,7 @@ func dropMessages(rank int, op *dist.Op) {
 	}
 }
 
-// A write behind the destination is seen, though the destination is right.
+// A write after the destination is detected, though the destination is right.
 func TestWritesBehindTheBuffersAreSeen(t *testing.T) {
 	m, err := newMemory(hostGroup(t), nil, 4096, true, nil)
 	if err != nil {
@@ -239,7 +238,7 @@ func TestRunWithoutChecksCountsNothing(t *testing.T) {
 
 func TestRunWantsOneConfiguration(t *testing.T) {
 	_, kept, err := measureSim(t, 3, Config{}, nil, func(rank int) Config { return Config{MaxBytes: 64 << min(rank, 1)} })
-	if !errors.Is(err, dist.ErrMismatch) || !strings.Contains(err.Error(), "rank 1 was given other flags") {
+	if !errors.Is(err, dist.ErrMismatch) || !strings.Contains(err.Error(), "rank 1 has other flags") {
 		t.Errorf("error %v, want one that names rank 1", err)
 	}
 	if len(kept.begun)+len(kept.rows) != 0 {

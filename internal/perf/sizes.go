@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ParseSize is a number of bytes as nccl-tests takes it: a number, perhaps with a point, and
-// perhaps K, M or G of either case after it, in steps of 1024.
+// ParseSize parses a number of bytes as nccl-tests does: a number, perhaps with a point, and
+// perhaps K, M or G of either case, in steps of 1024.
 //
 // Errors: anything else, a negative number, or one of 2^63 and more.
 func ParseSize(s string) (int64, error) {
@@ -28,7 +28,7 @@ func ParseSize(s string) (int64, error) {
 		number = s[:len(s)-1]
 	}
 	v, err := strconv.ParseFloat(number, 64)
-	// ParseFloat takes more than a person means by a size: "0x10", "1_000", "inf", "1e3".
+	// ParseFloat accepts more than a size: "0x10", "1_000", "inf", "1e3".
 	if err != nil || number == "" || strings.Trim(number, "0123456789.") != "" {
 		return 0, fmt.Errorf("%q is no size: want bytes, or a number with K, M or G, as 64M", s)
 	}
@@ -38,7 +38,7 @@ func ParseSize(s string) (int64, error) {
 	return int64(v), nil
 }
 
-// FormatSize is bytes as ParseSize takes them, with the largest unit that divides: "64M".
+// FormatSize returns bytes in the form of ParseSize, with the largest unit that divides: "64M".
 func FormatSize(bytes int64) string {
 	for _, u := range []struct {
 		shift int
@@ -51,8 +51,8 @@ func FormatSize(bytes int64) string {
 	return strconv.FormatInt(bytes, 10)
 }
 
-// sizes is the sizes from lowest to highest: each factor times the one before, or step more where
-// step is not 0.
+// sizes returns the sizes from lowest to highest: each factor times the previous one, or step more
+// if step is not 0.
 func sizes(lowest, highest, step int64, factor int) []int64 {
 	var list []int64
 	for b := lowest; b <= highest; {

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// Table prints rows as they are measured, as nccl-tests does: a line a size, out of place and in
-// place side by side where both are measured. It is a Reporter.
+// Table prints rows as they are measured, like nccl-tests: one line per size, out of place and in
+// place together if both are measured. It is a Reporter.
 type Table struct {
 	w       io.Writer
 	version string
 	cfg     Config
-	open    *Row // of a pair, waiting for the other
+	open    *Row // first of a pair, until the second comes
 	lastOp  string
-	engines bool            // rows tell theirs
-	told    map[string]bool // why engines cannot, so far
+	engines bool            // rows have engines
+	told    map[string]bool // reasons of skipped rows printed so far
 	err     error
 }
 
-// NewTable is a table of what cfg asks for. version is a line that says what measures.
+// NewTable returns a table for the cases of cfg. version is a line that identifies the program.
 func NewTable(w io.Writer, version string, cfg Config) *Table {
 	return &Table{w: w, version: version, cfg: cfg.withDefaults(), told: map[string]bool{}}
 }
@@ -82,7 +82,7 @@ func (c Config) step() string {
 	return fmt.Sprintf("%d(factor)", c.Factor)
 }
 
-// count is a number of iterations, of which 0 has a meaning of its own.
+// count prints a number of iterations; zero is the text for 0.
 func count(n int, zero string) string {
 	if n == 0 {
 		return zero
@@ -95,7 +95,7 @@ func where(s Settings) string {
 	case s.Private:
 		return "private"
 	case s.Symmetric && s.Timing != "":
-		return "symmetric heap, promised to lie alike"
+		return "symmetric heap, promised equal offsets"
 	}
 	return "symmetric heap"
 }
@@ -155,7 +155,7 @@ func (t *Table) modes() []string {
 	return []string{"out-of-place"}
 }
 
-// Row prints a row, or keeps it until the other of its pair comes.
+// Row prints a row, or keeps it until the second of its pair comes.
 func (t *Table) Row(row Row) {
 	switch {
 	case len(t.modes()) == 1:
@@ -177,16 +177,16 @@ func (t *Table) Row(row Row) {
 	}
 }
 
-// pairs reports whether r and other differ in nothing but in place.
+// pairs reports whether r and other differ only in InPlace.
 func (r Row) pairs(other Row) bool {
 	r.InPlace = other.InPlace
 	return r.key() == other.key()
 }
 
-// noNumbers stands for a row that there is not.
+// noNumbers fills the columns of a missing row.
 var noNumbers = fmt.Sprintf("  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A")
 
-// flush prints a row that has no other.
+// flush prints a row without its pair.
 func (t *Table) flush() {
 	if t.open == nil {
 		return
@@ -198,14 +198,14 @@ func (t *Table) flush() {
 	t.rate(first)
 }
 
-// rate prints what a row without bandwidth is about.
+// rate prints the operations per second of a row without bandwidth.
 func (t *Table) rate(row Row) {
 	if row.Rate > 0 {
 		t.printf("# %s: %s million a second, of all ranks together\n", row.Op, number(row.Rate, 8))
 	}
 }
 
-// begin prints the columns that both of a pair share, with the operation's name where the table has
+// begin prints the columns that both of a pair share, with the operation's name if the table has
 // several.
 func (t *Table) begin(row Row) {
 	if len(t.cfg.Ops) > 1 && row.Op != t.lastOp {
@@ -219,7 +219,7 @@ func (t *Table) begin(row Row) {
 	t.printf("%12d  %12d  %8s  %6s  %6d", row.Bytes, row.Count, row.DType, row.RedOp, row.Root)
 }
 
-// engine is the last column.
+// engine returns the last column.
 func (t *Table) engine(row Row) string {
 	if !t.engines {
 		return ""
@@ -227,7 +227,7 @@ func (t *Table) engine(row Row) string {
 	return "  " + row.Engine
 }
 
-// numbers is time, bandwidths and check of a row.
+// numbers returns the time, bandwidths and check of a row.
 func numbers(row Row) string {
 	alg, bus, wrong := "N/A", "N/A", "N/A"
 	if row.AlgBW > 0 {
@@ -243,8 +243,8 @@ func numbers(row Row) string {
 	return fmt.Sprintf("  %7s  %6s  %6s  %6s", took, alg, bus, wrong)
 }
 
-// number is x in at most width characters: with two decimals or fewer, as nccl-tests has it, and
-// more below 1.
+// number formats x in at most width characters: with two decimals or fewer, like nccl-tests, and
+// with more below 1.
 func number(x float64, width int) string {
 	decimals := 2
 	switch {

@@ -52,8 +52,8 @@ func TestTablesAreGolden(t *testing.T) {
 	golden(t, "unchecked.txt", []byte(table(t, Config{Ops: []Op{Broadcast}}, unchecked)))
 }
 
-// Rows of operations that are measured in place only stand in the columns for that, and never
-// beside another operation.
+// Rows of operations that are measured in place only are in the columns for that, and never on the
+// line of another operation.
 func TestRowsStandUnderTheirPlace(t *testing.T) {
 	na := []string{"N/A", "N/A", "N/A", "N/A"}
 	rows := []Row{

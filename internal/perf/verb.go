@@ -8,10 +8,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// verb is one iteration of a case: issue and wait.
+// verb is one iteration of a case: start an operation and wait.
 type verb func() error
 
-// newVerb is the iteration of case c on the buffers of l.
+// newVerb returns the iteration of case c on the buffers of l.
 func newVerb(c Case, g *dist.Group, l *layout) verb {
 	if c.Op.trait().oneSide {
 		return newOneSided(c, l, g.Rank(), g.Size()-1)
@@ -41,8 +41,8 @@ func newVerb(c Case, g *dist.Group, l *layout) verb {
 	return func() error { return wait(g.Barrier()) }
 }
 
-// sendAndReceive is what a rank does in sendrecv: it sends to the next and receives from the one
-// before.
+// sendAndReceive returns the messages of a rank in sendrecv: one to the next rank, and one from the
+// previous.
 func sendAndReceive(g *dist.Group, dst, src tensor.Buffer) func(b *dist.Group) error {
 	next, last := (g.Rank()+1)%g.Size(), (g.Rank()+g.Size()-1)%g.Size()
 	return func(b *dist.Group) error {
@@ -54,8 +54,8 @@ func sendAndReceive(g *dist.Group, dst, src tensor.Buffer) func(b *dist.Group) e
 	}
 }
 
-// newOneSided is the iteration of a rank in an operation between rank 0 and rank last. Ranks that
-// have no part in it do nothing.
+// newOneSided returns the iteration of a rank in an operation between rank 0 and rank last. Other
+// ranks do nothing.
 func newOneSided(c Case, l *layout, rank, last int) verb {
 	dst, src, m := l.dst, l.src, l.m
 	switch {
@@ -85,7 +85,7 @@ func newOneSided(c Case, l *layout, rank, last int) verb {
 	return func() error { return nil }
 }
 
-// window is many operations, complete.
+// window returns many operations and their completion.
 func (m *memory) window(do verb) verb {
 	return func() error {
 		for range window {
@@ -97,15 +97,15 @@ func (m *memory) window(do verb) verb {
 	}
 }
 
-// newPingPong is one round of data with a signal after it: rank 0 sends and waits, rank last waits
-// and sends.
+// newPingPong returns one round of data with a signal: rank 0 sends and waits, rank last waits and
+// sends.
 func newPingPong(l *layout, rank, last int) verb {
 	m, src := l.m, l.src
 	peer := last - rank
 	send := func() error {
 		return m.recvReg.PutSignal(peer, 0, src, symmetric.Signal{In: m.words, At: signalAt, Op: symmetric.SignalSet, Value: m.rounds})
 	}
-	receive := func() error { // a peer that does not answer is the heap's to notice, by its step timeout
+	receive := func() error { // the heap's step timeout detects a dead peer
 		_, err := symmetric.SignalWait(context.Background(), m.words, signalAt, symmetric.Ge, m.rounds)
 		return err
 	}

@@ -11,16 +11,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// killed is how a rank dies here.
+// killed is the cause of a rank's death by script.
 const killed = "killed by script"
 
-// board is where the ranks of one group meet. The universe's lock guards it.
+// board is the meeting place of the ranks of one group. The universe's lock guards it.
 type board struct {
 	u        *universe
 	ranks    []int     // world rank of each rank of the group
 	scripted bool      // faults apply: this is the world's group
 	changed  sync.Cond // broadcast when a wait may be over
-	broken   error     // why the group is broken for good, or nil
+	broken   error     // permanent error of the group, or nil
 	ends     []end     // by rank
 	arrived  int       // ranks in the open meeting
 	round    uint64    // meetings closed so far
@@ -28,49 +28,49 @@ type board struct {
 	sigs    []dist.Signature // scratch of the meeting that closes
 	scalars []uint64
 	srcs    []tensor.Buffer
-	path    []int  // scratch of the search for a cycle
-	seen    []bool // by rank, likewise
+	path    []int  // scratch of the search for cycles
+	seen    []bool // by rank, also for that search
 }
 
 // end is one rank's state on a board.
 type end struct {
 	now     activity
-	last    uint64 // number of its newest finished operation
+	last    uint64 // number of the newest finished operation
 	closed  bool
 	waiting wait
-	expires time.Time   // end of the present wait
+	expires time.Time   // end of the current wait
 	timer   *time.Timer // calls board.expire
 
 	arrived bool // in the open meeting
 	round   uint64
 	deposit deposit
 	result  result
-	err     error // of the meeting, when the group is not broken
+	err     error // of the meeting, if the group is not broken
 
-	posts []post // of the present exchange
+	posts []post // of the current exchange
 	left  int    // posts not done
 	after []int  // ranks that a delay waits for
 }
 
-// activity is what a rank is doing; the zero activity is nothing.
+// activity is the current call of a rank; the zero activity is none.
 type activity struct {
 	kind    dist.Kind
 	peer    int // of a send or receive, else -1
 	seq     uint64
-	batched bool   // a collective of group call seq
-	note    string // what the script did to it
+	batched bool   // a collective in group call seq
+	note    string // effect of the script
 }
 
-// deposit is what a rank brings to a meeting.
+// deposit is a rank's contribution to a meeting.
 type deposit struct {
-	op         *dist.Op // nil for a call that is no Op
+	op         *dist.Op // nil for a call without an Op
 	sig        dist.Signature
 	scalar     uint64  // of premulsum
 	color, key int     // of split
 	mem        *memory // of alloc and free
 }
 
-// result is what a rank takes from a meeting that is no Op.
+// result is a rank's result of a meeting without an Op.
 type result struct {
 	board *board // of split; nil for no color
 	rank  int
@@ -78,7 +78,7 @@ type result struct {
 	off   int64   // of alloc
 }
 
-// newBoard is the board of the given world ranks. The lock is held, or no rank runs yet.
+// newBoard returns the board of the given world ranks. The lock is held, or no rank runs yet.
 func (u *universe) newBoard(ranks []int) *board {
 	n := len(ranks)
 	b := &board{
@@ -90,7 +90,7 @@ func (u *universe) newBoard(ranks []int) *board {
 	return b
 }
 
-// fail breaks the group for good, unless it is broken already.
+// fail breaks the group for good, unless it is already broken.
 func (b *board) fail(err error) {
 	if b.broken == nil {
 		b.broken = err
@@ -98,7 +98,7 @@ func (b *board) fail(err error) {
 	b.changed.Broadcast()
 }
 
-// bury breaks the group when the world rank that died is in it.
+// bury breaks the group if the dead world rank is in it.
 func (b *board) bury(world int) {
 	if r := slices.Index(b.ranks, world); r >= 0 {
 		b.fail(&dist.RankError{Rank: r, How: killed})
@@ -110,7 +110,7 @@ func (b *board) abort(rank int, cause error) {
 	b.fail(fmt.Errorf("%w by rank %d: %w", dist.ErrAborted, rank, cause))
 }
 
-// leave notes that a rank has closed its end; the last one takes the board down.
+// leave records that a rank has closed its end; the last one removes the board.
 func (b *board) leave(rank int) {
 	b.ends[rank].closed = true
 	b.changed.Broadcast()
@@ -120,7 +120,7 @@ func (b *board) leave(rank int) {
 	b.u.boards = slices.DeleteFunc(b.u.boards, func(o *board) bool { return o == b })
 }
 
-// begin notes what a rank is going to do.
+// begin records the next activity of a rank.
 //
 // Errors: the group is broken, or the rank has closed its end.
 func (b *board) begin(rank int, now activity) error {
@@ -133,12 +133,12 @@ func (b *board) begin(rank int, now activity) error {
 	b.ends[rank].now = now
 	if b.scripted && len(b.u.faults) > 0 {
 		b.u.begun[b.ranks[rank]] = max(now.seq, b.u.begun[b.ranks[rank]])
-		b.changed.Broadcast() // for those whom a delay holds
+		b.changed.Broadcast() // for ranks that a delay holds
 	}
 	return nil
 }
 
-// finished notes that a rank has done what it was doing; seq is 0 for a call that is no Op.
+// finished records the end of a rank's activity; seq is 0 for a call without an Op.
 func (b *board) finished(rank int, seq uint64) {
 	e := &b.ends[rank]
 	e.now = activity{}
@@ -147,8 +147,8 @@ func (b *board) finished(rank int, seq uint64) {
 	}
 }
 
-// meet brings a rank's deposit to the open meeting and returns when all ranks have come and the
-// last of them has done the work for all.
+// meet adds a rank's deposit to the open meeting and waits until all ranks have arrived. The last
+// one does the work for all.
 func (b *board) meet(rank int, now activity, d deposit) (result, error) {
 	e := &b.ends[rank]
 	if err := b.begin(rank, now); err != nil {
@@ -169,7 +169,7 @@ func (b *board) meet(rank int, now activity, d deposit) (result, error) {
 	return e.result, e.err
 }
 
-// closeMeeting compares what the ranks brought, does the work and lets them go.
+// closeMeeting compares the deposits, does the work and releases the ranks.
 func (b *board) closeMeeting() {
 	kind := b.ends[0].deposit.sig.Kind
 	if err := b.compare(); err != nil {
@@ -188,8 +188,8 @@ func (b *board) closeMeeting() {
 	b.changed.Broadcast()
 }
 
-// conclude does the work of a meeting. An error breaks the group; one that leaves it whole is put
-// into the ends.
+// conclude does the work of a meeting. A returned error breaks the group; an error that does not is
+// stored in the ends.
 func (b *board) conclude(kind dist.Kind) error {
 	switch kind {
 	case dist.KindSplit:
@@ -206,7 +206,7 @@ func (b *board) conclude(kind dist.Kind) error {
 	return nil
 }
 
-// compare is dist.ErrMismatch when the ranks of the meeting do not want the same.
+// compare returns dist.ErrMismatch if the deposits of the ranks differ.
 func (b *board) compare() error {
 	for r := range b.ends {
 		b.sigs[r] = b.ends[r].deposit.sig
@@ -227,7 +227,7 @@ func (b *board) compare() error {
 	return nil
 }
 
-// split makes the boards of all colors, in ascending order, and tells every rank its own.
+// split makes the boards of all colors, in ascending order, and gives every rank its own.
 func (b *board) split() {
 	members := make([]int, 0, len(b.ends))
 	for r := range b.ends {

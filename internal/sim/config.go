@@ -8,10 +8,10 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// defaultStepTimeout is what a StepTimeout of 0 means.
+// defaultStepTimeout is the value of a zero StepTimeout.
 const defaultStepTimeout = 100 * time.Second
 
-// Config is how a simulated world behaves. The zero value is usable.
+// Config has the settings of a simulated world. The zero value is usable.
 type Config struct {
 	StepTimeout  time.Duration // longest wait for a peer in one operation; 0 means 100 s
 	Unchecked    bool          // do not compare operations across ranks
@@ -36,8 +36,8 @@ func (c Config) Validate(n int) error {
 	return err
 }
 
-// New is a world of n ranks; the index in the result is the rank. Each may be used from its own
-// goroutine.
+// New returns a world of n ranks; the index in the result is the rank. Each may be used from its
+// own goroutine.
 //
 // Owns: the caller closes every one. Errors: those of Config.Validate.
 func New(n int, cfg Config) ([]*dist.World, error) {
@@ -58,8 +58,8 @@ func New(n int, cfg Config) ([]*dist.World, error) {
 	return worlds, nil
 }
 
-// Transports is the ends of a world of n ranks, for those who put something between them and the
-// groups. TraceEntries does not count.
+// Transports returns the ends of a world of n ranks, for callers that wrap them before they make
+// groups. It ignores TraceEntries.
 //
 // Owns: the caller closes every one. Errors: those of Config.Validate.
 func Transports(n int, cfg Config) ([]dist.Transport, error) {
@@ -87,15 +87,15 @@ func Transports(n int, cfg Config) ([]dist.Transport, error) {
 	return ends, nil
 }
 
-// universe is what all ranks of a simulated world share.
+// universe is shared by all ranks of a simulated world.
 type universe struct {
 	cfg    Config
 	faults []fault
 
 	mu     sync.Mutex // guards everything below, and every board
-	begun  []uint64   // by world rank: the newest operation of the world's group that the rank has begun
+	begun  []uint64   // by world rank: the newest operation begun in the world's group
 	boards []*board
-	heaps  int // made so far, to name them
+	heaps  int // number of heaps so far, to name them
 }
 
 // kill breaks every group of a world rank. The lock is not held.

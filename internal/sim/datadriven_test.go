@@ -20,7 +20,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata gi
 //	expected output
 //	(blank line)
 //
-// Lines before a directive that begin with # are kept. player.do says what the commands are.
+// Lines before a directive that begin with # are kept. player.do has the commands.
 type directive struct {
 	line     int
 	comments []string

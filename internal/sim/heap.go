@@ -17,11 +17,11 @@ type memory struct {
 	parts  [][]byte // by rank
 	arena  *symmetric.Arena
 	closed []bool         // by rank
-	asleep []atomic.Int64 // by rank: waits on its part
+	asleep []atomic.Int64 // by rank: number of waits on its part
 }
 
-// makeHeap concludes a meeting about a heap. One that is too large is an error of all ranks and
-// leaves the group whole.
+// makeHeap concludes a meeting about a heap. If the heap is too large, all ranks get an error and
+// the group stays whole.
 func (b *board) makeHeap() error {
 	const unit = symmetric.Alignment
 	if err := hostheap.CheckHeap(b.sigs[0].Count, len(b.ends)); err != nil {
@@ -47,7 +47,7 @@ func (b *board) makeHeap() error {
 	return nil
 }
 
-// aligned is n zeroed bytes that begin at a multiple of symmetric.MaxAlignment.
+// aligned returns n zeroed bytes that begin at a multiple of symmetric.MaxAlignment.
 func aligned(n int64) []byte {
 	const unit = symmetric.MaxAlignment
 	raw := make([]byte, n+unit)
@@ -55,9 +55,8 @@ func aligned(n int64) []byte {
 	return raw[skip : int64(skip)+n : int64(skip)+n]
 }
 
-// alloc concludes a meeting about a region; the key of the deposits is the alignment. Arguments
-// that are wrong on all ranks, and a full heap, are an error of all ranks and leave the group
-// whole.
+// alloc concludes a meeting about a region; the key of the deposits is the alignment. If arguments
+// are wrong on all ranks, or the heap is full, all ranks get an error and the group stays whole.
 func (b *board) alloc() {
 	m, alignment, bytes := b.ends[0].deposit.mem, int64(b.ends[0].deposit.key), b.sigs[0].Count
 	var off int64
@@ -85,7 +84,7 @@ func (b *board) sameAlignment() error {
 	return nil
 }
 
-// free concludes a meeting that gives a region back.
+// free concludes a meeting that frees a region.
 func (b *board) free() {
 	err := b.ends[0].deposit.mem.arena.Free(b.sigs[0].Count)
 	for r := range b.ends {
@@ -93,12 +92,12 @@ func (b *board) free() {
 	}
 }
 
-// newHeap is one rank's end of a memory.
+// newHeap returns one rank's end of a memory.
 func newHeap(t *transport, m *memory) *hostheap.Heap {
 	return hostheap.New(&host{t: t, mem: m}, hostheap.Config{Rank: t.rank, Parts: m.parts, Spins: 1})
 }
 
-// host is what internal/hostheap needs of a memory.
+// host gives a memory to internal/hostheap.
 type host struct {
 	t   *transport
 	mem *memory
@@ -132,7 +131,7 @@ func (h *host) Alive() error {
 	return h.t.b.broken
 }
 
-// Unmap implements hostheap.Host: peers that wait for this rank to allocate with them give up.
+// Unmap implements hostheap.Host. Peers that wait for this rank to allocate with them stop waiting.
 func (h *host) Unmap() error {
 	h.t.b.u.mu.Lock()
 	defer h.t.b.u.mu.Unlock()

@@ -51,8 +51,8 @@ func three(f *testing.F) (regions [3]symmetric.Region) {
 	return regions
 }
 
-// FuzzOneSidedCalls makes one call with any arguments: it succeeds or is an *AccessError that
-// matches a sentinel, and writes nothing beside its region. Run it for a minute by
+// FuzzOneSidedCalls makes one call with any arguments: it succeeds or returns an *AccessError that
+// matches a sentinel, and writes nothing outside its region. Run it for a minute by
 //
 //	go test ./internal/sim -fuzz OneSidedCalls -fuzztime 1m
 func FuzzOneSidedCalls(f *testing.F) {

@@ -7,11 +7,11 @@ import (
 	"github.com/symgrad/symgrad/internal/reduce"
 )
 
-// move does a collective for all ranks, whose Ops lie in the ends. In place is safe, because no
-// step writes what a later one reads: a destination overlaps only the own source, in the block that
-// nobody else reads afterwards.
+// move does a collective for all ranks, with the Ops in the ends. In place is safe, because no step
+// writes data that a later step reads. A destination overlaps only its own source, in the block
+// that no other rank reads later.
 //
-// Errors: the Ops do not fit together, which only an unchecked world can bring about.
+// Errors: the Ops do not fit together, which is possible only in an unchecked world.
 func (b *board) move(kind dist.Kind) error {
 	for r := range b.ends {
 		if b.ends[r].deposit.op == nil {
@@ -49,7 +49,7 @@ func (b *board) move(kind dist.Kind) error {
 
 func (b *board) op(rank int) *dist.Op { return b.ends[rank].deposit.op }
 
-// each is f of every rank, up to the first error.
+// each calls f for every rank, up to the first error.
 func (b *board) each(f func(rank int) error) error {
 	for r := range b.ends {
 		if err := f(r); err != nil {

@@ -6,15 +6,14 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// post is one send or receive that a rank has put on the board.
+// post is one send or receive on the board.
 type post struct {
 	op   *dist.Op
 	done bool
 }
 
-// exchange posts sends and receives at once and returns when all have met their counterparts. A
-// rank has one exchange at a time, so that the first posts not done of a pair of ranks are the ones
-// that match.
+// exchange posts sends and receives at once and waits until all have met their counterparts. A rank
+// has one exchange at a time, so the first pending posts of a pair of ranks match.
 func (b *board) exchange(rank int, now activity, ops ...*dist.Op) error {
 	if err := b.begin(rank, now); err != nil {
 		return err
@@ -66,8 +65,7 @@ func (b *board) match(rank, i int) error {
 	return nil
 }
 
-// oldest is the first post of rank, of the given kind and with the given peer, that is not done;
-// nil if there is none.
+// oldest returns the first pending post of rank with the given kind and peer, or nil.
 func (b *board) oldest(rank int, kind dist.Kind, peer int) *post {
 	e := &b.ends[rank]
 	if e.left == 0 {

@@ -21,7 +21,7 @@ type player struct {
 	ranks []*actor
 }
 
-// actor is one rank of the world and what the script has made on it.
+// actor is one rank of the world with the objects that the script has made on it.
 type actor struct {
 	w       *dist.World
 	groups  map[string]*dist.Group

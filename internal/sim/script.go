@@ -68,7 +68,7 @@ func parseFault(words []string, n int) (fault, error) {
 		return f, fmt.Errorf("rank: %w", err)
 	}
 	if f.op, err = strconv.ParseUint(values["op"], 10, 64); err != nil || f.op == 0 {
-		return f, fmt.Errorf("op: %q is no number from 1", values["op"])
+		return f, fmt.Errorf("op: %q is not a number from 1", values["op"])
 	}
 	if f.kind == faultDelay {
 		f.after, err = parseAfter(values["after"], f.rank, n)
@@ -76,7 +76,7 @@ func parseFault(words []string, n int) (fault, error) {
 	return f, err
 }
 
-// parseFields reads key=value words; every key of want must be there once, and no other.
+// parseFields reads key=value words; every key of want must appear once, and no other.
 func parseFields(words, want []string) (map[string]string, error) {
 	values := map[string]string{}
 	for _, word := range words {
@@ -131,7 +131,7 @@ func parseAfter(s string, self, n int) ([]int, error) {
 	return ranks, nil
 }
 
-// faultOf is the fault of a rank at an operation of the world's group, or nil.
+// faultOf returns the fault of a rank at an operation of the world's group, or nil.
 func (u *universe) faultOf(rank int, op uint64) *fault {
 	for i := range u.faults {
 		if f := &u.faults[i]; f.rank == rank && f.op == op {

@@ -19,7 +19,7 @@ func (h *host) Ring(rank int, _, _ int64) {
 	h.t.b.changed.Broadcast()
 }
 
-// Await implements hostheap.Host: it looks whenever something has changed on the board.
+// Await implements hostheap.Host: it checks after every change on the board.
 func (h *host) Await(ctx context.Context, _, _ int64, done, leave func() bool) error {
 	b := h.t.b
 	look := func() {
@@ -33,7 +33,7 @@ func (h *host) Await(ctx context.Context, _, _ int64, done, leave func() bool) e
 	defer time.AfterFunc(limit, look).Stop()
 
 	asleep := &h.mem.asleep[h.t.rank]
-	asleep.Add(1) // before the look, as a writer looks for sleepers after it has written
+	asleep.Add(1) // before the check, because a writer looks for sleepers after its write
 	defer asleep.Add(-1)
 	b.u.mu.Lock()
 	defer b.u.mu.Unlock()
@@ -53,7 +53,7 @@ func (h *host) Await(ctx context.Context, _, _ int64, done, leave func() bool) e
 	return nil
 }
 
-// alone reports whether all ranks but one, of several, have closed their ends.
+// alone reports whether the board has several ranks and all except one have closed their ends.
 func (b *board) alone(rank int) bool {
 	open := func(e end) bool { return !e.closed }
 	return len(b.ends) > 1 && !slices.ContainsFunc(b.ends[:rank], open) && !slices.ContainsFunc(b.ends[rank+1:], open)

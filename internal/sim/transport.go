@@ -16,11 +16,11 @@ type transport struct {
 	b    *board
 	rank int // in the group
 
-	// Operations run in the order of their turns, whichever stream they are on.
+	// Operations run in the order of their turns, on any stream.
 	mu     sync.Mutex
 	turned sync.Cond
-	next   uint64 // turn to hand out
-	turn   uint64 // turn that runs
+	next   uint64 // next turn to assign
+	turn   uint64 // turn that may run
 	closed bool
 }
 
@@ -82,7 +82,7 @@ func (t *transport) do(op *dist.Op) error {
 	return t.collective(op, activity{kind: op.Kind, peer: -1, seq: op.Seq})
 }
 
-// apply does what the script has for op, before it runs.
+// apply applies the script's fault for op, before it runs.
 func (t *transport) apply(op *dist.Op) error {
 	if !t.b.scripted {
 		return nil
@@ -133,7 +133,7 @@ func (t *transport) collective(op *dist.Op, now activity) error {
 	return err
 }
 
-// call runs a collective that is no Op as one of the queued operations, in its turn, on the calling
+// call runs a collective without an Op in its turn among the queued operations, on the calling
 // goroutine.
 func (t *transport) call(d deposit) (result, error) {
 	t.mu.Lock()

@@ -9,18 +9,18 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// wait is what a rank waits for on a board.
+// wait is the kind of event that a rank waits for on a board.
 type wait uint8
 
 const (
 	forNothing wait = iota
 	forMeeting      // all other ranks
 	forMoves        // the peers of its posts
-	forTurn         // the ranks that a scripted delay names
-	forEver         // nothing will come: the script has dropped its part
+	forTurn         // the ranks of a scripted delay
+	forEver         // no event: the script has dropped its part
 )
 
-// await returns when what rank waits for has come, or the group is broken.
+// await waits until rank's event has come, or the group is broken.
 func (b *board) await(rank int, w wait) error {
 	e := &b.ends[rank]
 	e.waiting = w
@@ -42,13 +42,13 @@ func (b *board) await(rank int, w wait) error {
 		}
 		b.changed.Wait()
 	}
-	if b.satisfied(rank) { // before the group broke, perhaps
+	if b.satisfied(rank) { // perhaps before the group broke
 		return nil
 	}
 	return b.broken
 }
 
-// satisfied reports whether what rank waits for has come.
+// satisfied reports whether rank's event has come.
 func (b *board) satisfied(rank int) bool {
 	e := &b.ends[rank]
 	switch e.waiting {
@@ -78,7 +78,7 @@ func (b *board) needs(rank, other int) bool {
 	return false
 }
 
-// hopeless is why rank's wait cannot end well; nil when it may.
+// hopeless returns the reason why rank's wait cannot succeed, or nil.
 func (b *board) hopeless(rank int) error {
 	for r := range b.ends {
 		if !b.needs(rank, r) {
@@ -99,9 +99,9 @@ func (b *board) hopeless(rank int) error {
 	return nil
 }
 
-// cycle searches, from the last rank of the path, for a way back to the first: ranks of which each
-// waits for the next. Since every one of them must first finish what it does now, none ever will.
-// Ranks in the hands of the script are left to the timeout.
+// cycle searches a path from the last rank of the path to the first, in which each rank waits for
+// the next. Each must first finish its current wait, so none ever will. Ranks that the script holds
+// are left to the timeout.
 func (b *board) cycle(first int) bool {
 	last := b.path[len(b.path)-1]
 	if w := b.ends[last].waiting; w != forMeeting && w != forMoves || b.satisfied(last) {
@@ -155,7 +155,7 @@ func (b *board) expire(rank int) {
 	b.fail(fmt.Errorf("%w after %v waiting for %s", dist.ErrTimeout, b.u.cfg.StepTimeout, b.missing()))
 }
 
-// missing names the ranks that others wait for and what each one does instead.
+// missing names the ranks that others wait for, and the activity of each.
 func (b *board) missing() string {
 	var parts []string
 	for r := range b.ends {
@@ -170,7 +170,7 @@ func (b *board) missing() string {
 	return strings.Join(parts, ", and ")
 }
 
-// describe is what a rank is doing, as a predicate: "is in recv #4 from rank 2".
+// describe returns a rank's activity as a predicate: "is in recv #4 from rank 2".
 func (b *board) describe(rank int) string {
 	e := &b.ends[rank]
 	if e.now.kind == dist.KindInvalid {
@@ -198,7 +198,7 @@ func (b *board) describe(rank int) string {
 	return text + e.now.note
 }
 
-// hold does a scripted drop or delay of op. When it returns nil, op may run.
+// hold applies a scripted drop or delay to op. If it returns nil, op may run.
 func (b *board) hold(rank int, op *dist.Op, f *fault) error {
 	if b.broken != nil {
 		return b.broken
@@ -215,7 +215,7 @@ func (b *board) hold(rank int, op *dist.Op, f *fault) error {
 	return err
 }
 
-// Broken is why the group is broken; nil while it is whole.
+// Broken returns the error of the broken group, or nil.
 func (t *transport) Broken() error {
 	t.b.u.mu.Lock()
 	defer t.b.u.mu.Unlock()

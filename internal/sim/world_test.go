@@ -76,7 +76,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 	}
 }
 
-// Groups, heaps and timers of a world leave nothing behind, however often they are made.
+// Groups, heaps and timers of a world leave no memory or goroutines, however often they are made.
 func TestThousandWorldsLeaveNothingBehind(t *testing.T) {
 	cycle := func() {
 		onEach(t, 2, sim.Config{TraceEntries: 4}, func(w *dist.World) error {

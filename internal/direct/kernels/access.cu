@@ -1,6 +1,6 @@
-// Loads, stores and fences. Everything that orders memory is here, so that the rest is plain C++.
-// PTX ISA 8.x, "Memory consistency model": a relaxed access of system scope is one access for each 64-bit element of a
-// vector, it is never torn, and it never comes from the L1 cache.
+// Loads, stores and fences. All memory order is here, so that the other files are plain C++. PTX
+// ISA 8.x, "Memory consistency model": a relaxed access of system scope is one access for each
+// 64-bit element of a vector. It is never torn, and never comes from the L1 cache.
 
 typedef unsigned long long u64;
 typedef long long s64;
@@ -12,7 +12,7 @@ struct Pair {
   u64 a, b;
 };
 
-// loadPair and storePair are of system scope: words that another GPU writes or reads meanwhile.
+// loadPair and storePair have system scope, for words that another GPU accesses concurrently.
 __device__ __forceinline__ Pair loadPair(u64 p) {
   Pair x;
   asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];" : "=l"(x.a), "=l"(x.b) : "l"(p) : "memory");
@@ -29,8 +29,8 @@ __device__ __forceinline__ u64 loadWord(u64 p) {
   return x;
 }
 
-// acquireWord is loadWord, and what was stored before the word it finds is visible behind it. Unlike a fence it does not wait for
-// what this thread has on its way.
+// acquireWord is loadWord with acquire order: stores before the word that it reads become visible.
+// Unlike a fence it does not wait for this thread's own pending accesses.
 __device__ __forceinline__ u64 acquireWord(u64 p) {
   u64 x;
   asm volatile("ld.acquire.sys.global.b64 %0, [%1];" : "=l"(x) : "l"(p) : "memory");
@@ -41,10 +41,11 @@ __device__ __forceinline__ void storeWord(u64 p, u64 x) {
   asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
 }
 
-// fence is both a release of what this thread, and those it met at a block barrier, have done, and an acquire.
+// fence is an acquire, and a release of the accesses of this thread and of those it met at a block
+// barrier.
 __device__ __forceinline__ void fence() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
-// read and write are of data that nobody changes, or reads, between two meetings.
+// read and write access data that no other GPU accesses in conflict between two meetings.
 __device__ __forceinline__ Pair read16(u64 p) {
   Pair x;
   asm volatile("ld.global.L1::no_allocate.v2.b64 {%0, %1}, [%2];" : "=l"(x.a), "=l"(x.b) : "l"(p));
@@ -95,7 +96,8 @@ __device__ __forceinline__ void write1(u64 p, u32 x) {
   asm volatile("st.global.u8 [%0], %1;" ::"l"(p), "r"(x) : "memory");
 }
 
-// later has the compiler work out nothing from x before what stands above has been issued: x itself may be on its way still.
+// later keeps the compiler from using x before all earlier accesses are issued. x itself may be
+// pending.
 __device__ __forceinline__ void later(u64 &x) { asm volatile("" : "+l"(x)::"memory"); }
 
 __device__ __forceinline__ float halfToFloat(u16 h) {

@@ -1,10 +1,10 @@
-// What a group of one does besides copies, which are the driver's: a premulsum, elements times the factor. Blocks wait for
-// nobody, so no epoch is counted, and there may be more blocks than run at once.
+// The kernel of a group of one: a premulsum, elements times the factor. The driver does copies.
+// Blocks wait for no rank, so no epoch is counted, and there may be more blocks than run at once.
 
 #define DEPTH 4
 
-// scale stores n bytes at from, times the factor, at to. ALIKE says that both lie alike within 16 bytes. Each thread loads
-// some vectors before it stores the first, which may be one of them in place.
+// scale stores n bytes at from, times the factor, at to. ALIKE means equal alignment to 16 bytes.
+// Each thread loads some vectors before it stores the first, which may be one of them in place.
 template <bool ALIKE>
 __device__ __forceinline__ void scale(u64 to, u64 from, u64 n, u64 factor) {
   const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, stride = (u64)gridDim.x * blockDim.x;
@@ -22,7 +22,7 @@ __device__ __forceinline__ void scale(u64 to, u64 from, u64 n, u64 factor) {
       if (v < body) write16(to + head + 16 * v, reduced(&x[k], &factor));
     }
   }
-  if (at < 2) { // what does not fill a vector
+  if (at < 2) { // the bytes outside of whole vectors
     const u64 off = at == 0 ? 0 : n - tail;
     const s64 some = at == 0 ? head : tail;
     const Pair x = readSome(from + off, some);
@@ -31,10 +31,10 @@ __device__ __forceinline__ void scale(u64 to, u64 from, u64 n, u64 factor) {
 }
 
 extern "C" __global__ void __launch_bounds__(MAX_THREADS) ENTRY(PARAMETERS) {
-  if (local == 0) return; // a launch that does nothing, by which the driver makes room for later ones
+  if (local == 0) return; // a launch without work, by which the driver allocates memory for later ones
   const Call c = CALL;
   const u64 factor = ownScalar(c);
-  if (c.dst == c.src && element(factor, 0) == (Acc)1) return; // every number stays what it is
+  if (c.dst == c.src && element(factor, 0) == (Acc)1) return; // every number stays the same
   if (((c.dst ^ c.src) & 15) == 0) {
     scale<true>(c.dst, c.src, c.bytes, factor);
   } else {

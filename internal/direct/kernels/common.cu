@@ -1,42 +1,44 @@
-// What all kernels share: their arguments, the number of the operation, waiting, meeting the same block of the other
-// ranks, and memory of any alignment.
-// From the host come RANKS, MAX_BLOCKS, MAX_THREADS, the places in a rank's board (HELLO_AT, SCALARS_AT, CLOSE_AT,
-// OPEN_AT) and in its local memory (EPOCHS_AT, TABLE_AT): see layout.go.
+// Code for all kernels: arguments, epochs, waits, meetings of equal blocks on all ranks, and memory
+// of any alignment. The host defines RANKS, MAX_BLOCKS, MAX_THREADS, locations in a board
+// (HELLO_AT, SCALARS_AT, CLOSE_AT, OPEN_AT) and in local memory (EPOCHS_AT, TABLE_AT): see
+// layout.go.
 
 #define ALL_LANES 0xffffffffu
 #define SLAB_SHIFT 48
 
-// Arguments come one by one, so that they stay in constant memory. board0 is this rank's board, and those behind are its peers', which are all other
-// ranks in ascending order, as this rank addresses them: so which of them is meant need not be looked up by rank. Bits of senders and receivers are in
-// that order, too. local is this rank's own memory; who is rank | senders << 8 | receivers << 16 | flags << 24; tiling is the bytes of a tile | warps << 32.
+// Arguments are single values, so that they stay in constant memory. board0 is this rank's board;
+// the boards of the other ranks follow in ascending order, as this rank addresses them. So no board
+// need be looked up by rank. Bits of senders and receivers have the same order. local is this
+// rank's own memory; who is rank | senders << 8 | receivers << 16 | flags << 24; tiling is the
+// bytes of a tile | warps << 32.
 #define PARAMETERS                                                                                                  \
   u64 board0, u64 board1, u64 board2, u64 board3, u64 board4, u64 board5, u64 board6, u64 board7, u64 local,        \
       u64 abortWord, u64 src, u64 dst, u64 srcPlace, u64 dstPlace, u64 bytes, u64 srcStride, u64 dstStride, u64 slot,\
       u64 area, u64 half, u64 scalar, u64 scalarAt, u64 who, u64 tiling
 
-#define FLAG_GREET 1 /* the data do not make every rank wait for every other: greetings do */
-#define FLAG_FENCE 2 /* what was written before is visible behind: a barrier */
+#define FLAG_GREET 1 /* greetings: some ranks have no data for each other */
+#define FLAG_FENCE 2 /* a barrier: earlier writes become visible */
 #define FLAG_NEXT 4  /* the next kernel in the stream may begin before this one ends */
 
 struct Call {
   u64 board[8];
   u64 local, abortWord, src, dst, srcPlace, dstPlace, bytes, srcStride, dstStride, slot, area, half, scalar, scalarAt, tiling;
   u32 rank, senders, receivers, flags;
-  u32 block, blocks; // which of the blocks that do the same this is
+  u32 block, blocks; // index and number of the blocks of this task
 
   __device__ __forceinline__ u64 own() const { return board[0]; }
 
-  // peer is the rank of peer i of RANKS - 1.
+  // peer returns the rank of peer i of RANKS - 1.
   __device__ __forceinline__ u32 peer(u32 i) const { return i < rank ? i : i + 1; }
   __device__ __forceinline__ bool peerSends(u32 i) const { return senders >> (i + 1) & 1; }
   __device__ __forceinline__ bool peerReceives(u32 i) const { return receivers >> (i + 1) & 1; }
 
-  // index is that of rank r among boards.
+  // index returns the index of rank r among boards.
   __device__ __forceinline__ u32 index(u32 r) const { return r == rank ? 0 : r < rank ? r + 1 : r; }
   __device__ __forceinline__ bool sends(u32 r) const { return senders >> index(r) & 1; }
   __device__ __forceinline__ bool receives(u32 r) const { return receivers >> index(r) & 1; }
 
-  // of is the board of rank r, which is not known when compiled.
+  // of returns the board of rank r, which is unknown to the compiler.
   __device__ __forceinline__ u64 of(u32 r) const {
     const u32 n = index(r);
     u64 b = board[0];
@@ -54,13 +56,13 @@ struct Call {
         (u32)(who >> 8 & 255), (u32)(who >> 16 & 255), (u32)(who >> 24), blockIdx.x, gridDim.x                      \
   }
 
-// Watch is a thread's patience. Looking at the host's word crosses the bus, so it is done seldom.
+// Watch limits a thread's wait. Reading the host's word crosses the bus, so it is rare.
 struct Watch {
   u64 word;
   u32 spins;
   bool dead;
 
-  // again reports whether to look once more at what has not come.
+  // again reports whether to go on waiting.
   __device__ __forceinline__ bool again() {
     if (dead) return false;
     if ((++spins & 4095) == 0 && loadWord(word) != 0) dead = true;
@@ -68,37 +70,37 @@ struct Watch {
   }
 };
 
-// behind waits for the end of the kernel in front of this one in the stream, which it may have begun beside, and then lets the next one
-// begin, if it is to.
-__device__ __forceinline__ void behind(u32 flags) {
+// awaitPrevious waits for the end of the previous kernel in the stream, which may still run. Then it lets
+// the next kernel begin, if flags say so.
+__device__ __forceinline__ void awaitPrevious(u32 flags) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
   if (flags & FLAG_NEXT) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// epoch is the number of this operation, from 1. Each block has a count of its own; the blocks of a grid count for those
-// that it lacks, so that all counts stay equal, whatever the grids, and no block needs to wait for another. They may be written as soon as
-// the block has read its own: the next kernel in the stream waits for the end of this one before it reads them, and what is written early
-// need not be waited for at the end.
+// epoch returns the number of this operation, from 1. Each block has its own count. The blocks of a
+// grid also count for missing blocks, so all counts stay equal for any grids, and no block waits
+// for another. A block may write them once it has read its own: the next kernel in the stream reads
+// them only after this one has ended. Early writes need not be waited for at the end.
 __device__ __forceinline__ u64 epoch(const Call &c) { return read8(c.local + EPOCHS_AT + 8 * blockIdx.x); }
 
-// Words are tagged with 32 bits of the epoch, and 0 is the tag of memory that was never written: the epochs around 2^32 are left
-// out, two of them, so that parities go on alternating.
+// Words are tagged with 32 bits of the epoch, and unwritten memory has tag 0. So two epochs around
+// 2^32 are skipped, which keeps the parities alternating.
 __device__ __forceinline__ void count(const Call &c, u64 e) {
   __syncthreads();
   const u64 next = (u32)e == 0xffffffffu ? e + 3 : e + 1;
   for (u32 i = blockIdx.x + gridDim.x * threadIdx.x; i < MAX_BLOCKS; i += gridDim.x * blockDim.x) write8(c.local + EPOCHS_AT + 8 * i, next);
 }
 
-// lastEpoch is the number of the operation before, for a kernel that is none by itself.
+// lastEpoch returns the number of the previous operation, for a kernel that does not count as one.
 __device__ __forceinline__ u64 lastEpoch(const Call &c) {
   const u64 n = epoch(c) - 1;
   return (u32)n == 1 && n > 1 ? n - 2 : n;
 }
 
-// A tagged word is 16 bytes, each half of which has 32 bits of the word and the low 32 bits of the epoch: it needs neither a
-// fence nor a flag beside it. NCCL's LL protocol.
+// A tagged word is 16 bytes. Each half has 32 bits of the word and the low 32 bits of the epoch, so
+// it needs no fence and no separate flag. NCCL's LL protocol.
 __device__ __forceinline__ void sendWord(u64 p, u64 x, u64 e) {
   Pair y = {(x & 0xffffffffu) | e << 32, x >> 32 | e << 32};
   storePair(p, y);
@@ -114,7 +116,7 @@ __device__ __forceinline__ u64 waitWord(u64 p, u64 e, Watch &w) {
   return untagged(y);
 }
 
-// greet tells every other rank that this one has come so far; greeted waits for all of them.
+// greet announces to every other rank that this one has begun; greeted waits for all of them.
 __device__ __forceinline__ void greet(const Call &c, u64 e) {
   if (blockIdx.x != 0 || threadIdx.x >= RANKS || threadIdx.x == c.rank) return;
   if (c.flags & FLAG_FENCE) fence();
@@ -128,7 +130,7 @@ __device__ __forceinline__ void greeted(const Call &c, u64 e, Watch &w) {
   }
 }
 
-// ownScalar is this rank's factor of a premulsum, in the low bytes.
+// ownScalar returns this rank's factor of a premulsum, in the low bytes.
 __device__ __forceinline__ u64 ownScalar(const Call &c) {
 #if RED == RED_PREMULSUM
   if (c.scalarAt != 0) {
@@ -141,7 +143,7 @@ __device__ __forceinline__ u64 ownScalar(const Call &c) {
   return c.scalar;
 }
 
-// exchangeScalars gives every rank every factor.
+// sendScalar sends this rank's factor to the others; takeScalars waits for theirs.
 __device__ __forceinline__ void sendScalar(const Call &c, u64 e) {
 #if RED == RED_PREMULSUM
   if (blockIdx.x == 0 && threadIdx.x < RANKS && threadIdx.x != c.rank)
@@ -157,15 +159,16 @@ __device__ __forceinline__ void takeScalars(const Call &c, u64 e, Watch &w, u64 
 #endif
 }
 
-// Meeting is what the opening of an operation tells a block: where source and destination of every rank are, as this rank
-// addresses them, and how far apart their slices.
+// Meeting has the results of an opening for a block: source and destination of every rank, as this
+// rank addresses them, and the distance of their slices.
 struct Meeting {
   u64 src[RANKS], dst[RANKS], srcStride[RANKS], dstStride[RANKS];
   u32 dead;
 };
 
-// open meets the same block of the other ranks: what they wrote before it is visible behind it. The words that say that a
-// block has come carry its places, a slab's number above SLAB_SHIFT and an offset; slab 0 is the board.
+// open meets the same block of the other ranks: their earlier writes are visible afterwards. The
+// words that announce a block contain its locations: a slab's number above SLAB_SHIFT, and an
+// offset; slab 0 is the board.
 __device__ __forceinline__ void open(const Call &c, u64 e, Watch &w, Meeting &m, u64 srcPlace, u64 dstPlace) {
   const u32 r = threadIdx.x;
   if (r == 0) m.dead = 0;
@@ -177,7 +180,7 @@ __device__ __forceinline__ void open(const Call &c, u64 e, Watch &w, Meeting &m,
     sendWord(board + row + 32 * c.rank + 16, dstPlace, e);
     const u64 own = c.own() + row + 32 * r;
     const u64 from = waitWord(own, e, w), to = waitWord(own + 16, e, w);
-    acquireWord(own); // what it finds is what was found, or later: a fence would wait for what is on its way from here
+    acquireWord(own); // reads this or a later value; a fence would wait for this thread's own pending accesses
     const u64 slabs = 8 * (from >> SLAB_SHIFT), slabd = 8 * (to >> SLAB_SHIFT);
     const u64 offset = (1ull << SLAB_SHIFT) - 1;
     if (w.dead) {
@@ -192,8 +195,8 @@ __device__ __forceinline__ void open(const Call &c, u64 e, Watch &w, Meeting &m,
   __syncthreads();
 }
 
-// close meets the same block of the other ranks again: what they read and wrote is over, and visible to what runs after this
-// kernel, and to the rest of it.
+// close meets the same block of the other ranks again. Their reads and writes have then ended, and
+// are visible to the rest of this kernel and to later ones.
 __device__ __forceinline__ void close(const Call &c, u64 e, Watch &w) {
   const u32 r = threadIdx.x;
   __syncthreads();
@@ -207,7 +210,8 @@ __device__ __forceinline__ void close(const Call &c, u64 e, Watch &w) {
   __syncthreads();
 }
 
-// readSome is up to 16 bytes at p, as many as left says, in the widest accesses that p and left allow; the rest is 0.
+// readSome returns up to 16 bytes at p, left of them, by the widest accesses possible; the other
+// bytes are 0.
 __device__ __noinline__ Pair readSome(u64 p, s64 left) {
   u64 x[2] = {0, 0};
   const int n = left > 16 ? 16 : (int)left;
@@ -256,11 +260,12 @@ __device__ __noinline__ void writeSome(u64 p, Pair y, s64 left) {
   }
 }
 
-// clamp is x, but not below 0 and not above most.
+// clamp limits x to the range from 0 to most.
 __device__ __forceinline__ u64 clamp(s64 x, u64 most) { return x < 0 ? 0 : (u64)x > most ? most : (u64)x; }
 
-// own16 is a vector of this rank's data, of which left bytes begin at p, and put16 its inverse; WHOLE says that vectors are aligned. What is
-// not whole goes by a call, so that the code for it is not in the way of the other.
+// own16 returns a vector of this rank's data, of which left bytes begin at p, and put16 is its
+// inverse; WHOLE means aligned vectors. Partial vectors use a function call, which keeps the common
+// code small.
 template <bool WHOLE>
 __device__ __forceinline__ Pair own16(u64 p, s64 left) {
   if (WHOLE && left >= 16) return read16(p);

@@ -1,7 +1,7 @@
-// The reduction of elements, by the words they lie in. It gives the bits of internal/reduce: rank order, one rounding for
-// each step and none in between, so no product is fused with a sum (the compiler is told -fmad=false as well), and
-// denormal numbers are kept.
-// DTYPE is the number of a tensor.DType, RED that of a dist.RedKind, RANKS the operands.
+// Reduction of elements within words, with the bits of internal/reduce: rank order, and one
+// rounding for each step. So no product is fused with a sum (the compiler also gets -fmad=false),
+// and denormal numbers are kept. DTYPE is the number of a tensor.DType, RED of a dist.RedKind,
+// RANKS the number of operands.
 
 #define RED_SUM 0
 #define RED_PROD 1
@@ -56,7 +56,7 @@ typedef u64 Acc;
 
 #define LANES (8 / (int)sizeof(Elem))
 
-// element is number i of a word, as it is accumulated.
+// element returns element i of a word, in the accumulation type.
 __device__ __forceinline__ Acc element(u64 w, int i) {
   u64 bits = w >> (8 * (int)sizeof(Elem) * i);
 #if DTYPE == 1
@@ -97,7 +97,8 @@ __device__ __forceinline__ u64 bitsOf(Acc x) {
 
 #if (DTYPE == 1 || DTYPE == 2 && RED != RED_MIN && RED != RED_MAX) && __CUDA_ARCH__ >= 800
 #define IN_PAIRS
-// bitsOfTwo is bitsOf of two at once, in one instruction. It has one NaN only, which is also what arithmetic gives, and so it is the same.
+// bitsOfTwo is bitsOf of two elements, in one instruction. It produces a single NaN, the same as
+// arithmetic does, so the results agree.
 __device__ __forceinline__ u32 bitsOfTwo(float x, float y) {
   u32 w;
 #if DTYPE == 1
@@ -109,8 +110,8 @@ __device__ __forceinline__ u32 bitsOfTwo(float x, float y) {
 }
 #endif
 
-// wrapped is an integer cut to its type. Between steps the wide registers may hold more: what they hold is right modulo
-// the type, and only where signs matter is it cut.
+// wrapped returns an integer cut to its type. Between steps the wide registers may hold more bits.
+// They are right modulo the type, and are cut only where signs matter.
 __device__ __forceinline__ Acc wrapped(Acc x) {
 #ifdef FLOATING
   return x;
@@ -148,7 +149,8 @@ __device__ __forceinline__ Acc times(Acc x, Acc y) {
 }
 
 #ifdef FLOATING
-// Equal numbers have equal bits, but for zeros: of these the or is the smaller one and the and the larger.
+// Equal numbers have equal bits, except zeros: for these OR returns the smaller, and AND the
+// larger.
 #if DTYPE == 4
 #define BITS(x) (u64)__double_as_longlong(x)
 #define NUMBER(u) __longlong_as_double((s64)(u))
@@ -194,7 +196,8 @@ __device__ __forceinline__ Acc combine(Acc x, Acc y) {
 #endif
 }
 
-// mean is x divided by the ranks. For a power of two the product with its inverse is the same number, rounded once.
+// mean returns x divided by the ranks. For a power of two, the product with the inverse is the same
+// number, rounded once.
 __device__ __forceinline__ Acc mean(Acc x) {
 #if DTYPE == 4
   return (RANKS & (RANKS - 1)) == 0 ? __dmul_rn(x, 1.0 / RANKS) : __ddiv_rn(x, (double)RANKS);
@@ -241,7 +244,8 @@ struct Sum8 {
   }
 };
 
-// reduced is the reduction of the words x of all ranks. One operand alone is copied, unless it is scaled.
+// reduced returns the reduction of the words x of all ranks. A single operand is copied, unless it
+// is scaled.
 __device__ __forceinline__ u64 reduced(const u64 *x, const u64 *scalars) {
   if (RANKS == 1 && RED != RED_PREMULSUM) return x[0];
   Sum8 s;

@@ -1,4 +1,4 @@
-// The kernel that KERNEL and PROTOCOL choose; ENTRY is its name.
+// The kernel of KERNEL and PROTOCOL; ENTRY is its name.
 
 #define KERNEL_ONCE 0
 #define KERNEL_TWICE 1
@@ -10,8 +10,8 @@
 #define KERNEL_TILE_SCATTER 7
 #define KERNEL_COMBINE 8
 
-// All blocks of a launch run at once, each on a multiprocessor of its own where it is large, and may have what registers there are. Those of combine
-// wait for nobody.
+// All blocks of a launch run at once. Large ones have a multiprocessor of their own, and may use
+// all its registers. Blocks of combine wait for no rank.
 #if KERNEL == KERNEL_COMBINE
 #define BOUNDS MAX_THREADS
 #else
@@ -19,8 +19,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(BOUNDS) ENTRY(PARAMETERS) {
-  if (local == 0) return; // a launch that does nothing, by which the driver makes room for later ones
-  behind((u32)(who >> 24));
+  if (local == 0) return; // a launch without work, by which the driver allocates memory for later ones
+  awaitPrevious((u32)(who >> 24));
   const Call c = CALL;
   Watch w = {abortWord, 0, false};
 #if KERNEL == KERNEL_COMBINE

@@ -1,18 +1,21 @@
-// Operations by packets: data and the flag that says it has come are one store into the receiver's own memory, so there is
-// neither a fence nor a barrier, one hop is all it takes, and buffers may lie anywhere. Each receiver has two halves of
-// memory for packets, of which an operation uses that of its epoch's parity: a rank begins operation e+2 only after it had
-// packets, or greetings, of operation e+1 from every other, which therefore is done with e.
+// Operations by packets. Data and the flag of their arrival are one store into the receiver's own
+// memory. So there is no fence and no barrier, one hop suffices, and buffers may be anywhere. Each
+// receiver has two halves of memory for packets; an operation uses the half of its epoch's parity.
+// A rank begins operation e+2 only after it had packets, or greetings, of operation e+1 from every
+// other rank, which has then finished e.
 //
-// PROTOCOL 0 is NCCL's LL: 16 bytes carry 8 of data, and each half its own flag. A half is never torn (PTX memory model).
-// PROTOCOL 1 is NCCL's LL128: the 8 lanes that share a line of 128 bytes carry 120 of data, and the last word is the flag
-// for all of it. It needs what NCCL relies on as well on NVLink from Volta on: a line that one warp stores with one
-// instruction becomes visible as a whole, and is loaded as a whole.
+// PROTOCOL 0 is NCCL's LL: 16 bytes carry 8 of data, and each half its own flag. A half is never
+// torn (PTX memory model). PROTOCOL 1 is NCCL's LL128: the 8 lanes that share a line of 128 bytes
+// carry 120 of data, and the last word is the flag for all. Like NCCL it relies on NVLink from
+// Volta on: a line that a warp stores with one instruction becomes visible as a whole, and is
+// loaded as a whole.
 //
-// A unit is what a thread sends at once: 16 bytes on the wire, number u at 16*u.
+// A unit is the data that a thread sends at once: 16 bytes on the wire, number u at 16*u.
 //
-// What is jumped over costs time, too: so each step is there once, as far as it goes, and what is rare is called.
+// Skipped code costs time, too. So each step has its code once where possible, and rare code is
+// called.
 
-// BATCH is the units of a thread that are on their way together, where it has more than one.
+// BATCH is the number of units of a thread that are in transfer together, if it has more than one.
 #if RANKS <= 2
 #define BATCH 4
 #elif RANKS <= 4
@@ -27,7 +30,7 @@
 #define UNITS(bytes) (((bytes) + 119) / 120 * 8)
 #endif
 
-// unitAt is where in the data unit u begins.
+// unitAt returns the offset of unit u in the data.
 __device__ __forceinline__ u64 unitAt(u64 u) {
 #if PROTOCOL == 0
   return u * 8;
@@ -38,8 +41,8 @@ __device__ __forceinline__ u64 unitAt(u64 u) {
 
 __device__ __forceinline__ bool flagLane(u64 u) { return PROTOCOL == 1 && (u & 7) == 7; }
 
-// take is what unit u carries, of data of which left bytes begin at p; WHOLE says that words are aligned. What is not whole is read by a call,
-// so that the code for it lies elsewhere.
+// take returns the data of unit u, of which left bytes begin at p; WHOLE means aligned words.
+// Partial words use a function call, which keeps the common code small.
 template <bool WHOLE>
 __device__ __forceinline__ Pair take(u64 p, u64 u, s64 left) {
   const s64 most = PROTOCOL == 0 || flagLane(u) ? 8 : 16;
@@ -65,7 +68,8 @@ __device__ __forceinline__ void give(u64 p, Pair x, u64 u, s64 left) {
   }
 }
 
-// put sends x as unit u to the slot at p, if on. For PROTOCOL 1 the lanes of a line come together.
+// put sends x as unit u to the slot at p, if on. For PROTOCOL 1 the lanes of a line call it
+// together.
 __device__ __forceinline__ void put(u64 p, u64 u, Pair x, bool on, u64 e) {
 #if PROTOCOL == 0
   if (on) sendWord(p + 16 * u, x.a, e);
@@ -76,8 +80,9 @@ __device__ __forceinline__ void put(u64 p, u64 u, Pair x, bool on, u64 e) {
 #endif
 }
 
-// come reports whether x, found at unit u of a slot, is what operation e sends; on says whether this lane waits for it. For PROTOCOL 1 all
-// lanes of the warp come together, here and in more, and have the same answer.
+// come reports whether x, read at unit u of a slot, was sent by operation e; on means that this
+// lane waits for it. For PROTOCOL 1 all lanes of the warp call come and more together, and get the
+// same answer.
 __device__ __forceinline__ bool come(Pair x, u64 u, bool on, u64 e) {
 #if PROTOCOL == 0
   return !on || tagged(x, e);
@@ -86,7 +91,7 @@ __device__ __forceinline__ bool come(Pair x, u64 u, bool on, u64 e) {
 #endif
 }
 
-// more reports whether to look again at what has not come.
+// more reports whether to go on waiting.
 __device__ __forceinline__ bool more(Watch &w) {
 #if PROTOCOL == 0
   return w.again();
@@ -97,7 +102,7 @@ __device__ __forceinline__ bool more(Watch &w) {
 #endif
 }
 
-// carried is the data of a unit that has come.
+// carried returns the data of an arrived unit.
 __device__ __forceinline__ Pair carried(Pair x) {
 #if PROTOCOL == 0
   Pair y = {untagged(x), 0};
@@ -107,22 +112,24 @@ __device__ __forceinline__ Pair carried(Pair x) {
 #endif
 }
 
-// arrived is what unit u of the slot at p carries, once it has come: x is what was found there, on says whether this lane waits for it.
+// arrived waits for unit u of the slot at p, and returns its data. x is the first value read there;
+// on means that this lane waits for it.
 __device__ __forceinline__ Pair arrived(Pair x, u64 p, u64 u, bool on, u64 e, Watch &w) {
   while (!come(x, u, on, e) && more(w))
     if (on) x = loadPair(p + 16 * u);
   return carried(x);
 }
 
-// halfOf is where the half of the memory for packets that operation e uses begins in every board.
+// halfOf returns the offset in every board of operation e's half of the memory for packets.
 __device__ __forceinline__ u64 halfOf(const Call &c, u64 e) { return c.area + (e & 1) * c.half; }
 
-// slotAt is the slot of this rank at peer i, of those that begin at first in every board. Here that peer has slot i.
+// slotAt returns the slot of this rank at peer i, among slots that begin at first in every board.
+// On this rank that peer has slot i.
 __device__ __forceinline__ u64 slotAt(const Call &c, int i, u64 first) {
   return c.board[i + 1] + first + (i < c.rank ? c.rank - 1 : c.rank) * c.slot;
 }
 
-// inOrder is what this rank has and what its peers have sent, by rank.
+// inOrder sets x to the data of this rank and of its peers, by rank.
 __device__ __forceinline__ void inOrder(const Call &c, Pair own, const Pair *peers, Pair *x) {
 #pragma unroll
   for (int q = 0; q < RANKS; q++) {
@@ -133,8 +140,8 @@ __device__ __forceinline__ void inOrder(const Call &c, Pair own, const Pair *pee
   }
 }
 
-// arrivedAll is arrived for unit u of all that send, whose slots begin at from: those that have not come are looked at in turns, so that waiting
-// for all takes no longer than for the last one.
+// arrivedAll is arrived for unit u of all senders, whose slots begin at from. It polls the missing
+// ones in turn, so that waiting for all takes no longer than for the last one.
 __device__ __forceinline__ void arrivedAll(const Call &c, Pair *x, u64 from, u64 u, bool on, u64 e, Watch &w) {
   for (bool all = false; !all;) {
     all = true;
@@ -150,7 +157,7 @@ __device__ __forceinline__ void arrivedAll(const Call &c, Pair *x, u64 from, u64
   for (int i = 0; i < RANKS - 1; i++) x[i] = carried(x[i]);
 }
 
-// Span is the units of a thread, one stride apart, from at on.
+// Span has the units of a thread: one every stride, from at on.
 struct Span {
   u64 at, stride, units, padded;
 
@@ -158,12 +165,12 @@ struct Span {
     at = (u64)c.block * blockDim.x + threadIdx.x;
     stride = (u64)c.blocks * blockDim.x;
     units = n;
-    padded = (n + 31) & ~31ull; // lanes of a warp go together
+    padded = (n + 31) & ~31ull; // lanes of a warp stay together
   }
 };
 
-// sendBatch sends N units of this rank's data to all that receive, into its slot of their half. What is sent is loaded before the first
-// store, so that the loads wait for each other no more than the stores do, and not for the count of epochs either.
+// sendBatch sends N units of this rank's data to all receivers, into its slot of their half. All
+// loads come before the first store, so that they overlap, also with the count of epochs.
 template <bool WHOLE, int N>
 __device__ __forceinline__ void sendBatch(const Call &c, const Span &s, u64 at, u64 &e) {
   Pair x[N][RANKS - 1];
@@ -193,7 +200,8 @@ __device__ __forceinline__ void sendBatch(const Call &c, const Span &s, u64 at, 
   }
 }
 
-// takeBatch waits for N units of all that send and puts their reduction, or each of them, where it belongs.
+// takeBatch waits for N units of all senders, and stores their reduction, or each of them, at its
+// destination.
 template <bool WHOLE, int N>
 __device__ __forceinline__ void takeBatch(const Call &c, const Span &s, u64 at, u64 e, Watch &w, const u64 *scalars) {
   const u64 from = c.own() + halfOf(c, e);
@@ -237,7 +245,8 @@ __device__ __forceinline__ void takeBatch(const Call &c, const Span &s, u64 at, 
   }
 }
 
-// once is every operation in one hop: each rank sends what it has for each other and takes what the others have for it.
+// once is every operation in one hop: each rank sends its data for each other rank, and takes
+// theirs.
 template <bool WHOLE>
 __device__ __forceinline__ void once(const Call &c, u64 e, Watch &w) {
   const bool sends = c.sends(c.rank), takes = c.receives(c.rank);
@@ -246,7 +255,7 @@ __device__ __forceinline__ void once(const Call &c, u64 e, Watch &w) {
   u64 scalars[RANKS];
   if (c.flags & FLAG_GREET) greet(c, e);
   if (sends) sendScalar(c, e);
-  if (s.units <= s.stride) { // at most one for each thread: code for more takes its time even where there is nothing to do
+  if (s.units <= s.stride) { // at most one for each thread: code for more takes time even without work
     if (sends && s.at < s.padded) sendBatch<WHOLE, 1>(c, s, s.at, e);
     count(c, e);
     if (takes && s.at < s.padded) {
@@ -254,7 +263,7 @@ __device__ __forceinline__ void once(const Call &c, u64 e, Watch &w) {
       takeBatch<WHOLE, 1>(c, s, s.at, e, w, scalars);
     }
   } else {
-    u64 at = s.at; // of those that are sent next, while those before are taken
+    u64 at = s.at; // the units to send next, while the previous ones are taken
 #pragma unroll 1
     for (bool first = true;; first = false, at += jump) {
       if (sends && at < s.padded) sendBatch<WHOLE, BATCH>(c, s, at, e);

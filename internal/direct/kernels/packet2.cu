@@ -1,8 +1,9 @@
 #if RED != RED_NONE
-// An allreduce in two hops: slice j of the data is whole lines, and rank j reduces it and sends it to all. Each half of the
-// memory for packets has two slots for each other rank: its part of this rank's slice, and its own slice when it is done.
+// An allreduce in two hops. Slice j of the data is whole lines; rank j reduces it and sends it to
+// all. Each half of the memory for packets has two slots for each other rank: its part of this
+// rank's slice, and its own reduced slice.
 
-// Slices is where the lines of each rank begin: per lines for each, as long as there are any.
+// Slices has the lines of each rank: per lines for each, up to their total.
 struct Slices {
   u64 lines, per;
 
@@ -10,7 +11,8 @@ struct Slices {
   __device__ __forceinline__ u64 offset(u32 j, u64 u) const { return j * per * 120 + unitAt(u); }
 };
 
-// secondOf is where slots for slices that are done begin, behind those for parts of this rank's own, which begin at first.
+// secondOf returns the start of the slots for reduced slices. They follow the slots for parts of
+// this rank's slice, which begin at first.
 __device__ __forceinline__ u64 secondOf(const Call &c, u64 first) { return first + (RANKS - 1) * c.slot; }
 
 template <bool WHOLE>
@@ -67,7 +69,8 @@ __device__ __forceinline__ void gatherUnit(const Call &c, const Slices &l, u64 u
   }
 }
 
-// twice goes through its units with the three steps one round apart, so that what a step waits for is on its way.
+// twice loops over its units with the three steps one round apart, so that awaited data is already
+// in transfer.
 template <bool WHOLE>
 __device__ __forceinline__ void twice(const Call &c, u64 e, Watch &w) {
   Slices l;
@@ -77,7 +80,7 @@ __device__ __forceinline__ void twice(const Call &c, u64 e, Watch &w) {
   u64 scalars[RANKS];
   sendScalar(c, e);
 #pragma unroll 1
-  for (u64 at = s.at;; at += s.stride) { // of the unit that is scattered; that before is reduced, and the one before that gathered
+  for (u64 at = s.at;; at += s.stride) { // the unit to scatter; the previous one is reduced, and the one before that gathered
     if (at < s.padded) scatterUnit<WHOLE>(c, l, at, e);
     if (at == s.at) {
       count(c, e);

@@ -1,4 +1,4 @@
-// Operations on data where it lies: ranks meet, and then load and store each other's memory.
+// Operations on data in place: ranks meet, then load and store each other's memory.
 
 #if RANKS <= 2
 #define DEPTH 4
@@ -10,9 +10,10 @@
 
 __device__ __forceinline__ u64 align16(u64 n) { return (n + 15) & ~15ull; }
 
-// pull is an operation in one shot: each rank copies what others need to its half of the staging memory, whose parity is
-// that of the epoch, and when all have come loads it from them. The halves do what in packet.cu they do for packets, so
-// nobody waits at the end. Vector v of a block of data belongs to one thread, which has the same number on all ranks.
+// pull is an operation in one shot. Each rank copies its data for the others to its half of the
+// staging memory, of the epoch's parity. When all have arrived, each loads from the others. The
+// halves have the same role as in packet.cu, so no rank waits at the end. Vector v of a block of
+// data belongs to one thread, with the same number on all ranks.
 template <bool WHOLE>
 __device__ __forceinline__ void stageAll(const Call &c, u64 stage) {
   const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, stride = (u64)gridDim.x * blockDim.x;
@@ -76,15 +77,15 @@ __device__ __forceinline__ void pull(const Call &c, u64 e, Watch &w, Meeting &m)
   for (u64 v = at; 16 * v < c.bytes; v += DEPTH * stride) pullVectors<WHOLE>(c, v, stride, stage, scalars);
 }
 
-// place is where this rank's data begin for the others: as the host says, or in the staging half at stage, shifted so that
-// it lies there within 16 bytes as it does here.
+// place returns the location of this rank's data for the others: the host's, or in the staging half
+// at stage, with the same alignment to 16 bytes.
 __device__ __forceinline__ u64 place(u64 hostPlace, u64 address, u64 stage) {
   return hostPlace >> SLAB_SHIFT ? hostPlace : stage + (address & 15);
 }
 
 #if RED != RED_NONE
-// Tiles are how the bytes of a slice are divided among blocks, alike on all ranks and whatever the alignment, so that a
-// block that met its fellows knows that they have staged what it reads.
+// Tiles divides the bytes of a slice among blocks, equally on all ranks and for any alignment. So
+// after a meeting a block knows that its peers have staged the data that it reads.
 struct Tiles {
   u64 bytes;
 
@@ -94,11 +95,13 @@ struct Tiles {
   __device__ __forceinline__ u64 end(u64 lo) const { return lo + size() < bytes ? lo + size() : bytes; }
 };
 
-// VECTORS is a loop over the vectors v of this thread in a tile of n of them: DEPTH at most, number k of a thread.
+// VECTORS loops over the vectors v of this thread in a tile of n: at most DEPTH, number k of a
+// thread.
 #define VECTORS(k, v, n) \
   _Pragma("unroll") for (int k = 0; k < DEPTH; k++) if (const u64 v = threadIdx.x + (u64)k * blockDim.x; v < (n))
 
-// moveTiles copies the tiles of this block of n bytes. ALIKE says that both ends lie alike within 16 bytes.
+// moveTiles copies this block's tiles of n bytes. ALIKE means equal alignment to 16 bytes at both
+// ends.
 template <bool ALIKE>
 __device__ __forceinline__ void moveTiles(u64 to, u64 from, u64 n) {
   const Tiles t = {n};
@@ -107,7 +110,7 @@ __device__ __forceinline__ void moveTiles(u64 to, u64 from, u64 n) {
     Pair x[DEPTH];
     VECTORS(k, v, body) x[k] = ALIKE ? read16(from + lo + head + 16 * v) : readSome(from + lo + head + 16 * v, 16);
     VECTORS(k, v, body) write16(to + lo + head + 16 * v, x[k]);
-    if (threadIdx.x < 2) { // what does not fill a vector
+    if (threadIdx.x < 2) { // the bytes outside of whole vectors
       const u64 at = threadIdx.x == 0 ? lo : lo + len - tail;
       const s64 some = threadIdx.x == 0 ? head : tail;
       writeSome(to + at, readSome(from + at, some), some);
@@ -123,8 +126,9 @@ __device__ __forceinline__ void move(u64 to, u64 from, u64 n) {
   }
 }
 
-// reduceTiles reduces this rank's slice of n bytes, which begins at from[q] on rank q, and stores it to all of to, or, when
-// ALL is false, to to[0] only. ALIKE says that all of these addresses lie alike within 16 bytes.
+// reduceTiles reduces this rank's slice of n bytes, which begins at from[q] on rank q. It stores
+// the result to all of to, or without ALL to to[0] only. ALIKE means equal alignment of all
+// addresses to 16 bytes.
 template <bool ALL, bool ALIKE>
 __device__ __forceinline__ void reduceTiles(const u64 *from, const u64 *to, u64 n, const u64 *scalars) {
   const Tiles t = {n};
@@ -147,7 +151,7 @@ __device__ __forceinline__ void reduceTiles(const u64 *from, const u64 *to, u64 
         }
       }
     }
-    if (threadIdx.x < 2) { // what does not fill a vector
+    if (threadIdx.x < 2) { // the bytes outside of whole vectors
       const u64 at = threadIdx.x == 0 ? lo : lo + len - tail;
       const s64 some = threadIdx.x == 0 ? head : tail;
       Pair z[RANKS];
@@ -174,11 +178,12 @@ __device__ __forceinline__ void reduceSlice(const u64 *from, const u64 *to, u64 
   }
 }
 
-// sliceBytes is how much of n bytes is slice j, when slices are stride apart.
+// sliceBytes returns the size of slice j of n bytes, if slices are stride apart.
 __device__ __forceinline__ u64 sliceBytes(u64 n, u32 j, u64 stride) { return clamp((s64)(n - j * stride), stride); }
 
-// slices is an allreduce (ALL) or a reduce-scatter where data lie: rank r loads slice r of all, reduces it, and stores it to
-// all, or to itself. What a rank has elsewhere than in a slab it copies to its staging memory before, and from there after.
+// slices is an allreduce (ALL) or a reduce-scatter in place: rank r loads slice r of all, reduces
+// it, and stores it to all, or to itself. Data outside slabs are copied to the staging memory
+// before, and from there after.
 template <bool ALL>
 __device__ __forceinline__ void slices(const Call &c, u64 e, Watch &w, Meeting &m) {
   const u64 in = c.area + (e & 1) * c.half, out = c.area + (~e & 1) * c.half, own = c.own();
@@ -205,8 +210,9 @@ __device__ __forceinline__ void slices(const Call &c, u64 e, Watch &w, Meeting &
     if (j != c.rank) move(c.dst + j * c.dstStride, own + dstPlace + j * c.slot, sliceBytes(c.bytes, j, c.dstStride));
 }
 
-// addUp reduces n bytes of this rank's data, at src, with those that copy engines have brought from the others to this rank's board:
-// at area, slot bytes apart, in rank order without this rank. The factors came with the meeting before, of epoch e, or are on their way.
+// addUp reduces n bytes of this rank's data, at src, with the copies of the others' data in this
+// rank's board: at area, slot bytes apart, in rank order without this rank. The factors belong to
+// the last meeting, of epoch e.
 __device__ __forceinline__ void addUp(const Call &c, u64 e, Watch &w) {
   u64 scalars[RANKS], from[RANKS];
   takeScalars(c, e, w, scalars);
@@ -216,12 +222,13 @@ __device__ __forceinline__ void addUp(const Call &c, u64 e, Watch &w) {
   reduceSlice<false>(from, &c.dst, c.bytes, scalars);
 }
 #else
-// SPREAD is how many tiles of a block a thread has under way. A tile is a vector for each thread: all that a block has to do with
-// lies alike on all ranks, whatever the alignment, so that what a block reads behind a meeting is what its fellows have written.
+// SPREAD is the number of a block's tiles that a thread has under way. A tile is a vector for each
+// thread. The division in tiles is equal on all ranks, for any alignment. So after a meeting a
+// block reads the data that the same blocks have written.
 #define SPREAD 4
 
-// spreadTiles copies the tiles of this block of n bytes to those of N places that live says. Vectors begin shift bytes into a tile.
-// TO and FROM say that they are aligned there, at all of the places and at from.
+// spreadTiles copies this block's tiles of n bytes to those of N destinations that live has.
+// Vectors begin shift bytes into a tile. TO and FROM mean aligned destinations and source.
 template <int N, bool TO, bool FROM>
 __device__ __forceinline__ void spreadTiles(const u64 *to, u32 live, u64 from, u64 n, u64 shift) {
   const u64 tile = 16ull * blockDim.x, step = gridDim.x * tile, lane = 16ull * threadIdx.x;
@@ -248,7 +255,7 @@ __device__ __forceinline__ void spreadTiles(const u64 *to, u32 live, u64 from, u
     }
     if ((shift | (n & 15)) == 0 || threadIdx.x >= 2) continue;
 #pragma unroll 1
-    for (int k = 0; k < SPREAD; k++) { // what does not fill a vector
+    for (int k = 0; k < SPREAD; k++) { // the bytes outside of whole vectors
       const u64 lo = first + k * step, len = clamp((s64)(n - lo), tile), head = shift < len ? shift : len, tail = (len - head) & 15;
       const u64 at = threadIdx.x == 0 ? lo : lo + len - tail;
       const s64 some = threadIdx.x == 0 ? head : tail;
@@ -260,7 +267,7 @@ __device__ __forceinline__ void spreadTiles(const u64 *to, u32 live, u64 from, u
   }
 }
 
-// spread copies n bytes to those of N places that live says, and reads them once.
+// spread copies n bytes to those of N destinations that live has, and reads them once.
 template <int N>
 __device__ __forceinline__ void spread(const u64 *to, u32 live, u64 from, u64 n) {
   if (live == 0) return;
@@ -280,7 +287,8 @@ __device__ __forceinline__ void spread(const u64 *to, u32 live, u64 from, u64 n)
   }
 }
 
-// push is every operation that only moves: each rank stores what it has for another where that one wants it.
+// push is every operation that only moves: each rank stores its data for others directly to their
+// destination.
 __device__ __forceinline__ void push(const Call &c, u64 e, Watch &w, Meeting &m) {
   const u64 out = c.area + (e & 1) * c.half, own = c.own(), dstPlace = place(c.dstPlace, c.dst, out);
   const bool takes = c.receives(c.rank);
@@ -289,7 +297,7 @@ __device__ __forceinline__ void push(const Call &c, u64 e, Watch &w, Meeting &m)
   u64 to[RANKS];
   u32 live = 0;
 #pragma unroll
-  for (int i = 0; i < RANKS; i++) { // each its neighbour first, so that no rank gets all at once
+  for (int i = 0; i < RANKS; i++) { // each starts with its neighbour, so that no rank gets all data at once
     const u32 p = (c.rank + 1 + i) % RANKS;
     to[i] = p == c.rank ? c.dst + c.rank * c.dstStride : m.dst[p] + (c.dstStride == 0 ? 0 : c.rank * m.dstStride[p]);
     if (c.sends(c.rank) && c.receives(p) && (p != c.rank || to[i] != c.src + p * c.srcStride)) live |= 1 << i;

@@ -1,15 +1,18 @@
-// Operations by tiles: stores to peers and no loads from them. Slice j of the data belongs to rank j. A warp cuts its part
-// of every slice into tiles, which it stores to the scratch memory of their owner; there the same warp reduces them, and in
-// an allreduce stores the sum to all. Warps of one number are a pipeline of their own among the ranks, and know nothing
-// of the others: while one waits for the other side of its links, the rest keep these full.
+// Operations by tiles: stores to peers, and no loads from them. Slice j of the data belongs to rank
+// j. A warp cuts its part of every slice into tiles, and stores them to scratch memory of their
+// owner. There the same warp reduces them, and in an allreduce stores the sum to all. Warps of one
+// number are a pipeline of their own among the ranks, independent of the others: while one waits
+// for its links, the others keep these full.
 //
-// For each other rank a warp has two words in its board: sent, how many tiles that one has stored here, and done, how many
-// of this warp's it has reduced, and stored back. They carry the epoch above the count, so they only grow, and a word that
-// is ahead of what is waited for is as good as it. The one fence of a round is behind its stores, and both words follow.
+// For each other rank a warp has two words in its board. sent counts the tiles that that rank has
+// stored here. done counts this warp's tiles that it has reduced, and stored back. The words have
+// the epoch above the count, so they only grow, and larger values satisfy a wait. Each round has
+// one fence, after its stores and before both words.
 //
-// A tile needs no meeting before it. Its scratch memory is of the half of the epoch's parity, and so nobody's; within the
-// operation slot t % TILE_SLOTS is free when done says that tile t - TILE_SLOTS was reduced. The place that a sum is
-// stored to is one whose rank has begun the operation, since it sent its tile, and has read it there for the same reason.
+// A tile needs no meeting before it. Its scratch memory belongs to the half of the epoch's parity,
+// which no rank uses. Within the operation slot t % TILE_SLOTS is free when done counts tile t -
+// TILE_SLOTS. A rank may store a sum to a destination, because that rank has sent its tile: so it
+// has begun the operation, and has read the data there.
 
 #if RANKS <= 2
 #define TILE_DEPTH 8
@@ -21,24 +24,26 @@
 
 // Pipe is one warp's pipeline.
 struct Pipe {
-  u64 own, scratch, sent, done; // this rank's board, and places in every board
-  u64 tile, warps, warp, count; // bytes of a tile, warps that take part, which this is, rounds
+  u64 own, scratch, sent, done; // this rank's board, and offsets in every board
+  u64 tile, warps, warp, count; // bytes of a tile, participating warps, this warp, rounds
   u32 lane;
 
   __device__ __forceinline__ u64 at(u64 t) const { return (t * warps + warp) * tile; }
 
-  // slot is the place of tile t from rank q in the board of rank p.
+  // slot returns the offset in the board of rank p of tile t from rank q.
   __device__ __forceinline__ u64 slot(u32 q, u32 p, u64 t) const {
     return scratch + (((q > p ? q - 1 : q) * warps + warp) * TILE_SLOTS + t % TILE_SLOTS) * tile;
   }
 };
 
-// turn is the rank that comes i-th, from 0, for a warp: ranks and warps begin with different ones, so that none gets all at once.
+// turn returns the i-th rank for a warp, from 0. Ranks and warps start with different ones, so that
+// no rank gets all data at once.
 __device__ __forceinline__ u32 turn(const Call &c, u32 i) {
   return RANKS == 1 ? 0 : (c.rank + 1 + (i + (threadIdx.x >> 5) + c.block) % (RANKS > 1 ? RANKS - 1 : 1)) % RANKS;
 }
 
-// tell says to all other ranks, behind everything that the warp has stored, how far it is: t tiles sent and d done.
+// tell announces to all other ranks, after all stores of the warp, that t tiles are sent and d
+// done.
 __device__ __forceinline__ void tell(const Call &c, const Pipe &p, u64 e, u64 t, u64 d) {
   __syncwarp();
   if (p.lane >= RANKS || p.lane == c.rank) return;
@@ -48,8 +53,8 @@ __device__ __forceinline__ void tell(const Call &c, const Pipe &p, u64 e, u64 t,
   if (d > 0) storeWord(word + p.done, e << TILE_SHIFT | d);
 }
 
-// reached waits until all other ranks have told n of what words count, and reports whether they did. What they stored before
-// is visible behind it.
+// reached waits until all other ranks have announced n in words, and reports whether they did.
+// Their earlier stores are then visible.
 __device__ __forceinline__ bool reached(const Call &c, const Pipe &p, u64 words, u64 e, u64 n, Watch &w) {
   if (p.lane < RANKS && p.lane != c.rank) {
     const u64 word = p.own + words + (p.warp * 8 + p.lane) * 8;
@@ -61,17 +66,19 @@ __device__ __forceinline__ bool reached(const Call &c, const Pipe &p, u64 words,
   return !w.dead;
 }
 
-// sliceOf is the bytes of slice j.
+// sliceOf returns the bytes of slice j.
 template <bool ALL>
 __device__ __forceinline__ u64 sliceOf(const Call &c, u32 j) {
   return ALL ? clamp((s64)(c.bytes - j * c.srcStride), c.srcStride) : c.bytes;
 }
 
-// STEP is the bytes of a tile that a warp has in flight at once, and VECTOR(k, v) its k-th vector of those from v on.
+// STEP is the bytes of a tile that a warp has in flight at once, and VECTOR(k, v) its k-th vector
+// from v on.
 #define STEP (512 * TILE_DEPTH)
 #define VECTOR(k, v) ((v) + 512 * (k))
 
-// copyStep stores the whole vectors from v on, of n bytes at from, to to. FULL says that there are as many as a step has.
+// copyStep copies the whole vectors from v on, of n bytes at from, to to. FULL means that a whole
+// step remains.
 template <bool FULL>
 __device__ __forceinline__ void copyStep(u64 to, u64 from, u64 v, u64 n) {
   Pair x[TILE_DEPTH] = {};
@@ -83,7 +90,8 @@ __device__ __forceinline__ void copyStep(u64 to, u64 from, u64 v, u64 n) {
     if (FULL || VECTOR(k, v) + 16 <= n) write16(to + VECTOR(k, v), x[k]);
 }
 
-// copyVectors stores the n bytes at from to to, by one warp. What is no vector, or all of it where vectors are not aligned, goes one by one.
+// copyVectors copies n bytes from from to to, by one warp. Partial vectors, or all if vectors are
+// unaligned, are copied one by one.
 template <bool WHOLE>
 __device__ __forceinline__ void copyVectors(u64 to, u64 from, u64 n) {
   const u64 lane = 16 * (threadIdx.x & 31);
@@ -110,12 +118,13 @@ __device__ __forceinline__ void scatterTile(const Call &c, const Pipe &p, u64 t)
   }
 }
 
-// Ends is where a warp's tile of this rank's slice comes from, by rank, and where its sum goes, this rank first.
+// Ends has the addresses of a warp's tile of this rank's slice: sources by rank, and destinations
+// with this rank first.
 struct Ends {
   u64 from[RANKS], to[RANKS];
 };
 
-// reduceStep reduces the whole vectors from v on, of n bytes. FULL says that there are as many as a step has.
+// reduceStep reduces the whole vectors from v on, of n bytes. FULL means that a whole step remains.
 template <bool ALL, bool FULL>
 __device__ __forceinline__ void reduceStep(const Ends &ends, u64 v, u64 n, const u64 *scalars) {
   Pair x[TILE_DEPTH][RANKS] = {};
@@ -134,7 +143,8 @@ __device__ __forceinline__ void reduceStep(const Ends &ends, u64 v, u64 n, const
   }
 }
 
-// reduceVectors reduces n bytes, by one warp. What is no vector, or all of it where vectors are not aligned, goes one by one.
+// reduceVectors reduces n bytes, by one warp. Partial vectors, or all if vectors are unaligned, are
+// reduced one by one.
 template <bool ALL, bool WHOLE>
 __device__ __forceinline__ void reduceVectors(const Call &c, const Ends &ends, u64 n, const u64 *scalars) {
   const u64 lane = 16 * (threadIdx.x & 31);
@@ -156,8 +166,8 @@ __device__ __forceinline__ void reduceVectors(const Call &c, const Ends &ends, u
   }
 }
 
-// reduceTile reduces tile t of this rank's slice and stores the sum here, and to all if ALL. dst is where slices of the
-// destinations begin, in the order of Ends.
+// reduceTile reduces tile t of this rank's slice, and stores the sum here, and to all if ALL. dst
+// has the slice's destinations, in the order of Ends.
 template <bool ALL, bool WHOLE>
 __device__ __forceinline__ void reduceTile(const Call &c, const Pipe &p, const u64 *dst, u64 t, const u64 *scalars) {
   const u64 at = p.at(t);
@@ -170,7 +180,8 @@ __device__ __forceinline__ void reduceTile(const Call &c, const Pipe &p, const u
   reduceVectors<ALL, WHOLE>(c, ends, clamp((s64)(sliceOf<ALL>(c, c.rank) - at), p.tile), scalars);
 }
 
-// destinations is where this rank's slice lies on all ranks, in the order of Ends: at one place of a slab on each.
+// destinations sets dst to the address of this rank's slice on all ranks, in the order of Ends: the
+// same offset of a slab on each.
 template <bool ALL>
 __device__ __forceinline__ void destinations(const Call &c, u64 *dst) {
   dst[0] = c.dst + (ALL ? c.rank * c.dstStride : 0);
@@ -181,8 +192,8 @@ __device__ __forceinline__ void destinations(const Call &c, u64 *dst) {
   }
 }
 
-// tiles is an allreduce (ALL) or a reduce-scatter. In each round a warp sends its next tiles before it waits for those of
-// the round before.
+// tiles is an allreduce (ALL) or a reduce-scatter. In each round a warp sends its next tiles before
+// it waits for those of the previous round.
 template <bool ALL, bool WHOLE>
 __device__ __forceinline__ void tiles(const Call &c, u64 e, Watch &w) {
   Pipe p;
@@ -192,7 +203,7 @@ __device__ __forceinline__ void tiles(const Call &c, u64 e, Watch &w) {
   p.done = DONE_AT;
   p.tile = c.tiling & 0xffffffffu;
   p.warps = c.tiling >> 32;
-  p.warp = (u64)(threadIdx.x >> 5) * c.blocks + c.block; // few tiles go to many multiprocessors
+  p.warp = (u64)(threadIdx.x >> 5) * c.blocks + c.block; // few tiles spread over many multiprocessors
   p.lane = threadIdx.x & 31;
   const u64 slice = ALL ? c.srcStride : c.bytes, round = p.tile * p.warps;
   p.count = (slice + round - 1) / round;

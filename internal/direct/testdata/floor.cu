@@ -1,5 +1,5 @@
-// What the links between GPUs carry, by each kind of access, with nothing else in the way: no flags, no meeting, no sums but
-// one. TestFloor launches one kernel on each GPU at the same time.
+// Bandwidth of the links between GPUs for each kind of access, without flags and meetings.
+// TestFloor launches one kernel on each GPU at the same time.
 typedef unsigned long long u64;
 typedef unsigned int u32;
 
@@ -27,8 +27,8 @@ __device__ __forceinline__ void write8(u64 p, Quad x) {
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(p), "r"(x.a), "r"(x.b) : "memory");
 }
 
-// Where peers are is in the arguments: what is this rank's at peer i is at peer##i, and peers are their number. local is as
-// much memory of this rank. bytes are for each peer.
+// The arguments have the addresses of peers: peer##i is this rank's memory at peer i, and peers
+// their number. local is as much memory of this rank. bytes are for each peer.
 #define FLOOR_PARAMETERS u64 peer0, u64 peer1, u64 peer2, u64 peers, u64 local, u64 bytes, u64 passes, u64 chunk
 
 __device__ __forceinline__ u64 choose(u64 i, u64 peer0, u64 peer1, u64 peer2) { return i == 0 ? peer0 : i == 1 ? peer1 : peer2; }
@@ -66,7 +66,7 @@ __device__ __forceinline__ void go(FLOOR_PARAMETERS) {
       }
     }
   }
-  if (MODE == READ && sum == 0x9e3779b9u) write8(local, Quad{sum, sum, sum, sum}); // or the loads are for nothing
+  if (MODE == READ && sum == 0x9e3779b9u) write8(local, Quad{sum, sum, sum, sum}); // keeps the compiler from removing the loads
 }
 
 #define KERNEL(name, mode, depth, width)                                                      \
@@ -81,7 +81,8 @@ KERNELS(fetch, FETCH)
 KERNELS(twoshot, TWOSHOT)
 
 #ifdef BULK
-// Bulk copies, by one thread of each warp, which has BUFFERS of chunk bytes in shared memory and a barrier for each.
+// Bulk copies, by one thread of each warp, which has BUFFERS of chunk bytes in shared memory and a
+// barrier for each.
 #define BUFFERS 4
 
 __device__ __forceinline__ u32 sharedAddress(const void *p) {

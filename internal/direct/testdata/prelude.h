@@ -1,4 +1,4 @@
-// What NVRTC knows by itself, for clang without a CUDA installation.
+// Declarations that NVRTC has built in, for clang without a CUDA installation.
 #define __device__ __attribute__((device))
 #define __global__ __attribute__((global))
 #define __shared__ __attribute__((shared))

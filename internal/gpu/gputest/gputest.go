@@ -1,8 +1,8 @@
-// Package gputest runs tests of engines as ranks that are processes, each with a GPU of its own, as
-// those of programs are.
+// Package gputest runs tests of engines as ranks. Each rank is a process with its own GPU, as in
+// programs.
 //
-// A test starts the test binary again, once for each rank, with the name of what it shall do, its
-// role, in the environment. There TestMain finds it, meets the others, runs the role instead of
+// A test starts the test binary again, once for each rank, with the name of its role in the
+// environment. There TestMain finds the role, joins the other ranks, runs the role instead of
 // tests, and ends the process.
 package gputest
 
@@ -27,25 +27,25 @@ import (
 	"github.com/symgrad/symgrad/internal/shm"
 )
 
-// roleVar makes the test binary a rank: the value names what it does.
+// roleVar makes the test binary a rank; the value names its role.
 const roleVar = "SYMGRAD_TEST_ROLE"
 
-// Ranks is how the tests of one package run as ranks.
+// Ranks has the settings and the code of a package's tests that run as ranks.
 type Ranks struct {
-	Job         string        // what its jobs are called
-	Time        time.Duration // of one run at most: a hang lasts for ever
+	Job         string        // prefix of the launch job's name
+	Time        time.Duration // limit of one run, which ends hangs
 	StepTimeout time.Duration // of the control group; 0 means package shm's
-	// Body does what role names, as one rank. What it prints, and its error, reach the test's log.
+	// Body runs a role as one rank. The test's log gets its output and its error.
 	Body func(role string, r *Rank) error
 }
 
-// Rank is a process that is one.
+// Rank is one process of a test.
 type Rank struct {
 	Member *gpu.Member
-	Dirs   []string // where libraries may be
+	Dirs   []string // where libraries may be found
 }
 
-// Main is TestMain of the package. Returns: the exit status of the process.
+// Main is the body of the package's TestMain. Returns: the exit status of the process.
 func (c *Ranks) Main(m *testing.M) int {
 	role := os.Getenv(roleVar)
 	if role == "" {
@@ -58,7 +58,7 @@ func (c *Ranks) Main(m *testing.M) int {
 	return 0
 }
 
-// rank meets the others over a control group of the host, and does what role names.
+// rank joins the others in a control group of the host, and runs the role.
 func (c *Ranks) rank(role string) error {
 	env, err := launch.Current()
 	if err != nil {
@@ -94,8 +94,8 @@ func (c *Ranks) rank(role string) error {
 	return errors.Join(c.Body(role, r), w.Close())
 }
 
-// Run runs role on n ranks, with variables besides those of the test, and logs what they print. A
-// rank that fails fails the test; all end with it.
+// Run runs role on n ranks, with the test's environment and variables, and logs their output. A
+// rank that fails fails the test. No rank outlives the test.
 func (c *Ranks) Run(t *testing.T, n int, role string, variables ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), c.Time)

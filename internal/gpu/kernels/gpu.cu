@@ -1,5 +1,5 @@
-// Kernels of package gpu: what copies and libraries leave to do. They are compiled at run time by NVRTC, for the device
-// that is there, so nothing is included.
+// Kernels of package gpu, for work that neither copies nor libraries do. NVRTC compiles them at run
+// time for the device, so they include nothing.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -10,15 +10,15 @@ typedef short i16;
 typedef int i32;
 typedef long long i64;
 
-// A factor is a value in memory, read when the kernel runs, or the low bits of a word.
+// factor_of returns the value at at, read when the kernel runs, or else the low bits of a word.
 template <typename T> __device__ T factor_of(const T* at, u64 bits) {
   union { u64 word; T value; } u;
   u.word = bits;
   return at ? *at : u.value;
 }
 
-// SCALE is dst[i] = src[i] * factor, or src[i] / ranks, rounded once to T. W is the type in which integers multiply
-// modulo their size; floats divide in their own.
+// SCALE computes dst[i] = src[i] * factor, or src[i] / ranks, rounded once to T. Integers multiply
+// modulo their size in type W; floats divide in their own type.
 #define SCALE(name, T, W)                                                                                          \
   extern "C" __global__ void scale_##name(T* dst, const T* src, u64 n, const T* at, u64 bits, int divide) {        \
     const T f = divide ? (T)bits : factor_of(at, bits);                                                            \
@@ -33,7 +33,7 @@ SCALE(i64, i64, u64)
 SCALE(u32, u32, u64)
 SCALE(u64, u64, u64)
 
-// Types that do not hold every number of ranks divide in a wider one.
+// Small types cannot hold every number of ranks, so they divide in a wider one.
 #define SCALE_SMALL(name, T, W)                                                                                    \
   extern "C" __global__ void scale_##name(T* dst, const T* src, u64 n, const T* at, u64 bits, int divide) {        \
     const W f = divide ? (W)bits : (W)factor_of(at, bits);                                                         \
@@ -93,8 +93,8 @@ template <typename T> __device__ T apply(int op, T* p, T value, T compare) {
   return atomicOr_system(p, (T)0);
 }
 
-// word_op does op on a word of 4 or 8 bytes, at once with respect to all devices and the host, behind all that the stream
-// has done before; what it held goes to old, if that is not null.
+// word_op does op on a word of 4 or 8 bytes, atomically for all devices and the host, after all
+// earlier work of the stream. It stores the previous value at old, if old is not null.
 extern "C" __global__ void word_op(int op, int bytes, void* p, u64 value, u64 compare, u64* old) {
   __threadfence_system();
   u64 was = bytes == 8 ? apply(op, (u64*)p, value, compare) : apply(op, (u32*)p, (u32)value, (u32)compare);
@@ -121,7 +121,8 @@ __device__ bool holds_bits(int bytes, int is_signed, int cmp, u64 a, u64 b) {
   return is_signed ? holds(cmp, (i32)a, (i32)b) : holds(cmp, (u32)a, (u32)b);
 }
 
-// wait_words returns when one, or all, of count words are as cmp and value say, or the word at stop, of the host, is not 0.
+// wait_words returns when one word, or all of count words, compare with value as cmp says, or when
+// the host sets the word at stop.
 extern "C" __global__ void wait_words(const void* p, u64 count, int bytes, int is_signed, int cmp, u64 value, int all,
                                       const u32* stop) {
   for (u32 turn = 1;; turn++) {
@@ -139,7 +140,8 @@ extern "C" __global__ void wait_words(const void* p, u64 count, int bytes, int i
   __threadfence_system();
 }
 
-// strided copies n elements of size bytes; steps are in bytes. What is not aligned is copied byte by byte.
+// strided copies n elements of size bytes; steps are in bytes. Unaligned elements are copied byte
+// by byte.
 extern "C" __global__ void strided(u8* dst, u64 dst_step, const u8* src, u64 src_step, u64 n, int size) {
   for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < n; i += gridDim.x * (u64)blockDim.x) {
     u8* d = dst + i * dst_step;

@@ -1,22 +1,24 @@
-// What NCCL's reductions need before and after them where they are not those of package dist. See doc.go.
+// Kernels before and after NCCL's reductions, where these differ from package dist. See doc.go.
 //
-// The order of floats as integers: the bits of a positive number, read as a signed integer, order as the numbers do; those of
-// a negative one the other way round, so its bits but the sign are flipped. A NaN becomes the largest integer before a
-// maximum and the smallest before a minimum, and comes back as a NaN, because those two integers are NaNs and nothing else.
+// Floats are ordered as integers. The bits of a positive number, read as a signed integer, have the
+// order of the numbers. Those of a negative one have the reverse order, so its bits except the sign
+// are flipped. A NaN becomes the largest integer for a maximum and the smallest for a minimum. It
+// is decoded to a NaN, because only NaNs have these two integers.
 
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 
-// place is the index in src of element i of rows of n elements that begin stride elements apart.
+// place returns the index in src of element i of rows of n elements that begin stride elements
+// apart.
 static __device__ __forceinline__ u64 place(u64 i, u64 n, u64 stride) { return i / n * stride + i % n; }
 
 #define EACH(i, n) \
 	for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < (n); i += gridDim.x * (u64)blockDim.x)
 
-// ORDER defines encode and decode between a float of type T, as bits, and an integer K of NCCL's. S is the signed integer of
-// T's size, MASK its bits but the sign, INF the bits of infinity.
+// ORDER defines encode and decode between a float of type T, as bits, and an integer K of NCCL's. S
+// is the signed integer of T's size, MASK its bits except the sign, INF the bits of infinity.
 #define ORDER(NAME, T, S, K, MASK, INF) \
 	extern "C" __global__ void encode_##NAME(K *dst, const T *src, u64 n, u64 rows, u64 stride, u32 max) { \
 		EACH(i, n * rows) { \

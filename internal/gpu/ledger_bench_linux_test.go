@@ -13,10 +13,9 @@ import (
 	"github.com/symgrad/symgrad/internal/sim"
 )
 
-// BenchmarkAnnounce is what the agreement costs a rank, beside others that announce the same
-// operations meanwhile, each on a core of its own, as far from theirs as the order of cores tells;
-// between two operations a rank does what takes about as long as to queue one. The clock's own cost
-// is part of it.
+// BenchmarkAnnounce measures a rank's cost of the agreement while others announce the same
+// operations. Each rank has its own core, as far apart as the order of cores allows. Between two
+// operations a rank works for about the time of queueing one. The cost of the clock is included.
 func BenchmarkAnnounce(b *testing.B) {
 	for _, n := range []int{1, 2, 4} {
 		b.Run(fmt.Sprintf("ranks=%d", n), func(b *testing.B) {
@@ -53,7 +52,7 @@ func announceAll(b *testing.B, n int) {
 				b.Error(err)
 				return
 			}
-			c, own, spins := allReduceCard(3), time.Duration(0), uint64(1)
+			c, own, spins := allReduceEntry(3), time.Duration(0), uint64(1)
 			for i := range b.N {
 				if i%batchOf == 0 {
 					arrived.Add(1)

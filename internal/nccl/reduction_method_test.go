@@ -14,23 +14,23 @@ func TestReductionsAreDoneTheRightWay(t *testing.T) {
 	for _, dt := range tensor.DTypes() {
 		for _, red := range dist.RedKinds() {
 			for n := 1; n <= 8; n++ {
-				want := wayNative
+				want := methodNative
 				switch {
 				case dt == tensor.I16 || dt == tensor.U16, red.Bitwise() && n > 1:
-					want = wayNone
+					want = methodNone
 				case n == 1 || !dt.IsFloat():
 				case red == dist.RedMin || red == dist.RedMax:
-					want = wayOrder
+					want = methodOrder
 				case red == dist.RedAvg && dt != tensor.F16 && n != 2 && n != 4 && n != 8:
-					want = wayDivide
+					want = methodDivide
 				}
-				if got := reductionWay(dt, red, n); got != want {
+				if got := methodOf(dt, red, n); got != want {
 					t.Errorf("%v %v, %d ranks: way %d, want %d", red, dt, n, got, want)
 				}
 			}
 		}
 	}
-	if reductionWay(tensor.F32, 99, 2) != wayNone || reductionWay(tensor.Invalid, dist.RedSum, 2) != wayNone {
+	if methodOf(tensor.F32, 99, 2) != methodNone || methodOf(tensor.Invalid, dist.RedSum, 2) != methodNone {
 		t.Error("an unknown reduction or type has a way")
 	}
 }
@@ -118,7 +118,7 @@ func TestWindowsServeOnlyWhatHasKernelsForThem(t *testing.T) {
 			t.Errorf("%v %v %v symmetric=%v: error %v", c.op.Kind, c.op.Red, c.op.DType(), c.op.Symmetric, err)
 		}
 		if err == nil && c.op.Kind.Reduces() {
-			if w := windowWay(c.op.DType(), c.op.Red.Kind, 3); w != wayNative && w != wayDivide {
+			if w := windowMethodOf(c.op.DType(), c.op.Red.Kind, 3); w != methodNative && w != methodDivide {
 				t.Errorf("%v %v %v goes by way %d, which uses no window", c.op.Kind, c.op.Red, c.op.DType(), w)
 			}
 		}

@@ -7,9 +7,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// An announcement is eight words: the round, which is written last; count; root, kind, reduction,
-// dtype and promise; the places of source and destination; the alignment of a call.
-func putCard(e *[entryBytes / 8]uint64, c *opEntry) {
+// encodeEntry writes c without the round, which announce stores last. An announcement has eight
+// words: round; count; root, kind, reduction, dtype and flags; source; destination; alignment.
+func encodeEntry(e *[entryBytes / 8]uint64, c *opEntry) {
 	s := &c.sig
 	w := uint64(uint32(s.Root)) | uint64(s.Kind)<<32 | uint64(s.Red)<<40 | uint64(s.DType)<<48
 	if c.symmetric {
@@ -24,7 +24,7 @@ func putCard(e *[entryBytes / 8]uint64, c *opEntry) {
 	e[1], e[2], e[3], e[4], e[5] = uint64(s.Count), w, c.src, c.dst, uint64(c.extra)
 }
 
-func getCard(e *[entryBytes / 8]uint64) opEntry {
+func decodeEntry(e *[entryBytes / 8]uint64) opEntry {
 	w := e[2]
 	return opEntry{
 		sig: dist.Signature{
@@ -35,15 +35,15 @@ func getCard(e *[entryBytes / 8]uint64) opEntry {
 	}
 }
 
-// sameCards reports whether two announcements are of one operation. A place that a rank does not
-// use is 0 and equals all.
-func sameCards(a, b *[entryBytes / 8]uint64) bool {
+// sameEntries reports whether two announcements are of one operation. The location of an unused
+// buffer is 0 and equals any other.
+func sameEntries(a, b *[entryBytes / 8]uint64) bool {
 	return a[1] == b[1] && a[2] == b[2] && a[5] == b[5] && samePlace(a[3], b[3]) && samePlace(a[4], b[4])
 }
 
 func samePlace(a, b uint64) bool { return a == b || a == 0 || b == 0 }
 
-// difference tells in what own, of this rank, and theirs, of rank r, differ.
+// difference describes the first field in which own, of this rank, and theirs, of rank r, differ.
 func (p *ledger) difference(own *opEntry, r int, theirs *opEntry) string {
 	lo, hi, a, b := p.rank, r, own, theirs
 	if r < p.rank {
@@ -58,10 +58,10 @@ func (p *ledger) difference(own *opEntry, r int, theirs *opEntry) string {
 		return fmt.Sprintf("%v on the promise of %v to be symmetric: rank %d gives %v, rank %d gives %v", dist.ErrMismatch,
 			a.sig.Kind, lo, a.symmetric, hi, b.symmetric)
 	case a.beside != b.beside:
-		return fmt.Sprintf("%v on whether %v runs beside other work: rank %d says %v, rank %d says %v", dist.ErrMismatch,
+		return fmt.Sprintf("%v on whether %v runs during other work: rank %d says %v, rank %d says %v", dist.ErrMismatch,
 			a.sig.Kind, lo, a.beside, hi, b.beside)
 	case a.along != b.along:
-		return fmt.Sprintf("%v on whether %v goes along with the operation before: rank %d says %v, rank %d says %v", dist.ErrMismatch,
+		return fmt.Sprintf("%v on whether %v continues the previous operation: rank %d says %v, rank %d says %v", dist.ErrMismatch,
 			a.sig.Kind, lo, a.along, hi, b.along)
 	case !samePlace(a.src, b.src):
 		return fmt.Sprintf("%v on the place of the source of a symmetric %v: rank %d has it %s, rank %d %s", dist.ErrMismatch,
