@@ -81,8 +81,9 @@ func cliPage(t *testing.T) string {
 		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
 			return
 		}
-		words := append(strings.Fields(c.CommandPath())[1:], "--help")
-		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", c.CommandPath(), strings.TrimSpace(symgrad(t, words...)))
+		if words := append(strings.Fields(c.CommandPath())[1:], "--help"); !c.HasSubCommands() || !c.HasParent() { // the help of a group is a list
+			fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", c.CommandPath(), strings.TrimSpace(symgrad(t, words...)))
+		}
 		for _, sub := range c.Commands() {
 			add(sub)
 		}
