@@ -67,7 +67,7 @@ test-long: data ## run more cases of some tests: worlds, training steps, random 
 	sh scripts/long.sh "$(GO)"
 
 .PHONY: check
-check: check-format check-vet check-static check-rules check-modules check-generated ## look for mistakes without running tests
+check: check-format check-vet check-static check-rules check-modules check-generated check-commits ## look for mistakes without running tests
 
 .PHONY: check-format
 check-format:
@@ -117,6 +117,13 @@ check-generated:
 
 # The site needs Node 18 or later, and its check Chromium: CHROME=/path/of/it where it is not /usr/bin/chromium.
 SITE := cd docs && npm ci --ignore-scripts --no-audit --no-fund --silent && npm run --silent
+
+# COMMITS is arguments of git rev-list: the messages to check, by default that of the last commit.
+COMMITS ?= -1 HEAD
+
+.PHONY: check-commits
+check-commits:
+	@if git rev-parse --git-dir >/dev/null 2>&1; then scripts/hooks/commit-msg --range $(COMMITS); fi
 
 .PHONY: docs
 docs: ## render docs/ as a site with search into docs/.vitepress/dist; needs Node
@@ -174,8 +181,9 @@ cover: data ## measure what the tests cover; the page is .cover/index.html
 	@$(GO) tool cover -func=.cover/profile.txt | tail -n 1
 
 .PHONY: tools
-tools: ## build the pinned tools, so that later calls start at once
+tools: ## build the pinned tools, and have git check commit messages (scripts/hooks)
 	@for t in gofumpt staticcheck benchstat; do $(TOOL) -n $$t >/dev/null; done
+	git config core.hooksPath scripts/hooks
 
 .PHONY: clean
 clean: ## remove what make has built; data/ and runs/ stay

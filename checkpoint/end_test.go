@@ -143,7 +143,7 @@ func TestWaitsForAWriteThatIsStuckEndWithTheContext(t *testing.T) {
 	})
 }
 
-// A rank may find its folder, or a file in it, removed by rank 0, which has heard first that a third
+// A rank may find its folder, or a file in it, removed by rank 0, which learned first that a third
 // rank died. The error then says that the third rank died.
 func TestARankWhoseFilesAreGoneSaysWhy(t *testing.T) {
 	for name, remove := range map[string]func(staging string) error{

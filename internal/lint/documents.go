@@ -146,3 +146,25 @@ var linksRule = Rule{
 		return found
 	},
 }
+
+// diary is words of a diary: dates, times of day, and comparisons with an earlier state.
+var diary = regexp.MustCompile(`\b20\d\d-\d\d\b|\b[0-2]\d:[0-5]\d\b|(?i)\bbefore and after\b`)
+
+var diaryRule = Rule{
+	Name: "diary",
+	Why:  "documents describe the present: git keeps the history, and docs/decisions the reasons",
+	Check: func(m *Module) []Finding {
+		var found []Finding
+		for _, d := range m.Documents {
+			if d.Name != "README.md" && !strings.HasPrefix(d.Name, "docs/") || strings.HasPrefix(d.Name, "docs/decisions/") {
+				continue
+			}
+			for i, line := range strings.Split(code.ReplaceAllString(d.Text, ""), "\n") {
+				if at := diary.FindString(line); at != "" {
+					found = append(found, Finding{d.Name, fmt.Sprintf("line %d says %q", i+1, at)})
+				}
+			}
+		}
+		return found
+	},
+}

@@ -270,6 +270,21 @@ func TestDocumentsAreShort(t *testing.T) {
 	}
 }
 
+func TestDocumentsAreNoDiary(t *testing.T) {
+	for name, c := range map[string]struct{ file, text, want string }{
+		"a date":                {"README.md", "Measured on 2026-11-02.", `line 1 says "2026-11"`},
+		"a time of day":         {"docs/a.md", "x\n\nAt 13:05 it ran.", `line 3 says "13:05"`},
+		"a comparison":          {"docs/a.md", "Before and after.", `line 1 says "Before and after"`},
+		"code":                  {"docs/a.md", "`127.0.0.1:12:34` and `2026-11-02`", ""},
+		"a decision":            {"docs/decisions/0001-a.md", "Date: 2026-11", ""},
+		"a version of a module": {"README.md", "v0.0.0-20231121144256-b99613f794b6", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantFinding(t, diaryRule.Check(source(t, map[string]string{c.file: c.text})), c.want)
+		})
+	}
+}
+
 func TestLinksLeadToPages(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string

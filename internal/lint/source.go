@@ -52,7 +52,7 @@ func Rules() []Rule {
 	return []Rule{
 		layersRule, outsideRule, callsRule, graphsRule, skipsRule, panicsRule,
 		fileSizeRule, functionSizeRule, testShareRule,
-		exportedRule, packageDocRule, notesRule, quotesRule, documentSizeRule, linksRule, resultsRule,
+		exportedRule, packageDocRule, notesRule, quotesRule, documentSizeRule, linksRule, diaryRule, resultsRule,
 		stringersRule, englishRule,
 	}
 }
