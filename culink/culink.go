@@ -56,8 +56,8 @@ func Context(d tensor.Device) (ctx cu.CUContext, release func() error, err error
 	return ctx, v.ReleasePrimaryCtx, nil
 }
 
-// Check is nil when ctx is the context of what this library has on d, so that both see each other's
-// memory and streams.
+// Check returns nil if ctx is the context of this library on d. Then both see each other's memory
+// and streams.
 //
 // Errors: dist.ErrDevice for another one, with the remedy; those of Context.
 func Check(ctx cu.CUContext, d tensor.Device) error {
@@ -66,7 +66,7 @@ func Check(ctx cu.CUContext, d tensor.Device) error {
 		return err
 	}
 	if contextHandle(ctx) != contextHandle(primary) {
-		err = fmt.Errorf("culink: %w: context %v is not the primary one of %v, which is %v: use culink.Context in place of cu's MakeContext",
+		err = fmt.Errorf("culink: %w: context %v is not the primary one of %v, which is %v: use culink.Context instead of cu's MakeContext",
 			dist.ErrDevice, ctx, d, primary)
 	}
 	return errors.Join(err, release())
@@ -99,7 +99,7 @@ func Buffer(p cu.DevicePtr, n int, dt tensor.DType, d tensor.Device) (tensor.Buf
 	return b, nil
 }
 
-// Stream is s for cu's calls: what they queue runs in the order of what this library queues there.
+// Stream returns s for cu's calls. Their work and this library's run in one order there.
 //
 // Owns: it stays s's; it is never destroyed, and ends with s. Errors: dist.ErrUnsupported for a
 // stream of the host.

@@ -2,10 +2,10 @@
 // contexts, streams and memory of the other. It has code only under the build tag cuda, since cu
 // needs cgo and CUDA's headers, and nothing else of this module does.
 //
-//	s, err := culink.Stream(group.Stream())              // cu's calls in the order of the group's
-//	p, err := culink.Pointer(buffer)                     // memory of ours in cu's calls
-//	b, err := culink.Buffer(p, n, tensor.F32, device)    // memory of cu's in collectives
-//	mine, err := culink.FromStream(group.Stream(), s)    // collectives in the order of cu's calls: group.On(mine)
+//	s, err := culink.Stream(group.Stream())            // cu's calls in the order of the group's
+//	p, err := culink.Pointer(buffer)                   // memory of ours in cu's calls
+//	b, err := culink.Buffer(p, n, tensor.F32, device)  // memory of cu's in collectives
+//	mine, err := culink.FromStream(group.Stream(), s)  // for group.On: collectives in cu's order
 //
 // # Contexts
 //
@@ -15,7 +15,7 @@
 //
 //	ctx, release, err := culink.Context(tensor.CUDA(0))
 //	defer release()
-//	c := cu.CtxFromCUContext(0, ctx, cu.SchedAuto)       // where cu wants a *cu.Ctx; do not Close it, which destroys ctx
+//	c := cu.CtxFromCUContext(0, ctx, cu.SchedAuto) // for a *cu.Ctx; Close would destroy ctx
 //
 // Managed memory (cu.MemAllocManaged) is the exception: it is accessible in every context, and
 // Buffer takes it from any.
@@ -28,9 +28,11 @@
 // tag:
 //
 //	compat=$(go list -f '{{.Dir}}' github.com/symgrad/symgrad/culink)/compat
-//	CGO_CFLAGS="-I$compat -I/usr/local/cuda/include" CGO_LDFLAGS="-L/usr/local/cuda/lib64/stubs" go build -tags cuda ./...
+//	export CGO_CFLAGS="-I$compat -I/usr/local/cuda/include"
+//	export CGO_LDFLAGS="-L/usr/local/cuda/lib64/stubs"
+//	go build -tags cuda ./...
 //
-// The first -I must be that of compat; both headers include the real one behind it. With CUDA 11
+// The first -I must be that of compat; both headers then include the real one. With CUDA 11
 // and 12, and cuDNN 7 and 8, they change nothing.
 //
 // # Why this is no module of its own

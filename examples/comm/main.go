@@ -2,7 +2,7 @@
 // communicator, send and receive, group calls, and memory registered as a symmetric window. The
 // same program runs on the host and on GPUs, and checks every element.
 //
-//	go run ./examples/comm -n 4                          # all of them, ranks are processes on the host
+//	go run ./examples/comm -n 4               # all of them, ranks are processes on the host
 //	go run ./examples/comm -n 2 sendrecv
 //	go run ./examples/comm -n 2 --backend nccl window    # on two GPUs, by NCCL alone
 //	symgrad run -n 4 -- bin/comm group

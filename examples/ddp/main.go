@@ -1,18 +1,18 @@
 // Command ddp trains a classifier on MNIST with any number of ranks, as a configuration file says:
 //
 //	make data && go run ./examples/ddp --config configs/mnist-mlp.yaml
-//	go run ./examples/ddp --config configs/mnist-mlp.yaml --set launch.nproc_per_node=4 --set ddp.overlap=false --verify
+//	go run ./examples/ddp --config configs/mnist-mlp.yaml --set launch.nproc_per_node=4 --verify
 //	symgrad run -n 4 -- ./ddp --config configs/mnist-cnn.yaml
-//	go run ./examples/ddp --config configs/mnist-zero1.yaml --plan    # Ctrl-C, and the same again: it goes on
+//	go run ./examples/ddp --config configs/mnist-zero1.yaml --plan # Ctrl-C, then again
 //
 // Whatever the number of ranks, a step is of the same samples (data.global_batch of them) and the
 // model learns the same. The run leaves summary.json, the effective config.yaml and, if asked, a
 // timeline in run.output_dir; with checkpoint.dir it leaves checkpoints that a run on any number of
 // ranks, with any shard.stage, goes on from (run.resume).
 //
-// Here is what there is to learn: mnist reads the images, model builds the graphs, digits.go puts
-// them together. How it is learned, by any number of ranks, is in examples/internal/train: setup.go
-// there is the part that a program of one's own copies, train.go the loop.
+// This folder has the problem: mnist reads the images, model builds the graphs, digits.go joins
+// them. examples/internal/train has the training on any number of ranks: a program of your own
+// copies setup.go from there, and train.go is the loop.
 package main
 
 import (

@@ -33,7 +33,7 @@ type board struct {
 	numbers *device.Board
 	code    *kernel.Module
 	sweeps  *kernel.Function
-	halos   symmetric.Region // what came, by piece: from above, then from below
+	halos   symmetric.Region // arrived rows, by piece: from above, then from below
 	change  symmetric.Region
 	late    symmetric.Region
 	all     [2]*kernel.Table // cells and halos of all ranks
@@ -122,7 +122,7 @@ func (b *board) alloc() (err error) {
 	return err
 }
 
-// close frees what the kernels used, after they have run. The heap is the world's to close.
+// close frees the memory of the kernels, after they have run. The world closes the heap.
 func (b *board) close() error {
 	errs := []error{b.apart.close(), b.w.Stream().Synchronize()}
 	for _, t := range b.all {
@@ -149,10 +149,11 @@ func (b *board) fill() error {
 	if err := kernel.Copy(b.w.Stream(), b.cells.Local(), tensor.Of(both)); err != nil {
 		return err
 	}
-	return rank.Done(b.w.Barrier()) // nobody puts into a halo before it is filled
+	return rank.Done(b.w.Barrier()) // no rank puts into a halo before it is filled
 }
 
-// solve is solve: the host queues iterations, and looks at what they left when it must.
+// solve does the same as solve on the host. The host queues iterations, and reads their results
+// only when it must.
 //
 // Collective: all ranks.
 func (b *board) solve(out io.Writer) (found solution, took time.Duration, err error) {
@@ -206,7 +207,7 @@ func (b *board) queue(k int) error {
 	if b.s.halo != haloDevice {
 		return nil
 	}
-	_, err := b.w.Named("halo").Barrier() // what the kernels of all ranks have put is there
+	_, err := b.w.Named("halo").Barrier() // the puts of all kernels have arrived
 	return err
 }
 

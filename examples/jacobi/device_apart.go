@@ -38,7 +38,7 @@ func newApart(b *board) (*apart, error) {
 	return a, nil
 }
 
-// close ends the streams, after what is queued has run.
+// close ends the streams, after all queued work.
 func (a *apart) close() error {
 	if a == nil || a.compute == a.push {
 		return nil
@@ -54,8 +54,7 @@ func (a *apart) join() error {
 	return a.push.Join(a.interior)
 }
 
-// queue queues iteration k: each of the two parts waits for what the other computed in iteration
-// k-1.
+// queue queues iteration k: each of the two parts waits for the other part of iteration k-1.
 func (a *apart) queue(k int) error {
 	if err := errors.Join(a.push.Join(a.interior), a.compute.Join(a.edges)); err != nil {
 		return err

@@ -5,7 +5,7 @@
 //	go run ./examples/jacobi -n 2 --nx 2048 --ny 2048 --iters 300 --verify
 //	go run ./examples/jacobi -n 2 --nx 2048 --ny 2048 --iters 300 --verify --halo sendrecv
 //	go run ./examples/jacobi -n 2 --nx 2048 --ny 2048 --iters 300 --no-overlap
-//	go run ./examples/jacobi -n 2 --backend cuda --nx 8192 --ny 8192 --iters 1000 --verify --halo device
+//	go run ./examples/jacobi -n 2 --backend cuda --nx 8192 --ny 8192 --verify --halo device
 //	symgrad run -n 4 -- bin/jacobi --tol 1e-4
 //
 // The first prints something like
@@ -24,18 +24,18 @@
 //
 // The flag --halo chooses how border rows travel:
 //
-//	put       one-sided. The host puts a row with a signal; on GPUs the kernel that computes the border rows does both.
-//	          Neighbours wait for the signal, and no rank waits for all others.
-//	sendrecv  two-sided. Border rows are computed on the push stream, which then sends them and receives the neighbours'
-//	          in one group call. On GPUs the push stream is the group's, of the highest priority, and the compute stream
-//	          has the lowest.
-//	device    one-sided, with a barrier. The code that computes a border row stores it in the neighbour's halo, and a
-//	          barrier on the stream completes the exchange. On GPUs the kernel calls NVSHMEM's put_nbi_block, so that
-//	          NVSHMEM must be installed.
+//	put       one-sided. The host puts a row with a signal. On GPUs the kernel that computes the
+//	          border rows does both. Neighbours wait for the signal; no rank waits for all others.
+//	sendrecv  two-sided. Border rows are computed on the push stream, which then sends them and
+//	          receives the neighbours' in one group call. On GPUs the push stream is the group's,
+//	          of the highest priority, and the compute stream has the lowest.
+//	device    one-sided, with a barrier. The code that computes a border row stores it in the
+//	          neighbour's halo, and a barrier on the stream completes the exchange. On GPUs the
+//	          kernel calls NVSHMEM's put_nbi_block, so NVSHMEM must be installed.
 //
 // One iteration of a rank, on its two streams:
 //
-//	push stream     wait for the neighbours' rows | first and last own row | their way to the neighbours
+//	push stream     wait for the neighbours' rows | first and last own row | send them
 //	compute stream  all rows between them
 //
 // Each stream then waits for the rows that the other has computed. Two copies of the grid take

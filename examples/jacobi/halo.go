@@ -82,9 +82,9 @@ func (g *strip) reach() error {
 	return nil
 }
 
-// store writes the first and the last row of iteration k straight into the neighbours' halos. A
-// barrier must follow before a neighbour reads them, and must have preceded since a neighbour last
-// read what they overwrite.
+// store writes the first and the last row of iteration k directly into the neighbours' halos. A
+// barrier must follow before a neighbour reads them. Another must separate them from the last read
+// of the overwritten rows.
 func (g *strip) store(k int) {
 	if g.above != nil {
 		_, rows := divide(g.inner, g.w.Rank()-1, g.w.Size())

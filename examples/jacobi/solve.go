@@ -26,7 +26,7 @@ type solver struct {
 	queued        [ahead]iteration // by number modulo ahead
 }
 
-// iteration is one that has been queued, and what it leaves.
+// iteration is a queued iteration with its results.
 type iteration struct {
 	edges, interior, moved, sent dist.Work
 	times                        times
@@ -119,8 +119,7 @@ func (v *solver) iterate(from, last int) error {
 
 // queue puts iteration k on the streams.
 //
-// Each of the two parts reads what both computed in iteration k-1, and overwrites what both read in
-// it.
+// Each of the two parts reads the results of both in iteration k-1, and overwrites their inputs.
 func (v *solver) queue(k int) (err error) {
 	last, q := &v.queued[(k+ahead-1)%ahead], &v.queued[k%ahead]
 	if err := errors.Join(v.push.Join(last.interior), v.compute.Join(last.edges)); err != nil {
@@ -161,7 +160,7 @@ func (v *solver) send(k int, q *iteration) (err error) {
 	return err
 }
 
-// do queues part on a stream. When it fails, what is queued behind it does nothing any more.
+// do queues part on a stream. If it fails, later parts do nothing.
 func (v *solver) do(s *dist.HostStream, part func() error) (dist.Work, error) {
 	return s.Do(func() error {
 		if err := context.Cause(v.ctx); err != nil {

@@ -75,7 +75,7 @@ func newStrip(w *dist.World, s settings) (*strip, error) {
 		u := boundary(g.first-1+i/g.nx, i%g.nx, s.nx, s.ny)
 		g.grids[0][i], g.grids[1][i] = u, u
 	}
-	return g, rank.Done(w.Barrier()) // nobody puts into a halo before it is filled
+	return g, rank.Done(w.Barrier()) // no rank puts into a halo before it is filled
 }
 
 // free gives the memory back. After an error it is not needed: the heap is closed with the world.

@@ -5,13 +5,13 @@
 //	go run ./examples/lm --config configs/lm.yaml --set launch.nproc_per_node=4 --verify
 //	go run ./examples/lm --config configs/lm.yaml --set data.path=my-own-text.txt
 //
-// It learns from one file of text, of which the last tenth is kept for the test: the accuracy that
-// it reports is how often the likeliest next character is the right one. The text that comes with
-// it, stories.txt, is by a grammar of our own (stories_test.go), so that what can be learned is
-// known: spelling first, then who carries what, then how many are left.
+// It learns from one file of text. The last tenth is kept for the test: the reported accuracy is
+// the share of characters whose likeliest prediction is right. The included text, stories.txt,
+// follows a grammar of our own (stories_test.go). So its regularities are known: spelling, then the
+// owners of things, then the numbers that are left.
 //
-// text.go is the problem and package model the network; how it is learned, by any number of ranks,
-// is in examples/internal/train.
+// text.go has the problem, package model the network, and examples/internal/train the training on
+// any number of ranks.
 package main
 
 import (

@@ -18,8 +18,8 @@ import (
 // heldOut is the share of the text, one part in so many, that is kept for the test.
 const heldOut = 10
 
-// text is the problem: sample i is characters i*context and on, and the character after each of
-// them is what to say.
+// text is the problem: sample i is the characters from i*context on, and its target is the next
+// character of each.
 type text struct {
 	path   string
 	digest [sha256.Size]byte
@@ -27,10 +27,10 @@ type text struct {
 
 	characters []byte // that occur, in order: the vocabulary
 	tokens     []int  // of the whole text, as indices into characters
-	n, tests   int    // samples of the training, of the test behind them
+	n, tests   int    // samples of the training, then of the test
 }
 
-// findText reports that there is no file, or too little in it.
+// findText rejects a missing file, and one that is too short.
 func findText(c *config.Config) error {
 	info, err := os.Stat(c.Data.Path)
 	if err != nil {
@@ -103,7 +103,7 @@ func (x *text) Len() int { return x.n }
 // Digest is the hash of the file.
 func (x *text) Digest() string { return fmt.Sprintf("SHA-256 of the text: %x", x.digest) }
 
-// Describe is what the text has, and the network in a few words.
+// Describe returns a line about the text and one about the network.
 func (x *text) Describe() (data, name string) {
 	data = fmt.Sprintf("%s: %d characters, %d different; %d training and %d test samples of %d",
 		x.path, len(x.tokens), len(x.characters), x.n, x.tests, x.model.Context)

@@ -1,9 +1,8 @@
-// Command mlp trains a wide multilayer perceptron with any number of ranks, on made-up samples:
-// what a step costs when nearly all of it is large matrix products and as much gradient to exchange
-// as a model of this size has.
+// Command mlp trains a wide multilayer perceptron with any number of ranks, on made-up samples. Its
+// steps are nearly all large matrix products and exchange of large gradients.
 //
 //	go run ./examples/mlp --config configs/wide-mlp.yaml
-//	go run ./examples/mlp --config configs/wide-mlp.yaml --set launch.nproc_per_node=4 --set run.max_steps=50 --json steps.json
+//	go run ./examples/mlp --config configs/wide-mlp.yaml --set launch.nproc_per_node=4 --json s.json
 //
 // The inputs are as wide as the first hidden layer. A sample is the pattern of its class, drowned
 // in noise: no element tells the class, all of them together do. Nothing is downloaded. data.limit

@@ -20,16 +20,16 @@ const (
 	testSamples  = 256
 )
 
-// signal is the length of a class's pattern, in a space of any number of dimensions, beside noise
-// that has deviation 1 in each: two classes are 1.4 times this apart, which a perceptron can tell
-// nearly always.
+// signal is the length of a class's pattern, in a space of any number of dimensions. The noise has
+// deviation 1 in each dimension. Two classes are 1.4 times this apart, so a perceptron nearly
+// always separates them.
 const signal = 6
 
 // samples is the problem: sample i is of class i mod 10, and its values follow from i and the seed.
 type samples struct {
 	seed   int64
 	model  model.Config // without a batch
-	n      int          // training samples; the test samples are behind them
+	n      int          // training samples; the test samples follow
 	values []float32    // one sample after the other
 }
 
@@ -74,10 +74,10 @@ func openSamples(c *config.Config) (train.Problem, error) {
 // Len is the number of training samples.
 func (s *samples) Len() int { return s.n }
 
-// Digest is what the samples follow from.
+// Digest returns the values that determine the samples.
 func (s *samples) Digest() string { return fmt.Sprintf("samples: %d of seed %d", s.n, s.seed) }
 
-// Describe is what is made up, and "mlp 4096-4096-10".
+// Describe returns a line about the samples, and the network as "mlp 4096-4096-10".
 func (s *samples) Describe() (data, name string) {
 	data = fmt.Sprintf("made up: %d training and %d test samples of %d values", s.n, testSamples, s.model.Cols)
 	widths := append([]int{s.model.Cols}, s.model.Hidden...)
@@ -116,7 +116,7 @@ func (s *samples) Fill(m *train.Model, indices []int) error {
 // Tests is samples that training does not see.
 func (s *samples) Tests() train.Tests { return tests{s} }
 
-// tests is the samples behind those of the training.
+// tests is the samples after those of the training.
 type tests struct{ *samples }
 
 // Len is the number of test samples.

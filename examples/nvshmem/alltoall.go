@@ -6,7 +6,7 @@ import (
 	"github.com/symgrad/symgrad/examples/internal/rank"
 )
 
-// allToAll sends block j of every PE's array to PE j, which orders what it gets by the sender:
+// allToAll sends block j of every PE's array to PE j, which orders the blocks by their senders:
 //
 //	nvshmem.alltoall(team, dst_array, src_array, stream=stream)
 func allToAll(_ context.Context, p *pe) (bad int, err error) {

@@ -15,8 +15,7 @@ import (
 //	print(f"PE {my_pe} passed barrier")
 //
 // Here every PE leaves a mark in the memory of all others instead of the first line. After the
-// barrier it must find the marks of all: that they arrived before it, and that a barrier completes
-// what was put before it.
+// barrier it must find the marks of all: a barrier completes all earlier puts.
 func barrier(_ context.Context, p *pe) (bad int, err error) {
 	marks, err := p.array(p.n)
 	if err != nil {

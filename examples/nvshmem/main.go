@@ -13,9 +13,9 @@
 //	PE 2 sum result: 6, expected: 6
 //	PE 3 sum result: 6, expected: 6
 //
-// What NVSHMEM calls a PE is a rank, a team a dist.Group, and nvshmem.array a tensor over a
+// A PE of NVSHMEM is a rank here, a team is a dist.Group, and nvshmem.array a tensor over a
 // symmetric.Region. As there, collectives run on a stream, and the host waits for it before it
-// looks at the result.
+// reads the result.
 //
 // A file has one example. Read broadcast.go first, then the others in the order of the list in this
 // file.

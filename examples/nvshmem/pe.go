@@ -14,7 +14,7 @@ import (
 // heapBytes is the size of the heap of one example.
 const heapBytes = 1 << 16
 
-// pe is what an example has at hand: its rank, a stream, and a symmetric heap.
+// pe has the tools of an example: its rank, a stream, and a symmetric heap.
 type pe struct {
 	my, n  int              // nvshmem.my_pe() and nvshmem.n_pes()
 	stream *dist.HostStream // device.create_stream()
@@ -38,7 +38,7 @@ func newPE(w *dist.World, out io.Writer) (*pe, error) {
 // close ends the stream and unmaps the heap.
 func (p *pe) close() error { return errors.Join(p.stream.Close(), p.heap.Close()) }
 
-// array is a tensor of float32 in the symmetric heap: what nvshmem.array gives.
+// array is a tensor of float32 in the symmetric heap, as nvshmem.array.
 type array struct {
 	*tensor.Tensor
 	Region symmetric.Region
@@ -53,7 +53,7 @@ func (p *pe) array(n int) (*array, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := tensor.New(r, tensor.F32, n) // fresh memory is 0; to clear it here could clear what a faster PE has put
+	t, err := tensor.New(r, tensor.F32, n) // fresh memory is 0; clearing it here could clear the put of a faster PE
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func show[V tensor.Element](p *pe, format string, value V) error {
 	return nil
 }
 
-// wrong is how many elements are not what they must be.
+// wrong returns the number of wrong elements.
 func wrong(got []float32, want func(i int) float32) int {
 	n := 0
 	for i, v := range got {

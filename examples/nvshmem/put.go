@@ -27,12 +27,12 @@ func putAndGet(_ context.Context, p *pe) (bad int, err error) {
 	if err := box.Region.Put(next, 0, tensor.Of(letter)); err != nil {
 		return 0, err
 	}
-	if err := rank.Done(p.team.Barrier()); err != nil { // the letter of the one before is here, and everybody's is
+	if err := rank.Done(p.team.Barrier()); err != nil { // all letters have arrived
 		return 0, err
 	}
 	bad = wrong(box.Values, func(i int) float32 { return float32(size*before + i) })
 
-	// What lies in the box of the one before came from the one before that.
+	// The box of the previous PE has the letter of the PE before that.
 	far := (p.my + 2*p.n - 2) % p.n
 	if err := box.Region.Get(tensor.Of(letter), before, 0); err != nil {
 		return 0, err

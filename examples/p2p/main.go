@@ -21,10 +21,10 @@
 // answers each message with a signal of its own, an acknowledgement, so that the sender knows which
 // slots it may fill again. No rank but these two takes part, and the data is never copied twice.
 //
-//	main.go     the command line, and what a rank does
-//	send.go     the two ways
+//	main.go     the command line, and the function of a rank
+//	send.go     the two methods
 //	pipe.go     the symmetric memory of a sender and its receiver
-//	payload.go  what is in a message
+//	payload.go  the contents of a message
 //
 // Source: NVIDIA, "GPU Communication Libraries for Accelerating HPC and AI Applications", HOT
 // Interconnects 2025, lab 6.

@@ -8,11 +8,11 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// putBarrier is the first way: a put, and a barrier that completes it. All ranks wait for all, once
-// a message.
+// putBarrier is the first method: a put, and a barrier that completes it. All ranks wait for all,
+// once a message.
 //
-// Two slots are enough: what is put after barrier m+1 overwrites message m-1 at the earliest, and
-// the receiver came to that barrier when it was done with m.
+// Two slots are enough: a put after barrier m+1 overwrites message m-1 at the earliest, and the
+// receiver reached that barrier after it had read m.
 func putBarrier(_ context.Context, p *pipe) (bad int, err error) {
 	for m := range p.messages {
 		if p.sends() {

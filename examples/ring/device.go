@@ -60,7 +60,7 @@ func (s *settings) runOnDevice(w *dist.World, out io.Writer) (err error) {
 	return nil
 }
 
-// close frees what the kernels used, after they have run.
+// close frees the memory of the kernels, after they have run.
 func (g *gpuRing) close() error {
 	errs := []error{g.w.Stream().Synchronize()}
 	for _, t := range g.tables {

@@ -1,6 +1,6 @@
-// Command ring is the first program of the NVSHMEM manual, in which the ranks form a communication
-// ring, and what it leads to: every rank writes its number into the memory of the next, once with a
-// barrier and once with a signal; then a token goes round, to which every rank adds one.
+// Command ring is the first program of the NVSHMEM manual, extended. The ranks form a ring. Every
+// rank writes its number into the memory of the next, once with a barrier and once with a signal.
+// Then a token travels around the ring, and every rank adds one to it.
 //
 //	go run ./examples/ring -n 4
 //	go run ./examples/ring -n 2 --rounds 100000 --bytes 4096

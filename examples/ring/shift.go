@@ -44,8 +44,8 @@ func shift(w *dist.World, heap symmetric.Heap, out io.Writer) error {
 	return verdict(w, int64(msg), int64(before(w)))
 }
 
-// shiftSignal is shift without the barrier: a signal comes with the number, and a rank waits for
-// the one that it gets and for nobody else.
+// shiftSignal is shift without the barrier: a signal comes with the number, and a rank waits only
+// for its own signal.
 //
 // Collective: all ranks.
 func shiftSignal(ctx context.Context, w *dist.World, heap symmetric.Heap) error {

@@ -13,7 +13,7 @@ import (
 // RanksFlag is the flag of every program that starts ranks: --ranks, or -n.
 const RanksFlag = "ranks"
 
-// wanted says what a flag takes, by its type.
+// wanted names the values that a flag takes, by its type.
 var wanted = map[string]string{
 	"int": "a whole number", "int64": "a whole number", "uint64": "a whole number from 0 on",
 	"float64": "a number", "bool": "true or false", "duration": "a duration, such as 2s or 1m30s",
@@ -47,8 +47,8 @@ func FlagError(err error) error {
 // mpirun, srun.
 var ranksNames = []string{"np", "nproc", "nprocs", "nproc-per-node", "ntasks", "num-procs"}
 
-// MeansRanks reports whether err, of parsing flags, is about a flag by which a program is told the
-// number of ranks: for a program that has no such flag.
+// MeansRanks reports whether err, of parsing flags, is about a flag with which other launchers set
+// the number of ranks.
 func MeansRanks(err error) bool {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {

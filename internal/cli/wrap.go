@@ -9,9 +9,9 @@ import (
 // leastWidth is the narrowest text that is still worth wrapping.
 const leastWidth = 16
 
-// Wrap breaks the lines of text between words, so that none is longer than columns; what comes
-// after a break begins with indent blanks. A word that is longer than a line stays whole, so that
-// it can be copied. Columns of 0 leave text as it is.
+// Wrap breaks the lines of text between words, so that none is longer than columns. After a break a
+// line begins with indent blanks. A word that is longer than a line stays whole, so that it can be
+// copied. Columns of 0 leave text as it is.
 func Wrap(text string, columns, indent int) string {
 	if columns <= 0 {
 		return text

@@ -8,8 +8,7 @@ import (
 // SniffBytes is the length of the beginning of a file that Sniff needs at most.
 const SniffBytes = 512
 
-// formats is the beginnings of files that people mistake for the one they want, and what to do
-// about each.
+// formats has the beginnings of files that people mistake for the one they want, with remedies.
 var formats = []struct{ begin, name string }{
 	{"version https://git-lfs.github.com/spec/", "a Git LFS pointer, not the file that it points to: run git lfs pull, or download the file itself"},
 	{"\x1f\x8b", "compressed by gzip: decompress it first"},
@@ -36,7 +35,7 @@ var texts = []struct{ begin, name string }{
 }
 
 // Sniff names the format of a file that begins with begin, with a remedy: "a zip archive, ...". It
-// knows what is commonly downloaded or saved by mistake.
+// knows the formats that are commonly downloaded or saved by mistake.
 //
 // Returns: "" for a format that it does not know.
 func Sniff(begin []byte) string {

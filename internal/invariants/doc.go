@@ -7,7 +7,7 @@
 //	}
 //
 // Enabled is a constant, so that the compiler drops the whole statement from a release; callers
-// need no build tags of their own. What a user can cause is an error, never one of these panics: a
+// need no build tags of their own. A fault of a user is an error, never one of these panics: a
 // panic on one rank is a hang on the others.
 //
 // The idea is that of github.com/cockroachdb/pebble/internal/invariants.

@@ -1,5 +1,5 @@
-// Package pins keeps modules in go.mod, at the version that was chosen for them, before the first
-// package uses them: what the module builds on is agreed, and tested together, ahead of the code.
-// It has no code. The imports stand behind the build tag pins, which nobody sets and which `go mod
-// tidy` heeds all the same. A line goes when a package of this module imports the module itself.
+// Package pins keeps modules in go.mod, at a chosen version, before the first package uses them. So
+// dependencies are agreed and tested together before the code. It has no code. The imports are
+// under the build tag pins, which is never set, and which `go mod tidy` respects. A line is deleted
+// when a package of this module imports the module itself.
 package pins

@@ -1,4 +1,4 @@
-// Package settings is what the settings of a run say to the packages that do the work: config knows
-// neither of them, and they take plain structs. Programs that train, and symgrad plan, which tells
-// what they will take, mean the same by a setting.
+// Package settings translates the settings of a run into the plain structs of the packages that do
+// the work, which config does not know. Training programs and symgrad plan use it, so a setting
+// means the same to both.
 package settings

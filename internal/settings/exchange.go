@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Exchange is how gradients are exchanged, and what is shared out.
+// Exchange returns the settings of the exchange of gradients and of sharding.
 //
 // Errors: those of ddp.ParseAverage.
 func Exchange(c *config.Config) (ddp.Config, error) {
@@ -35,8 +35,8 @@ func Exchange(c *config.Config) (ddp.Config, error) {
 
 func inMiB(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// Check reports what config.Load cannot know: which settings exclude each other for solver and
-// exchange.
+// Check rejects settings that exclude each other for solver and exchange, which config.Load cannot
+// know.
 func Check(c *config.Config) error {
 	if err := Solver(c, false, 1, 1).Validate(); err != nil {
 		return fmt.Errorf("optim: %w", err)

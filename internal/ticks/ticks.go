@@ -27,8 +27,8 @@ func NewClock() Clock {
 // Epoch is the time from which the clock counts.
 func (c Clock) Epoch() time.Time { return c.epoch }
 
-// Scale is what a tick lasts, in nanoseconds, as measured from the epoch to now: the longer ago
-// that is, the more exact.
+// Scale returns the length of a tick in nanoseconds, measured from the epoch to now. It is more
+// exact the longer ago the epoch is.
 func (c Clock) Scale() float64 {
 	if !counter {
 		return 1
@@ -41,7 +41,7 @@ func (c Clock) Scale() float64 {
 	return float64(now.epoch.Sub(c.epoch)) / float64(d)
 }
 
-// Nanoseconds is the time of a reading of Now, counted from the epoch; scale is what Scale says.
+// Nanoseconds returns the time of a reading of Now since the epoch; scale is the result of Scale.
 func (c Clock) Nanoseconds(tick int64, scale float64) int64 {
 	return int64(float64(tick-c.ticks) * scale)
 }

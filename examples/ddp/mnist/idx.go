@@ -14,12 +14,12 @@ import (
 	"github.com/symgrad/symgrad/internal/foreign"
 )
 
-// maxElements bounds what a header may ask for.
+// maxElements bounds the size in a header.
 const maxElements = 1 << 30
 
-// readIDX is the dimensions and bytes of an idx file of unsigned bytes, gzipped or not.
+// readIDX returns the dimensions and bytes of an idx file of unsigned bytes, gzipped or not.
 //
-// Errors: io.ErrUnexpectedEOF when it is truncated, and a description of what else is wrong.
+// Errors: io.ErrUnexpectedEOF if it is truncated, and a description of any other fault.
 func readIDX(r io.Reader, wantDims int) (dims []int, data []byte, err error) {
 	br := bufio.NewReaderSize(r, 1<<16)
 	if magic, err := br.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
@@ -55,7 +55,7 @@ func readIDX(r io.Reader, wantDims int) (dims []int, data []byte, err error) {
 		dims = append(dims, int(v))
 		n *= int(v)
 	}
-	var body bytes.Buffer // grows with what is there: a damaged header costs no memory
+	var body bytes.Buffer // grows with the data: a damaged header costs no memory
 	if got, err := io.CopyN(&body, br, int64(n)); err != nil {
 		return nil, nil, fmt.Errorf("data ends after %d of %d bytes: %w", got, n, noEOF(err))
 	}
@@ -63,7 +63,7 @@ func readIDX(r io.Reader, wantDims int) (dims []int, data []byte, err error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("after the data: %w", err)
 		}
-		return nil, nil, fmt.Errorf("there is more than the %d bytes that the header tells of", n)
+		return nil, nil, fmt.Errorf("there are more than the %d bytes that the header announces", n)
 	}
 	return dims, body.Bytes(), nil
 }

@@ -36,10 +36,10 @@ const (
 	labelsSuffix = "-labels-idx1-ubyte"
 )
 
-// Find reports whether the four files are there, without reading them: for a program that is about
-// to start ranks that will.
+// Find checks that the four files exist, without reading them. A program calls it before it starts
+// ranks.
 //
-// Errors: the first that is missing; the text says what to run.
+// Errors: the first missing file, with the command that downloads it.
 func Find(dir string) error {
 	for _, prefix := range []string{trainPrefix, testPrefix} {
 		for _, suffix := range []string{imagesSuffix, labelsSuffix} {
@@ -54,8 +54,8 @@ func Find(dir string) error {
 // Load reads the four files train-images-idx3-ubyte, train-labels-idx1-ubyte,
 // t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each plain or with .gz, from dir.
 //
-// Errors: a file that is missing, truncated or damaged, or that does not fit the others; the text
-// says what to run.
+// Errors: a file that is missing, truncated or damaged, or that does not fit the others, with the
+// command that downloads it.
 func Load(dir string) (*Data, error) {
 	train, err := loadSet(dir, trainPrefix)
 	if err != nil {
@@ -146,8 +146,8 @@ func (s *Set) Pixels() int { return s.Rows * s.Cols }
 func (s *Set) Label(i int) int { return int(s.labels[i]) }
 
 // Fill writes the samples at the given indices to the first rows of x, their labels to y as one-hot
-// rows and 1/len to the first entries of w. The rows behind them are zero, with weight zero, so
-// that a loss that sums w[i]*loss[i] is the mean over the samples, and zero when there are none.
+// rows and 1/len to the first entries of w. The remaining rows are zero, with weight zero. So a
+// loss that sums w[i]*loss[i] is the mean over the samples, and zero without samples.
 //
 // Shapes: x has rows of Pixels, y rows of Classes, w one entry a row; at least len(indices) rows.
 // Errors: an index out of range, or buffers that do not fit.

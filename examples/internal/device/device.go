@@ -1,5 +1,5 @@
-// Package device is what the example programs need on GPUs and none of them is about: numbers from
-// every rank, and a verdict on all ranks alike, when a group's buffers are not the host's.
+// Package device has helpers of the example programs for GPUs: ranks exchange numbers, and agree on
+// a verdict, through buffers of the device.
 package device
 
 import (
@@ -14,17 +14,17 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Patience is how long a kernel waits for a signal of another rank. Nothing can end a kernel that
-// waits for ever.
+// Patience is how long a kernel waits for a signal of another rank. A kernel that waits cannot be
+// ended.
 const Patience = 20 * time.Second
 
 // wordBytes is the size of an int64.
 const wordBytes = 8
 
-// Board is a place in symmetric memory where ranks tell each other numbers.
+// Board is symmetric memory through which ranks exchange numbers.
 type Board struct {
 	w     *dist.World
-	words tensor.Buffer // one of every rank, and behind them one to send
+	words tensor.Buffer // one of every rank, then one to send
 }
 
 // BoardBytes is how much of a heap NewBoard takes for so many ranks.
@@ -70,7 +70,7 @@ func (b *Board) Gather(v int64) ([]int64, error) {
 
 // Verdict is rank.Verdict.
 //
-// Collective: all ranks, same what. Errors: rank.ErrWrong with the numbers; those of the exchange.
+// Collective: all ranks, same text. Errors: rank.ErrWrong with the numbers; those of the exchange.
 func (b *Board) Verdict(what string, bad int64) error {
 	all, err := b.Gather(bad)
 	if err != nil {
@@ -84,10 +84,10 @@ func (b *Board) Verdict(what string, bad int64) error {
 	return nil
 }
 
-// Late is err, of a kernel that waited for another rank for too long, with what the group knows: a
-// rank that died.
+// Late returns err, of a kernel that waited for another rank for too long, joined with the reason
+// that the group knows, such as a rank that died.
 //
 // Collective: all ranks, unless they have gone wrong themselves.
 func Late(w *dist.World, err error) error {
-	return errors.Join(err, rank.Done(w.Named("what is late").Barrier()))
+	return errors.Join(err, rank.Done(w.Named("late kernel").Barrier()))
 }

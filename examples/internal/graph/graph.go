@@ -103,9 +103,9 @@ func (b *Builder) Input(name string, dt gtensor.Dtype, shape ...int) *gorgonia.N
 	return b.node(name, gtensor.New(gtensor.Of(dt), gtensor.WithShape(shape...)))
 }
 
-// Constant is numbers that nobody changes: they are a part of a program, and are not copied to a
-// device in each step, as inputs are. fill gets zeros. Two whose numbers differ somewhere in the
-// middle alone are an error.
+// Constant returns a node of numbers that never change. They are a part of the program, so they are
+// not copied to a device in each step, as inputs are. fill gets zeros. Two constants that differ
+// only in the middle are an error.
 func (b *Builder) Constant(name string, fill func(data []float32), shape ...int) *gorgonia.Node {
 	if !b.fits(name, gtensor.Float32, shape) {
 		return nil

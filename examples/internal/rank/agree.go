@@ -17,11 +17,11 @@ func Done(work dist.Work, err error) error {
 	return work.Wait()
 }
 
-// Verdict is how a program ends: with nil on every rank when bad is 0 on all of them, so that none
-// reports success where another found the result to be wrong. bad is how many things are wrong on
-// this rank, what says which things.
+// Verdict returns nil on every rank if bad is 0 on all ranks. So no rank reports success where
+// another found a wrong result. bad is the number of wrong things on this rank, and the text names
+// them.
 //
-// Collective: all ranks, same what. Errors: ErrWrong with the numbers; those of the exchange.
+// Collective: all ranks, same text. Errors: ErrWrong with the numbers; those of the exchange.
 func Verdict(w *dist.World, what string, bad int) error {
 	all := make([]int64, w.Size())
 	if err := Done(w.Named("verdict").AllGather(tensor.Of(all), tensor.Of([]int64{int64(bad)}))); err != nil {

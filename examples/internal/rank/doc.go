@@ -1,11 +1,12 @@
-// Package rank is what the small example programs have in common and none of them is about: reading
-// the command line, starting the ranks or being one of them, and ending with an honest exit code.
+// Package rank has the common part of the small example programs: it reads the command line, starts
+// the ranks or is one of them, and ends with the right exit code.
 //
 //	func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 //
 //	func execute(args []string, stdout, stderr io.Writer) int {
 //		s := settings{rounds: 1000}
-//		return rank.Program{Name: "ring", Ranks: 4, Flags: s.flags, Check: s.check, Run: s.run}.Execute(args, stdout, stderr)
+//		p := rank.Program{Name: "ring", Ranks: 4, Flags: s.flags, Check: s.check, Run: s.run}
+//		return p.Execute(args, stdout, stderr)
 //	}
 //
 // Every program has the flags --ranks (-n), --backend and --timeout. Started plainly it starts its

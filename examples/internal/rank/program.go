@@ -15,10 +15,10 @@ import (
 	"github.com/symgrad/symgrad/internal/cli"
 )
 
-// ErrUsage is matched by the errors of a program that could not begin because of what it was told.
+// ErrUsage is matched by the errors of a program whose command line is invalid.
 var ErrUsage = errors.New("the command line makes no sense")
 
-// ErrWrong is matched by the error of a program whose result is not what it must be.
+// ErrWrong is matched by the error of a program whose result is wrong.
 var ErrWrong = errors.New("wrong result")
 
 // exitUsage is the exit code of an ErrUsage.
@@ -27,24 +27,22 @@ const exitUsage = 2
 // Program is one example.
 type Program struct {
 	Name  string // as in the command line
-	Args  string // what may stand after the flags, for the help; "" means nothing
-	About string // what it shows, for the help
+	Args  string // arguments after the flags, for the help; "" means none
+	About string // purpose of the program, for the help
 	Ranks int    // how many ranks it starts without --ranks
 
 	// Flags adds the program's own flags; may be nil.
 	Flags func(flags *pflag.FlagSet)
-	// Check reports what is wrong with flags and arguments for this number of ranks, before any
-	// rank is started; may be nil.
+	// Check rejects wrong flags and arguments for this number of ranks, before any rank starts; may
+	// be nil.
 	Check func(ranks int, args []string) error
-	// Run is what a rank does. What rank 0 writes to out is shown; out of the other ranks leads
-	// nowhere.
+	// Run is the function of a rank. The output of rank 0 is shown, that of the others discarded.
 	Run func(ctx context.Context, w *dist.World, out io.Writer) error
 }
 
-// Execute is the program with this command line.
+// Execute runs the program with this command line.
 //
-// Returns: the exit code. What went wrong is told on stderr, in one line for each rank that knows
-// of it.
+// Returns: the exit code. Errors are printed to stderr, in one line for each rank that has one.
 func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	o, err := p.parse(args)
 	if errors.Is(err, pflag.ErrHelp) {

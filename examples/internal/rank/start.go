@@ -65,7 +65,7 @@ func (o *options) simulate(ctx context.Context, stdout io.Writer) error {
 	return err
 }
 
-// rank is one rank. When it fails the others are told, so that none waits for it.
+// rank runs one rank. If it fails it aborts the group, so that no other rank waits for it.
 func (o *options) rank(ctx context.Context, w *dist.World, stdout io.Writer) error {
 	out := io.Discard
 	if w.Rank() == 0 {
@@ -76,6 +76,6 @@ func (o *options) rank(ctx context.Context, w *dist.World, stdout io.Writer) err
 		return nil
 	}
 	err = fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), err)
-	_ = w.Abort(err) // fails only when there is nobody left to tell
+	_ = w.Abort(err) // fails only if no other rank is left
 	return err
 }

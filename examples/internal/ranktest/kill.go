@@ -19,8 +19,8 @@ func variables(job string, rank, size int) []string {
 }
 
 // Kill runs the program as n ranks, waits for the first output of rank 0, kills the rank victim,
-// and returns how the ranks ended. Nobody but the ranks themselves ends the others: a launcher
-// would, after a while. The program's arguments must make it run for ever after that output.
+// and returns how the ranks ended. No launcher ends the other ranks; they must end by themselves.
+// The program's arguments must make it run without end after that output.
 func Kill(t testing.TB, n, victim int, args ...string) []Outcome {
 	t.Helper()
 	outcomes, _ := KillAt(t, n, victim, func(first <-chan struct{}) {

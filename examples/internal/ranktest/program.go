@@ -21,8 +21,8 @@ const programVar = "SYMGRAD_TEST_PROGRAM"
 // hang is far more than anything here takes: it ends a test that would never end.
 const hang = 2 * time.Minute
 
-// Main is the TestMain of a program's tests. What they require of the machine is no setting of the
-// program.
+// Main is the TestMain of a program's tests. The variables by which tests require parts of the
+// machine are not settings of the program.
 func Main(m *testing.M, program func()) {
 	if os.Getenv(programVar) == "1" {
 		program()
@@ -38,7 +38,7 @@ type Outcome struct {
 	Stdout, Stderr string
 }
 
-// Want fails the test unless the run ended with code, and every one of texts is in what it printed.
+// Want fails the test unless the run ended with code and printed each of texts.
 func (o Outcome) Want(t testing.TB, code int, texts ...string) {
 	t.Helper()
 	if o.Code != code {
@@ -69,8 +69,8 @@ func Process(t testing.TB, args ...string) Outcome {
 	return p.outcome(t)
 }
 
-// Launched runs the program as ranks that somebody else has started, one process each, and returns
-// how they ended.
+// Launched runs the program as ranks of another launcher, one process each, and returns how they
+// ended.
 //
 // Shapes/units: one command line a rank.
 func Launched(t testing.TB, args ...[]string) []Outcome {
@@ -90,7 +90,7 @@ func Launched(t testing.TB, args ...[]string) []Outcome {
 type process struct {
 	*exec.Cmd
 	stdout, stderr bytes.Buffer
-	seen           *marker // what the program's stdout passes through
+	seen           *marker // sees the program's stdout
 }
 
 // start starts the program. The end of the test ends it.
@@ -125,7 +125,7 @@ func (p *process) outcome(t testing.TB) Outcome {
 	return Outcome{p.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
 }
 
-// marker is a writer that tells of the first write.
+// marker is a writer that reports the first write.
 type marker struct {
 	to    io.Writer
 	first chan struct{}

@@ -10,7 +10,7 @@ import (
 )
 
 // Unread runs the program as a process whose output loses its reader after the first line, as "|
-// head -1" does. The program's arguments must make it write for ever.
+// head -1" does. The program's arguments must make it write without end.
 func Unread(t testing.TB, args ...string) Outcome {
 	t.Helper()
 	program, err := os.Executable()

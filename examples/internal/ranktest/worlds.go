@@ -19,7 +19,7 @@ type Run = func(ctx context.Context, w *dist.World, out io.Writer) error
 
 // Worlds runs test as a subtest on a world of n ranks of every backend: sim, shm as between
 // processes, and shm in memory that the race detector sees. run executes a Run on all ranks; it
-// returns what rank 0 wrote and the ranks' errors, joined in the order of ranks.
+// returns the output of rank 0 and the ranks' errors, joined in the order of ranks.
 func Worlds(t *testing.T, n int, test func(t *testing.T, run func(Run) (string, error))) {
 	t.Helper()
 	for _, backend := range []struct {

@@ -1,6 +1,6 @@
 // Package model builds a decoder-only transformer as a plain Gorgonia graph: embeddings of tokens
-// and positions, blocks of causal attention and a perceptron, each behind a layer normalization and
-// added to what it read, and an output layer.
+// and positions, blocks of causal attention and a perceptron, and an output layer. A layer
+// normalization precedes each attention and perceptron, whose result is added to its input.
 //
 // Sources: Vaswani et al., Attention Is All You Need, 2017; Radford et al., Language Models are
 // Unsupervised Multitask Learners, 2019 (normalization in front, tied output, smaller weights where
@@ -19,7 +19,7 @@ import (
 
 // Config says which network to build.
 type Config struct {
-	Vocabulary int   // tokens that there are
+	Vocabulary int   // number of different tokens
 	Context    int   // tokens of a sample
 	Layers     int   // blocks
 	Heads      int   // of each attention; they divide Width
@@ -69,7 +69,7 @@ type builder struct {
 	*graph.Builder
 	Config
 	rows int     // tokens of a batch
-	mask *G.Node // (1, Context, Context): 0 for what a token sees, masked for what is yet to come
+	mask *G.Node // (1, Context, Context): 0 for earlier tokens, masked for later ones
 }
 
 func (b *builder) network() *Model {
@@ -117,10 +117,10 @@ func (b *builder) weight(name string, in, out int, scale float64) *G.Node {
 	return b.Param(name, 0, scale/math.Sqrt(float64(in)), in, out)
 }
 
-// residual is the scale of what is added to the residual stream, by 2 parts a layer.
+// residual returns the scale of the weights that add to the residual stream, 2 parts a layer.
 func (b *builder) residual() float64 { return 1 / math.Sqrt(float64(2*b.Layers)) }
 
-// norm is each row of x, normalized, with a gain and an offset for each column.
+// norm returns x with each row normalized, with a gain and an offset for each column.
 func (b *builder) norm(name string, x *G.Node) *G.Node {
 	mean := func(x *G.Node) *G.Node { return b.Do(func() (*G.Node, error) { return G.Mean(x, 1) }) }
 	x = b.Rows(G.BroadcastSub, x, b.Reshape(mean(x), b.rows, 1), 1)
@@ -131,7 +131,7 @@ func (b *builder) norm(name string, x *G.Node) *G.Node {
 	return b.Rows(G.BroadcastAdd, x, b.Param(name+".offset", 0, 0, 1, b.Width), 0)
 }
 
-// attention is what every token takes from itself and those before it.
+// attention returns the causal attention of x.
 func (b *builder) attention(name string, x *G.Node) *G.Node {
 	each := b.Width / b.Heads
 	head := func(what string) *G.Node { // (Batch*Heads, Context, each)
