@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// collective is a Collective, ready but for the addresses.
+// collective is a Collective that is ready except for its addresses.
 type collective struct {
 	op     *program.Collective
 	group  *dist.Group // a view on the stream of communication, with the step's name
@@ -28,7 +28,7 @@ type side struct {
 	dt tensor.DType
 }
 
-// absent is a side that there is not.
+// absent is a missing side.
 var absent = side{argument: argument{slot: literal}}
 
 // buffer is the side where addr says.
@@ -51,7 +51,7 @@ type comm struct {
 // newComm binds the collectives of p to groups; nil if p has none. All of them go to the stream of
 // the first group that is used, so that the groups follow each other as the steps do.
 //
-// Errors: dist.ErrInvalid for a group that there is not, dist.ErrDevice for one of another device.
+// Errors: dist.ErrInvalid for an unknown group, dist.ErrDevice for a group of another device.
 func newComm(p *program.Program, cfg *Config, groups []*dist.Group) (*comm, error) {
 	c := &comm{groups: make([]*dist.Group, len(groups)), steps: make([]*collective, len(p.Steps)), works: make([]dist.Work, len(groups))}
 	for i := range p.Steps {
@@ -110,15 +110,14 @@ func goesAlong(p *program.Program, i int) bool {
 	})
 }
 
-// yields reports whether collective i of p, among n ranks, is better off with copy engines, which
-// leave multiprocessors to the computation beside it but among more than two ranks are slower than
-// multiprocessors, because copies to one rank meet. That pays where products come after it and are
-// what a step waits for: while elements of 32 bits or more are multiplied as they are, and behind
-// what opens the program, since the first products need multiprocessors as soon as their weights
-// have come. And a program that opens with gathering has updates beside a gathering at its end.
+// yields reports whether collective i of p, among n ranks, should use copy engines. These leave
+// multiprocessors to the computation. Among more than two ranks they are slower than
+// multiprocessors, because copies to one rank meet. They pay if a step then waits for products:
+// while elements of 32 bits or more are multiplied unconverted, and after the collectives that open
+// the program, since the first products need multiprocessors as soon as their weights arrive. A
+// program that opens with gathers has updates during a gather at its end.
 //
-// It looks at collectives and at their order alone, which ranks have alike, and at no other steps,
-// which they have not.
+// It uses only collectives and their order, which are equal on all ranks. Other steps may differ.
 func yields(p *program.Program, i int, compute Compute, n int) bool {
 	if n <= 2 {
 		return true
@@ -140,7 +139,7 @@ func yields(p *program.Program, i int, compute Compute, n int) bool {
 	return after && compute == F32 && len(in) > 0 && p.Values[in[0].Value].DType.Size() >= tensor.F32.Size()
 }
 
-// sumBytes is what step i of p reduces; 0 if it reduces nothing.
+// sumBytes returns the bytes that step i of p reduces; 0 if it reduces nothing.
 func sumBytes(p *program.Program, i int) int64 {
 	o, ok := p.Steps[i].Op.(*program.Collective)
 	if !ok || !o.Kind.Reduces() || len(p.Steps[i].In) == 0 {
@@ -154,8 +153,8 @@ func sumBytes(p *program.Program, i int) int64 {
 const mostAside = 2
 
 // Aside reports whether gradients of weights gain by a stream of their own in p, whose collectives
-// are those of groups: with none, and beside sums among a few ranks. Beside sums so large that a
-// step waits for the links they lose; where gradients and weights are shared out it was not
+// use groups. They gain without collectives, and during sums among a few ranks. They lose during
+// sums so large that a step waits for the links. With sharded gradients and weights it was not
 // measured.
 func Aside(p *program.Program, groups []*dist.Group) bool {
 	for i := range p.Steps {
@@ -170,14 +169,14 @@ func Aside(p *program.Program, groups []*dist.Group) bool {
 	return true
 }
 
-// goAhead finds the large sums that must have their multiprocessors before the computation goes on.
-// What comes next of it is ready as early as the sum, and where it fills the GPU, the sum would
-// have to wait for all of it. So it waits until the sum has begun: for as long as a launch takes,
-// or, while other sums are on their way, for as long as these take.
+// goAhead finds the large sums that must get their multiprocessors before the computation
+// continues. The next computation is ready at the same time as the sum. If it fills the GPU, the
+// sum would wait for all of it. So the computation waits until the sum has begun: for the time of a
+// launch or, during other sums, for the time of these.
 //
-// So of several sums the last is let be, since a long computation may follow which hides it; behind
-// the others there is one more sum to wait for. And a step that waits for communication anyway is
-// let be: the device would have it wait for the end of the sum.
+// The last of several sums is left alone, since a long computation may follow and hide it; after
+// the others there is one more sum to wait for. A step that waits for communication anyway is left
+// alone too: the device would make it wait for the end of the sum.
 func (c *comm) goAhead(p *program.Program, o *order) {
 	if c == nil {
 		return
@@ -231,10 +230,10 @@ func (k *collective) bytes() int64 { return int64(max(k.in.n*k.in.dt.Size(), k.o
 // do.
 const leastCrowd = 4 << 20
 
-// crowds reports whether multiprocessors communicate for long, in collectives that are not large
-// enough for copy engines. They need the memory of the device, which Maps whose blocks end soon
-// take more of. Larger ones do not count, also where multiprocessors do them (see yields): beside
-// these, Maps whose blocks stay made a step no faster.
+// crowds reports whether multiprocessors communicate for long, in collectives that are too small
+// for copy engines. These need memory bandwidth, and Maps with short blocks take more of it. Larger
+// collectives do not count, also if multiprocessors do them (see yields): with them, Maps with
+// long-lived blocks made a step no faster.
 func (c *comm) crowds() bool {
 	return c != nil && slices.ContainsFunc(c.steps, func(k *collective) bool {
 		return k != nil && k.group.Size() > 1 && k.bytes() >= leastCrowd && k.bytes() < gpu.LeastAside
@@ -296,9 +295,9 @@ func (k *collective) issue(g *dist.Group, out, in tensor.Buffer, red dist.RedOp)
 	return err
 }
 
-// announce tells all groups that a run is queued: an operation without elements, which nothing is
-// launched for. Behind it a Work stands for the whole run, and ends, as those of all operations do,
-// when a rank dies, also where the run is a replay of which the groups know nothing.
+// announce announces a run to all groups by an operation without elements, which launches nothing.
+// The Work of that operation stands for the whole run. It ends when a rank dies, as every Work
+// does, also if the run is a replay, which the groups do not see.
 func (c *comm) announce() error {
 	for i, g := range c.groups {
 		if g == nil {

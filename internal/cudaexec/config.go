@@ -43,18 +43,18 @@ func ParseCompute(s string) (Compute, error) {
 // Without as the path of a library means that it is not used, even if it is there.
 const Without = "none"
 
-// Config is how a program runs on a GPU. Device must be set; the zero value of everything else is
-// what is fast.
+// Config has the settings of a program on a GPU. Device must be set; the zero values of the others
+// are the fast ones.
 type Config struct {
 	Device  *cuda.Device
-	Compute Compute // alike on all ranks
+	Compute Compute // equal on all ranks
 
 	Eager         bool // queue step by step in every run, instead of capturing one graph and replaying it
 	Deterministic bool // the same bits in every run of the program on one kind of GPU, at some cost in time
-	Tune          bool // time the candidates for each matrix product and convolution in New, and take what all ranks find fastest; not with Deterministic
+	Tune          bool // time the candidates for each matrix product and convolution in New, and take the fastest on all ranks; not with Deterministic
 
-	// TuneAlone is Tune by what this rank finds alone, for a program that the other ranks may not
-	// load now: New is then no different from without Tune for them.
+	// TuneAlone is Tune by the times of this rank alone, for a program that the other ranks may not
+	// load now. For them New is then the same as without Tune.
 	TuneAlone bool
 
 	turns turning // with Tune: when products work on transposed copies of an operand
@@ -67,9 +67,9 @@ type Config struct {
 	// the zero Buffer means that New allocates it.
 	Arena tensor.Buffer
 
-	// Before returns when what runs of a program without collectives may be queued behind is done,
-	// or why it never will be: the driver's waits do not end where a rank has died. nil means that
-	// there is no such thing.
+	// Before returns when the earlier work that runs of a program without collectives may wait for
+	// is done, or the reason why it never will be: the driver's waits do not end after a death. nil
+	// means no such work.
 	Before func() error
 
 	// Symmetric is memory that lies in symmetric heaps of the groups. A collective whose buffers
@@ -86,7 +86,7 @@ func (c *Config) Validate() error {
 	case int(c.Compute) >= len(computeNames):
 		return fmt.Errorf("cudaexec: %w: %v", dist.ErrInvalid, c.Compute)
 	case c.Tune && c.Deterministic:
-		return fmt.Errorf("cudaexec: %w: Tune takes what is fastest at the moment, which is not Deterministic", dist.ErrInvalid)
+		return fmt.Errorf("cudaexec: %w: Tune takes the fastest candidate of the moment, which is not Deterministic", dist.ErrInvalid)
 	}
 	for i, b := range append([]tensor.Buffer{c.Arena}, c.Symmetric...) {
 		if (i > 0 || !b.IsZero()) && b.Device() != c.Device.Tensor() {

@@ -61,7 +61,7 @@ func newConvolution(p *program.Program, i int, cfg *Config) *convolution {
 		return nil
 	}
 	if outH, outW := d.Out(); outH != w.OutH || outW != w.OutW {
-		return nil // it ends elsewhere: cuDNN pads alike on all sides
+		return nil // it ends elsewhere: cuDNN pads all sides equally
 	}
 	return &convolution{desc: d, a: viewOf(p, s.In[0]), b: viewOf(p, s.In[1]), c: viewOf(p, s.Out[0])}
 }

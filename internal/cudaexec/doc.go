@@ -1,25 +1,25 @@
-// Package cudaexec runs programs on a GPU: it gives their values memory and their steps streams,
-// has kernels compiled for what no library does, and after the first run replays the whole program,
-// collectives and update of the weights included, as one CUDA graph.
+// Package cudaexec runs programs on a GPU. It gives memory to their values and streams to their
+// steps, and compiles kernels for the steps that no library does. After the first run it replays
+// the whole program, with collectives and update of the weights, as one CUDA graph.
 //
 //	r, err := cudaexec.New(p, cudaexec.Config{Device: v}, program.Env{Groups: groups})
 //	defer r.Close()
 //	err = r.Bind(w, weights)          // each Outside value
 //	x := r.(*cudaexec.Exec)
 //	for {
-//	    err = x.Stage(input, batch)   // copied while the run before goes on
+//	    err = x.Stage(input, batch)   // copied during the previous run
 //	    err = r.Run()                 // queued
-//	    err = x.ReadRun(x.Runs()-1, loss, dst) // of the run before: nobody waits for this one
+//	    err = x.ReadRun(x.Runs()-1, loss, dst) // of the previous run, without waiting for this one
 //	}
 //
 // # Who does what
 //
 //	step                  by
 //	MatMul                cuBLAS, if there is one; else kernels of internal/cudagen
-//	convolutions          cuDNN, likewise, but for those of few channels: see cudagen.Direct
+//	convolutions          cuDNN, likewise, except those of few channels: see cudagen.Direct
 //	Collective            the group, which may choose among engines
-//	Call                  nobody: it is ErrUnsupported on a device
-//	all others            kernels of internal/cudagen: one text for a program, compiled by NVRTC and kept on disk
+//	Call                  the host, on copies; ErrUnsupported without Copies
+//	all others            kernels of internal/cudagen: one source for a program, compiled by NVRTC
 //
 // With Config.Tune a product is done in the fastest of several ways; ranks of a group take the one
 // that is fastest on the slowest of them. A large AᵀB, such as the gradient of weights, is timed
@@ -35,26 +35,25 @@
 //
 // # Streams and events
 //
-// Compute has a stream of the least priority, or, where steps are on Side, of the next one: these
-// have the least. Collectives, wherever the program has them, go to the stream of the first group
-// among them, which has the greatest, so that blocks of a collective start before those of a large
-// product; those of the program's Comm stream say that they run beside a computation
-// (dist.Group.Beside). Between streams stand events where a step of one waits for a step of another
-// for the first time. cuBLAS has a handle, and so a workspace, for each stream with products. A run
-// begins and ends on the groups' stream (on that of Compute where there are no groups): whatever
-// else is queued there comes between runs. Two programs that share memory are ordered by Wait, or
-// by events between what Exec.Stream gives of both.
+// Compute has a stream of the lowest priority or, if steps are on Side, of the next one: Side then
+// has the lowest. All collectives run on the stream of their first group, which has the highest
+// priority. So blocks of a collective start before those of a large product. Collectives of the
+// program's Comm stream declare that a computation runs at the same time (dist.Group.Beside).
+// Events order streams where a step of one waits for a step of another for the first time. cuBLAS
+// has a handle, and so a workspace, for each stream with products. A run begins and ends on the
+// groups' stream, or on that of Compute without groups. Other work that is queued there runs
+// between runs. Wait, or events between the two results of Exec.Stream, order two programs that
+// share memory.
 //
 // # Groups and replays
 //
-// A group announces its operations to the other ranks when they are queued; in a replay nothing is.
-// So behind each run stands an operation without elements of each group: the ranks compare that
-// they run alike, a wait for it ends with an *dist.RankError when a rank has died, and no rank is
-// more than a ring of announcements ahead. It launches nothing. While the program is captured its
-// operations are compared one by one, so that ranks must capture together: bind memory anew on all
-// ranks between the same runs, or on none. A rank whose Run fails without a reason that all share,
-// such as an index out of range in its data, has to end: the others' runs wait for it until the
-// step timeout.
+// A group announces its operations to the other ranks when they are queued; a replay queues none.
+// So an operation without elements follows each run, for each group. By it the ranks compare their
+// runs, a wait ends with a *dist.RankError when a rank has died, and no rank is more than a ring of
+// announcements ahead. It launches nothing. During the capture of a program its operations are
+// compared one by one, so ranks must capture together: bind memory anew on all ranks between the
+// same runs, or on none. A rank whose Run fails for a reason of its own, such as an index out of
+// range in its data, must end: the runs of the others wait for it until the step timeout.
 //
 // # The end of a run
 //
@@ -64,8 +63,8 @@
 //
 // # Times
 //
-// Profile captures the program with kernels between the steps that note the device's clock
+// Profile captures the program with kernels between the steps that record the device's clock
 // (%globaltimer, whose steps are up to 1 µs long on some GPUs). Exposed is the time in which a
-// collective runs and no step of Compute does. A step of Compute counts from the moment when what
-// it waits for is done.
+// collective runs and no step of Compute does. A step of Compute counts from the moment when it no
+// longer waits.
 package cudaexec

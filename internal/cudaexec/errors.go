@@ -11,19 +11,19 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// ErrFault is what the error of a run matches in which a step found data that it cannot work with:
-// an index out of range, or an integer divisor of 0. Other steps have run, so that all values,
-// parameters too, are undefined.
+// ErrFault is matched by the error of a run in which a step found invalid data: an index out of
+// range, or an integer divisor of 0. Other steps have run, so all values, parameters too, are
+// undefined.
 var ErrFault = errors.New("a step has met wrong data")
 
-// ErrStuck is what the error of Close matches that has freed nothing, because a group is broken and
-// the device does not come to an end: to free memory of the device would wait for ever.
-var ErrStuck = errors.New("the device does not get on, and keeps its memory")
+// ErrStuck is matched by the error of a Close that has freed nothing, because a group is broken and
+// the device's work does not end: freeing memory of the device would hang.
+var ErrStuck = errors.New("the device makes no progress, and keeps its memory")
 
-// errClosed is what a closed runner answers.
+// errClosed is the error of a closed runner.
 var errClosed = fmt.Errorf("cudaexec: %w", dist.ErrClosed)
 
-// need is the bytes of device memory of a program, by what they are for.
+// need is the bytes of device memory of a program, by purpose.
 type need struct {
 	arena, constants, scratch, other int64
 }
@@ -33,8 +33,8 @@ func (n need) total() int64 { return n.arena + n.constants + n.scratch + n.other
 // largestValues is how many values an error about memory names.
 const largestValues = 5
 
-// memoryError is the error of an allocation that failed, with what the program needs and which of
-// its values are largest.
+// memoryError returns the error of a failed allocation, with the needs of the program and its
+// largest values.
 func memoryError(p *program.Program, n need, err error) error {
 	text := fmt.Sprintf("cudaexec: program %q needs %d B of device memory (arena %d, constants %d, scratch %d, other %d)",
 		p.Name, n.total(), n.arena, n.constants, n.scratch, n.other)

@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Exec is a program on a GPU. It implements program.Runner, and has besides it what only a device
+// Exec is a program on a GPU. It implements program.Runner, and adds methods that only a device
 // needs: Stage, Read, SetClock, Profile. It is not for use by several goroutines at once.
 type Exec struct {
 	p   *program.Program
@@ -39,7 +39,7 @@ type Exec struct {
 
 	addr    []uintptr // by value, then the extra slots
 	bound   []bool    // by value
-	unbound int       // Outside values that steps use and nobody has bound
+	unbound int       // Outside values that steps use and that are not bound
 	rebound bool      // since the last run
 
 	stage  staging
@@ -53,11 +53,11 @@ type Exec struct {
 
 // New loads p, which is planned, onto cfg.Device.
 //
-// Collective: where p has collectives all ranks load, bind and run it alike. Returns: an *Exec.
-// Owns: the caller closes it, before the groups of env; p does not change meanwhile. Errors:
+// Collective: if p has collectives, all ranks load, bind and run it in the same order. Returns: an
+// *Exec. Owns: the caller closes it, before the groups of env; p does not change meanwhile. Errors:
 // dist.ErrInvalid and its kinds; dist.ErrUnsupported for steps that GPUs do not have;
-// cuda.ErrMemory, with what p needs and its largest values; the compiler's; those of libraries that
-// were asked for.
+// cuda.ErrMemory, with the needs of p and its largest values; the compiler's; those of requested
+// libraries.
 func New(p *program.Program, cfg Config, env program.Env) (program.Runner, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func New(p *program.Program, cfg Config, env program.Env) (program.Runner, error
 	return x, nil
 }
 
-// load makes everything, in an order in which what is cheap to refuse comes first.
+// load makes all parts; cheap refusals come first.
 func (x *Exec) load() error {
 	var err error
 	if err = refuse(x.p); err != nil {
@@ -168,7 +168,7 @@ func (x *Exec) generate() (text string, steps []cudagen.Step, err error) {
 	return text, steps, err
 }
 
-// begin notes what is to be bound. The clock is the runner's own until somebody binds it.
+// begin lists the values to bind. The clock is the runner's own until it is bound.
 func (x *Exec) begin() {
 	x.bound = make([]bool, len(x.p.Values))
 	if c := x.clock; c != program.None {
@@ -205,10 +205,10 @@ const bindAlignment = 16
 
 // Bind implements program.Runner. Memory must be on the device, at a multiple of 16 bytes.
 //
-// Collective: with collectives, binding anew after the first run is for all ranks alike, between
-// the same runs, because the program is captured anew. Memory that was bound before for the same
-// values does not cost a new capture, as long as few sets of it take turns. Errors: dist.ErrInvalid
-// and its kinds, dist.ErrClosed.
+// Collective: with collectives, all ranks bind anew after the first run between the same runs,
+// because the program is captured anew. Memory that was bound earlier for the same values costs no
+// new capture, as long as few sets of it alternate. Errors: dist.ErrInvalid and its kinds,
+// dist.ErrClosed.
 func (x *Exec) Bind(id program.ID, b tensor.Buffer) error {
 	if x.closed {
 		return errClosed
@@ -245,7 +245,7 @@ func (x *Exec) place(id program.ID, at uintptr) {
 
 // Memory implements program.Runner.
 //
-// Errors: dist.ErrInvalid for a value that there is not, or that is not bound yet.
+// Errors: dist.ErrInvalid for an unknown value, or one that is not bound yet.
 func (x *Exec) Memory(id program.ID) (tensor.Buffer, error) {
 	if x.closed {
 		return tensor.Buffer{}, errClosed
@@ -260,17 +260,17 @@ func (x *Exec) Memory(id program.ID) (tensor.Buffer, error) {
 	return bufferAt(x.addr[id], v.Len(), v.DType, x.dev.Tensor())
 }
 
-// Program is what runs.
+// Program returns the program.
 func (x *Exec) Program() *program.Program { return x.p }
 
-// Stream is the stream on which runs begin and end. What is queued on it comes between runs.
+// Stream returns the stream on which runs begin and end. Other work queued there runs between runs.
 func (x *Exec) Stream() *cuda.Stream { return x.home }
 
 // SetClock makes step the number of the next run's step, and sample that of this rank's first
 // sample. Every run adds 1 to the number. Without it numbers begin with 0. A program without a
 // clock has no use for it.
 //
-// Returns: when queued, behind the runs so far. Errors: dist.ErrClosed, those of the driver.
+// Returns: when queued, after the runs so far. Errors: dist.ErrClosed, those of the driver.
 func (x *Exec) SetClock(step, sample uint64) error {
 	if x.closed {
 		return errClosed
@@ -286,8 +286,8 @@ func (x *Exec) SetClock(step, sample uint64) error {
 	return errors.Join(x.home.Write64(at, step), x.home.Write64(at+8, sample))
 }
 
-// Close implements program.Runner. Where a group is broken and the device does not get on, what its
-// kernels may still use is left to the end of the process, and the error matches ErrStuck.
+// Close implements program.Runner. If a group is broken and the device makes no progress, memory
+// that its kernels may still use stays until the process ends, and the error matches ErrStuck.
 func (x *Exec) Close() error {
 	if x.closed {
 		return nil
@@ -299,7 +299,7 @@ func (x *Exec) Close() error {
 	return x.free()
 }
 
-// free frees what there is.
+// free frees all parts that exist.
 func (x *Exec) free() error {
 	errs := []error{x.graphs.close(), x.stage.close(x.dev), x.back.close(), x.conv.close(), x.mul.close(), x.code.close(), x.own.close(), x.closeCalls()}
 	if x.mem != nil {

@@ -5,10 +5,9 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// Footprint is the bytes on the device that a loaded program holds besides the memory that is
-// bound: those of its arena, of its constants, of what steps work in, and of the inputs that have
-// been staged. What libraries keep for themselves is not in it, nor is the workspace that cuDNN has
-// been given.
+// Footprint returns the bytes on the device that a loaded program holds, without bound memory: its
+// arena, its constants, the scratch memory of steps, and staged inputs. It leaves out the memory of
+// libraries and the workspace of cuDNN.
 func (x *Exec) Footprint() (arena, constants, scratch, staged int64) {
 	n := x.layout.need
 	for _, st := range x.stage.list {
@@ -17,10 +16,10 @@ func (x *Exec) Footprint() (arena, constants, scratch, staged int64) {
 	return n.arena, n.constants, n.scratch + n.other, staged
 }
 
-// Foresee is the Footprint that p, which is planned, would have on a GPU that need not be there:
-// one of 132 multiprocessors of 2048 threads, which is an H100 or H200 (NVIDIA H100 Tensor Core GPU
-// Architecture, 2022, table 4). Both libraries are taken to be there and to do all that they are
-// asked for; what Config.Tune may take besides is not in it.
+// Foresee returns the Footprint that p, which is planned, would have on a GPU of 132
+// multiprocessors of 2048 threads: an H100 or H200 (NVIDIA H100 Tensor Core GPU Architecture, 2022,
+// table 4). It needs no GPU. It assumes that both libraries are installed and do all that they are
+// asked for. It leaves out additional memory of Config.Tune.
 //
 // Errors: steps that GPUs do not have, those of newOrder.
 func Foresee(p *program.Program) (arena, constants, scratch, staged int64, err error) {

@@ -19,7 +19,7 @@ type graph struct {
 	turn uint64 // when it was last taken
 }
 
-// graphs is what was captured.
+// graphs has the captured graphs.
 type graphs struct {
 	list    []*graph
 	current *graph

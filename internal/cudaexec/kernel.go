@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// argument is a parameter of a kernel: an address of the table of addresses, and bytes behind it.
+// argument is a parameter of a kernel: an entry of the table of addresses, and an offset in bytes.
 type argument struct {
 	slot   int32 // in the table; literal for offset itself
 	offset int64
@@ -20,14 +20,14 @@ type argument struct {
 // literal is the slot of a number.
 const literal = -1
 
-// launch is one kernel of a step, ready but for the addresses.
+// launch is one kernel of a step, ready except for its addresses.
 type launch struct {
 	f     *cuda.Function
 	shape cuda.Launch
 	args  []argument
 }
 
-// queue launches the kernel on s with what addr says. room is empty between launches.
+// queue launches the kernel on s with the addresses of addr. room is empty between launches.
 func (k *launch) queue(s *cuda.Stream, addr []uintptr, room *cuda.Args) error {
 	room.Reset()
 	for _, a := range k.args {
@@ -42,7 +42,7 @@ func (k *launch) queue(s *cuda.Stream, addr []uintptr, room *cuda.Args) error {
 
 // resolve is where the arguments of k, a kernel of step i, come from.
 //
-// Errors: dist.ErrInvalid for what is no part of the program.
+// Errors: dist.ErrInvalid for a parameter that is no part of the program.
 func resolve(p *program.Program, l *layout, i int, k *cudagen.Kernel) ([]argument, error) {
 	if len(k.Args) > mostArgs {
 		return nil, fmt.Errorf("%w: kernel %s has %d arguments, %d at most", dist.ErrUnsupported, k.Name, len(k.Args), mostArgs)
@@ -189,7 +189,7 @@ type own struct {
 	transpose   [9]*cuda.Function // by the bytes of an element: 2, 4 and 8
 }
 
-// ownOptions is what the text of the runner's own kernels is compiled with.
+// ownOptions returns the compiler's options for the runner's own kernels.
 func ownOptions() []string {
 	return []string{
 		fmt.Sprintf("-DCOPIES=%d", mostCopies), fmt.Sprintf("-DSLOTS=%d", ringSlots),

@@ -18,17 +18,17 @@ const alignment = 256
 
 func aligned(n int64) int64 { return (n + alignment - 1) &^ (alignment - 1) }
 
-// Addresses that are no value's come behind those of the values.
+// Addresses that belong to no value follow those of the values.
 const (
 	slotScratch = iota
 	slotFault
-	slotClock // the runner's own, if nobody binds the program's
+	slotClock // the runner's own, if the program's is not bound
 	slotRuns
 	extraSlots
 )
 
-// layout is where everything lies in the block that a runner allocates besides the arena:
-// constants, then scratch memory of the steps, then a few words.
+// layout has the offsets in the block that a runner allocates in addition to the arena: constants,
+// then scratch memory of the steps, then a few words.
 type layout struct {
 	constant []int64 // by value; -1 for those that are none
 	scratch  []int64 // by step, from the beginning of the scratch memory
@@ -43,7 +43,7 @@ const (
 	clockBytes = 16
 )
 
-// newLayout lays out the block for p, whose steps need what steps says.
+// newLayout lays out the block for p; steps has the needs of its steps.
 func newLayout(p *program.Program, steps []cudagen.Step) layout {
 	l := layout{constant: make([]int64, len(p.Values)), scratch: make([]int64, len(steps))}
 	for i := range p.Values {
@@ -79,7 +79,7 @@ type memory struct {
 	block uintptr
 }
 
-// newMemory allocates what p needs, and fills it: constants with their elements, the rest with
+// newMemory allocates the memory of p, and fills it: constants with their elements, the rest with
 // zeros.
 //
 // Errors: those of memoryError; dist.ErrCount for an arena of the caller's that is too small.

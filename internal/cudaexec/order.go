@@ -10,29 +10,28 @@ import (
 // streams is how many streams a program has: Compute, Comm and Side.
 const streams = 3
 
-// turn is when a step is queued among those of other streams: after waiting for events, and
-// recording one behind it.
+// turn has the place of a step among those of other streams: the events that it waits for, and the
+// event recorded after it.
 type turn struct {
 	waits  []int // numbers of events
-	record int   // number of the event behind the step; -1 for none
-	ahead  bool  // the next step of Compute, which is behind, waits until this one has begun; see comm.goAhead
+	record int   // number of the event after the step; -1 for none
+	ahead  bool  // the next step of Compute waits until this one has begun; see comm.goAhead
 	behind bool
 }
 
-// order is the turns of all steps, with as few events as will do. A step waits only for what its
-// own stream has not waited for before: to have waited for a later step of the same stream is
-// enough.
+// order has the turns of all steps, with as few events as possible. A step waits for another one
+// only if its own stream has not yet waited for that step, or for a later one of the same stream.
 type order struct {
 	turns  []turn
 	on     []program.Stream // where each step runs
 	events int
 }
 
-// newOrder plans the events of p. A collective that p has on Compute runs on Comm all the same,
-// which is the groups' stream, between the steps of Compute before and behind it.
+// newOrder plans the events of p. A collective that p has on Compute also runs on Comm, the groups'
+// stream, between the steps of Compute before and after it.
 //
-// Errors: dist.ErrInvalid for a stream that there is not, and for a step that waits for itself or a
-// later one.
+// Errors: dist.ErrInvalid for an unknown stream, and for a step that waits for itself or a later
+// one.
 func newOrder(p *program.Program) (order, error) {
 	o := order{turns: make([]turn, len(p.Steps)), on: make([]program.Stream, len(p.Steps))}
 	var waited [streams][streams]int // by stream: the newest step of each other one, plus 1, that it has waited for

@@ -15,9 +15,9 @@ import (
 type product struct {
 	gemm        cublas.Gemm
 	a, b, c     argument
-	align       int         // what all three addresses are multiples of, if those of bound values are of boundAlign
+	align       int         // alignment of all three addresses, if those of bound values are multiples of boundAlign
 	gemmVariant             // the fastest; without a plan unless some were timed
-	spare       gemmVariant // the other one of two that were timed, until it is known that there is memory for the first
+	spare       gemmVariant // the other one of two that were timed, until memory for the first is certain
 	clear       int64       // bytes of C to be set to 0 instead, where K is 0
 
 	on program.Stream
@@ -153,7 +153,7 @@ func viewOf(p *program.Program, v program.View) argument {
 	return argument{int32(v.Value), int64(v.Offset) * int64(p.Values[v.Value].DType.Size())}
 }
 
-// alignOf is what the addresses of all views are multiples of.
+// alignOf returns the common alignment of the addresses of all views.
 func alignOf(p *program.Program, views ...program.View) int {
 	all := int64(boundAlign)
 	for _, v := range views {

@@ -102,8 +102,8 @@ func (m *products) trials() []*trial {
 	return list
 }
 
-// choose takes for each product that was timed in two ways the faster one, the copy included, or
-// what when says.
+// choose takes the faster of two variants for each product that was timed with both, the copy
+// included, or the variant that when names.
 func (m *products) choose(when turning) {
 	if m == nil {
 		return
@@ -115,7 +115,7 @@ func (m *products) choose(when turning) {
 	}
 }
 
-// fasterThan compares what the algorithms that w and o took needed on the slowest rank.
+// fasterThan compares the times of the algorithms of w and o on the slowest rank.
 func (w *gemmVariant) fasterThan(o *gemmVariant) bool {
 	return least([]float32{o.trial.worst, w.trial.worst}) == 1
 }
@@ -243,7 +243,7 @@ func (m *products) settle() error {
 	return errors.Join(errs...)
 }
 
-// scratch is the bytes of memory that products work in, but for what cuBLAS has.
+// scratch returns the workspace bytes of products, except cuBLAS's own.
 func (m *products) scratch() int64 {
 	if m == nil {
 		return 0

@@ -5,10 +5,10 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// turned is a product AᵀB with a transposed copy in place of the smaller operand. A lies as K by M
-// and B as K by N, so that rows of neither run along K, as kernels for tensor cores want it of one
-// at least: in TF32 a large product was found to take clearly longer so than one of as many
-// operations with A as M by K. BenchmarkWeightGradient shows what the copy saves.
+// turned is a product AᵀB with a transposed copy instead of the smaller operand. A is stored as K
+// by M and B as K by N, so rows of neither run along K. Kernels for tensor cores want that of at
+// least one: in TF32 such a large product takes clearly longer than one of as many operations with
+// A as M by K. BenchmarkWeightGradient measures the gain of the copy.
 type turned struct {
 	gemm       cublas.Gemm // with the copy
 	second     bool        // of B, not of A
@@ -27,11 +27,10 @@ const (
 	turnNever
 )
 
-// turnRow is what rows of a copy are multiples of, in bytes: kernels of cuBLAS load as many at
-// once.
+// turnRow is the alignment of rows of a copy, in bytes: kernels of cuBLAS load as many at once.
 const turnRow = 16
 
-// newTurn is the turn of g; nil for what is no AᵀB, or several.
+// newTurn returns g with one operand transposed, or nil unless g is a single AᵀB.
 func newTurn(g *cublas.Gemm) *turned {
 	if !g.TransA || g.TransB || g.Batch > 1 {
 		return nil
@@ -47,14 +46,14 @@ func newTurn(g *cublas.Gemm) *turned {
 	return t
 }
 
-// What a product must have at least for its turn to be tried. The copy moves 2*min(M, N)*K elements
-// for M*N*K products: the longer the longer side, the less of the time is the copy's. Below
-// turnLong it takes too much of what a turn can save.
+// Least sizes of a product for which a transposed copy is tried. The copy moves 2*min(M, N)*K
+// elements for M*N*K products: the longer the longer side, the smaller the share of the copy. Below
+// turnLong the copy costs too much of the gain.
 const (
 	turnSide     = 512     // M and N
 	turnLong     = 1024    // the larger of them
 	turnDepth    = 64      // K
-	turnProducts = 1 << 30 // M*N*K: a few times what one more launch takes
+	turnProducts = 1 << 30 // M*N*K: a few times as long as one more launch
 )
 
 // canPay reports whether a turn of g may be faster than g.
@@ -90,7 +89,7 @@ const (
 	turnThreads = 256
 )
 
-// aim makes t copy what is at from to the address at.
+// aim makes t copy from the address from to the address at.
 func (t *turned) aim(k *own, from argument, at uintptr) {
 	tiles := (t.rows + turnEdge - 1) / turnEdge * ((t.cols + turnEdge - 1) / turnEdge)
 	t.at = at

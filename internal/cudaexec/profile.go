@@ -20,8 +20,8 @@ type Timeline struct {
 	Runs    int           // that were measured
 	Graph   bool          // runs were replays of a graph
 
-	// Of the run with the median exposure, which has marks around collectives and around what
-	// computes between waits.
+	// Of the run with the median exposure, which has marks around collectives and around the
+	// computation between waits.
 	Marked  time.Duration // the whole of it
 	Compute time.Duration // something computes
 	Comm    time.Duration // something communicates
@@ -48,7 +48,7 @@ func (t Timeline) Share() float64 {
 	return float64(t.Exposed) / float64(t.Marked)
 }
 
-// String is a table: the run, what is exposed in percent, and a line for each step.
+// String returns a table: the run, the exposed share in percent, and a line for each step.
 func (t Timeline) String() string {
 	var b strings.Builder
 	how := "step by step"
@@ -82,8 +82,8 @@ type segment struct {
 	stream      program.Stream
 }
 
-// cuts is the segments of p: each step by itself if fine, else each collective, and what computes
-// between waits.
+// cuts returns the segments of p: each step by itself if fine, else each collective, and the
+// computation between waits.
 func cuts(p *program.Program, o *order, fine bool) []segment {
 	var list []segment
 	open := [streams]int{-1, -1, -1} // the segments that go on
@@ -178,7 +178,7 @@ func since(begin, t uint64) time.Duration {
 // span is a time with a beginning and an end.
 type span struct{ from, to time.Duration }
 
-// union is spans that do not overlap, in order, which cover what list covers.
+// union returns spans that do not overlap, in order, which together cover the spans of list.
 func union(list []span) []span {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b span) int { return int(a.from - b.from) })
@@ -215,7 +215,7 @@ func uncovered(a, b []span) time.Duration {
 	return d
 }
 
-// mostProfiled bounds what Profile keeps.
+// mostProfiled is the largest number of runs that Profile keeps.
 const mostProfiled = 10000
 
 // Profile measures runs of the program: without marks, with marks around collectives, and with
@@ -261,7 +261,7 @@ func (x *Exec) plain(t *Timeline) error {
 	if err != nil {
 		return errors.Join(err, begin.Close())
 	}
-	defer func() { _ = errors.Join(begin.Close(), end.Close()) }() // what was measured stays true
+	defer func() { _ = errors.Join(begin.Close(), end.Close()) }() // the measurement is valid in any case
 	for range warmRuns + 2 {
 		if err := x.Run(); err != nil {
 			return err
@@ -293,7 +293,7 @@ func (x *Exec) stamped(t *Timeline, fine bool, each func(s *stamps)) (err error)
 		return err
 	}
 	defer func() {
-		if err != nil && !x.drained() { // of a broken group: to free memory would wait for ever
+		if err != nil && !x.drained() { // of a broken group: freeing memory would hang
 			err = fmt.Errorf("%w: %w", ErrStuck, err)
 			return
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// What the end of each run copies to the host.
+// Limits of the copy to the host at the end of each run.
 const (
 	ringSlots   = 4    // runs whose results are kept
 	mostCopies  = 16   // values, and the fault words
@@ -29,9 +29,8 @@ type follow struct {
 	to    int64 // in a slot
 }
 
-// readback is results on their way to the host. The last kernel of a run writes them to pinned
-// memory, one slot a run, and an event behind the run says when they are there; so nobody who reads
-// them stops the stream.
+// readback copies results to the host. The last kernel of a run writes them to pinned memory, one
+// slot a run. An event after the run signals their arrival, so a reader does not stop the stream.
 type readback struct {
 	follows []follow
 	slot    int64 // bytes of one
@@ -41,9 +40,8 @@ type readback struct {
 	copies  [mostCopies * (8 + 4 + 4)]byte // struct Copies of runner.cu
 }
 
-// planReadback is what the end of a run copies: the outputs of p that are small, and the fault
-// words. Those of one element, which runs are judged by, come first: where there are many outputs
-// the others are left out.
+// planReadback plans the copy at the end of a run: the small outputs of p, and the fault words.
+// Outputs of one element, such as a loss, come first: with many outputs the others are left out.
 func planReadback(p *program.Program, faults bool) (follows []follow, slot int64) {
 	add := func(f follow) {
 		f.to = slot
@@ -66,7 +64,7 @@ func planReadback(p *program.Program, faults bool) (follows []follow, slot int64
 	return follows, slot
 }
 
-// openReadback makes what the end of a run needs.
+// openReadback allocates the ring and the events.
 func (x *Exec) openReadback() error {
 	b := &x.back
 	b.follows, b.slot = planReadback(x.p, x.code.faults)
@@ -136,9 +134,8 @@ func (b *readback) ran(home *cuda.Stream) error {
 // Runs is how many runs were queued that a program with outputs or a clock has had.
 func (x *Exec) Runs() uint64 { return x.back.runs }
 
-// Read fills dst with the first bytes of value id after the newest run. It waits for that run and
-// not for what is queued behind it; ReadRun reads a run's results when later ones are queued
-// already.
+// Read fills dst with the first bytes of value id after the newest run. It waits for that run, and
+// not for later work; ReadRun reads a run's results when later runs are queued already.
 //
 // Errors: dist.ErrInvalid and its kinds, dist.ErrClosed; ErrFault; why a group is broken; those of
 // the driver.
@@ -183,8 +180,8 @@ func (x *Exec) ReadRun(run uint64, id program.ID, dst []byte) error {
 	return x.dev.CopyToHost(unsafe.Pointer(&dst[0]), uintptr(b.Pointer()), int64(len(dst)))
 }
 
-// fault is the error of a run whose fault words have come to the host. The words are cleared then,
-// behind all runs that are queued. Without one it reads a word for each slot.
+// fault returns the error of a run whose fault words have arrived on the host. It then clears the
+// words, after all queued runs. Without a fault it reads a word for each slot.
 func (b *readback) fault(x *Exec) error {
 	if b.ring == nil || !x.code.faults {
 		return nil

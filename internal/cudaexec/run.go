@@ -182,8 +182,8 @@ func (x *Exec) step(i int) error {
 	return nil
 }
 
-// communicate queues collective i. In a graph what comes behind one that goes ahead waits until it
-// has begun.
+// communicate queues collective i. In a graph the computation after one that goes ahead waits until
+// the collective has begun.
 func (x *Exec) communicate(i int) error {
 	k, comm := x.comm.steps[i], x.streams[program.Comm]
 	if !x.order.turns[i].ahead {
@@ -292,7 +292,7 @@ func (x *Exec) await(e *cuda.Event) error {
 	}
 }
 
-// watch shows the caller what step i has written.
+// watch shows the results of step i to the caller.
 func (x *Exec) watch(i int) error {
 	s := &x.p.Steps[i]
 	if err := x.quiet(i); err != nil {

@@ -26,13 +26,13 @@ type staged struct {
 	gone   bool // bound to memory of the caller's since
 }
 
-// staging copies inputs of the next run while the present one goes on, on a stream of its own. All
-// inputs change sides together, so that there are only two sets of addresses, each with its graph.
+// staging copies inputs of the next run during the present one, on a stream of its own. All inputs
+// change sides together, so there are only two sets of addresses, each with its graph.
 type staging struct {
 	list   []*staged
 	stream *cuda.Stream
-	copied [sides]*cuda.Event // behind the copies to a side
-	read   [sides]*cuda.Event // behind the newest run that reads a side
+	copied [sides]*cuda.Event // after the copies to a side
+	read   [sides]*cuda.Event // after the newest run that reads a side
 	side   int                // of the newest run
 	open   bool               // the other side may be written
 	fresh  bool               // something was staged since
@@ -61,9 +61,9 @@ func (x *Exec) Room(id program.ID) ([]byte, error) {
 	return st.pinned[1-x.stage.side].Bytes(), nil
 }
 
-// Stage gives the Outside value id the elements src for the next run, in place of memory that Bind
-// gives. The copy to the device goes on while earlier runs do. A value that is staged keeps its
-// elements until it is staged again.
+// Stage gives the Outside value id the elements src for the next run, instead of memory from Bind.
+// The copy to the device runs during earlier runs. A staged value keeps its elements until it is
+// staged again.
 //
 // Returns: when src was copied to pinned memory; that waits where the host is more than a run ahead
 // of the device. Errors: dist.ErrInvalid and its kinds, dist.ErrClosed; cuda.ErrMemory; why a group
@@ -155,8 +155,8 @@ func (g *staging) start(dev *cuda.Device) error {
 	return err
 }
 
-// ready returns when the other side may be written: by the host when it was copied to the device,
-// and by the copies behind the last run that has read it.
+// ready returns when the other side may be written. The host waits until it was copied to the
+// device; the copies wait for the last run that reads it.
 func (g *staging) ready(x *Exec) error {
 	if g.open {
 		return nil
@@ -172,7 +172,7 @@ func (g *staging) ready(x *Exec) error {
 	return nil
 }
 
-// begin makes the next run read what was staged for it. The device is entered.
+// begin makes the next run read the staged inputs. The device is entered.
 func (g *staging) begin(x *Exec) error {
 	if !g.fresh {
 		return nil

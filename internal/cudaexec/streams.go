@@ -53,7 +53,8 @@ func (x *Exec) makeStreams() error {
 	return nil
 }
 
-// others is the streams besides home, by number; nil for those that are no stream of their own.
+// others returns the streams other than home, by number; nil for those that are no stream of their
+// own.
 func (x *Exec) others() (list [streams]*cuda.Stream) {
 	for k, s := range x.streams {
 		if s != x.home && !slices.Contains(list[:], s) {
@@ -63,7 +64,7 @@ func (x *Exec) others() (list [streams]*cuda.Stream) {
 	return list
 }
 
-// begins makes all streams begin behind home.
+// begins makes all streams wait for home.
 func (x *Exec) begins() error {
 	recorded := false
 	for _, s := range x.others() {
@@ -83,7 +84,7 @@ func (x *Exec) begins() error {
 	return nil
 }
 
-// ends makes home go on behind all streams.
+// ends makes home wait for all streams.
 func (x *Exec) ends() error {
 	var err error
 	for k, s := range x.others() {

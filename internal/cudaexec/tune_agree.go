@@ -13,10 +13,10 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// trial is what can do a product or a convolution, as this rank has timed it.
+// trial has the candidates for a product or a convolution, as this rank has timed them.
 type trial struct {
 	what  string            // is done
-	names []string          // of candidates, alike on all ranks that have one library and one kind of GPU
+	names []string          // of candidates, equal on all ranks with one library and one kind of GPU
 	took  []float32         // ns, by candidate; 0 for one that does not work here
 	take  func(i int) error // makes candidate i the one that is used
 	worst float32           // ns of the one that was taken, on the slowest rank; 0 where none works on all ranks
@@ -40,8 +40,8 @@ func timesOf(list []*trial) []float32 {
 	return all
 }
 
-// takeLeast takes of each trial the candidate whose time is least, of times as timesOf orders them.
-// A trial in which none works keeps what it has.
+// takeLeast takes the candidate with the least time of each trial, of times as timesOf orders them.
+// A trial in which none works keeps its present one.
 func takeLeast(list []*trial, times []float32) error {
 	for _, t := range list {
 		own := times[:len(t.took)]
@@ -71,8 +71,8 @@ func least(times []float32) int {
 	return best
 }
 
-// What a rank tells the others first, in whole numbers that f32 has exactly: whether and how it has
-// failed, how many candidates it has, and a digest of what they are.
+// The first message of a rank, in whole numbers that f32 has exactly: whether and how it failed,
+// its number of candidates, and a digest of them.
 const (
 	headFailure = iota
 	headCount
@@ -112,7 +112,7 @@ func failureOf(err error) float32 {
 
 // failed is the error of the first rank whose line begins with a failure; nil for none.
 //
-// Errors: one that matches what is among failures on that rank.
+// Errors: one that matches the failure on that rank.
 func failed(lines [][]float32, ranks []int) error {
 	for r, line := range lines {
 		n := int(line[headFailure])
@@ -151,16 +151,16 @@ func merge(own []float32, head []float32, heads, all [][]float32) []float32 {
 type circle struct {
 	ranks []int // in the world
 
-	// gather gives what all ranks tell, by rank of the group. Collective: all ranks, as many
+	// gather returns the numbers of all ranks, by rank of the group. Collective: all ranks, as many
 	// numbers.
 	gather func(own []float32) ([][]float32, error)
 }
 
-// council is the ranks of a program, in circles; none where the program has no groups, or nothing
-// is timed. In each circle all ranks do the same number of gathers of the same lengths, whatever
-// they have, unless a gather itself fails. What one circle finds goes on into the next: after the
-// rows and columns of a full grid all ranks know of all. Where circles are a chain, a rank hears of
-// its neighbours alone.
+// council is the ranks of a program, in circles; none if the program has no groups, or nothing is
+// timed. In each circle all ranks do the same number of gathers of the same lengths, unless a
+// gather itself fails. The results of one circle enter the next: after the rows and columns of a
+// full grid all ranks know all results. In a chain of circles a rank knows only its neighbours'
+// results.
 type council struct {
 	program string
 	circles []circle
@@ -229,5 +229,5 @@ func (c *council) anyone(yes bool, err error) (bool, error) {
 }
 
 func (c *council) wrong(err error) error {
-	return fmt.Errorf("cudaexec: program %q: agreeing on what was timed: %w", c.program, err)
+	return fmt.Errorf("cudaexec: program %q: agreeing on times: %w", c.program, err)
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// openLibraries makes what libraries do: matrix products and convolutions, with Config.Tune each in
-// the way that takes the least time on the slowest rank. The ranks of a group wait for each other
-// in every step, so that a fast way of one rank is of no use where another's is slow.
+// openLibraries makes the steps of libraries: matrix products and convolutions. With Config.Tune
+// each uses the algorithm with the least time on the slowest rank. The ranks of a group wait for
+// each other in every step, so a fast algorithm on one rank is useless if it is slow on another.
 //
 // Collective: with Config.Tune, where the program has collectives, unless Config.TuneAlone. Ranks
 // that have the same candidates come to the same ways where a group holds them all; one that has
@@ -34,7 +34,7 @@ func (x *Exec) openLibraries() error {
 	if err == nil {
 		err = x.conv.place(x.p)
 	}
-	if short, err = c.anyone(short, err); err != nil { // also where slowest has told of an error: not all may have heard of it
+	if short, err = c.anyone(short, err); err != nil { // also after an error of slowest, which not all ranks may have
 		return x.leave(err)
 	}
 	if short {
@@ -45,8 +45,8 @@ func (x *Exec) openLibraries() error {
 	return errors.Join(err, x.mul.settle())
 }
 
-// timeLibraries asks the libraries for what the steps need, and gives what they have timed. It
-// works on no group.
+// timeLibraries asks the libraries for the algorithms of the steps, and returns their times. It
+// uses no group.
 func (x *Exec) timeLibraries() ([]*trial, error) {
 	on := x.order.on
 	var err error
@@ -62,8 +62,8 @@ func (x *Exec) timeLibraries() ([]*trial, error) {
 	return append(x.mul.trials(), x.conv.trials()...), nil
 }
 
-// leave is err. After ErrStuck x forgets what it has, so that nobody frees what the device may
-// still use.
+// leave returns err. After ErrStuck x drops its parts, so that memory that the device may still use
+// is not freed.
 func (x *Exec) leave(err error) error {
 	if errors.Is(err, ErrStuck) {
 		*x = Exec{p: x.p, cfg: x.cfg, env: x.env, dev: x.dev}
@@ -71,8 +71,8 @@ func (x *Exec) leave(err error) error {
 	return err
 }
 
-// council is the ranks that agree on what is timed: those of each group of the program. Groups all
-// of whose ranks are in one before tell each other nothing new.
+// council returns the ranks that agree on times: those of each group of the program. A group whose
+// ranks are all in an earlier one adds nothing and is left out.
 func (x *Exec) council() *council {
 	c := &council{program: x.p.Name}
 	if !x.cfg.Tune || x.cfg.TuneAlone || x.comm == nil {
@@ -93,9 +93,8 @@ func within(ranks, others []int) bool {
 	return !slices.ContainsFunc(ranks, func(r int) bool { return !slices.Contains(others, r) })
 }
 
-// gather is circle.gather for a group of GPUs, which must not be captured meanwhile. It goes by way
-// of a sum, to which each rank adds zeros but for its own part: that is exact, and what all groups
-// can do for which programs are made.
+// gather is circle.gather for a group of GPUs, which must not be captured meanwhile. It uses a sum
+// to which each rank adds zeros except in its own part: that is exact, and every group can do it.
 //
 // Errors: why the group is broken, with ErrStuck where the device then does not end; those of the
 // driver, which break the group where this rank cannot take part: the others would wait for it.
