@@ -7,11 +7,10 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// chain is steps that follow each other along the same rows: of a row of axis elements, or of its
-// one element, each reads and writes no other. One kernel does them, whose threads have a row from
-// the first step to the last: a normalization, or a softmax with what is scaled and masked before
-// it, is one launch. What a step makes for the next stays in registers, and what nobody else reads
-// is not written.
+// chain is successive steps along the same rows: each works on one row of axis elements, or on its
+// one element, at a time. One kernel does them all, and a thread keeps its row from the first step
+// to the last. So a normalization, or a softmax with scaling and mask, is one launch. A result for
+// the next step stays in registers; one without other readers is not written.
 type chain struct {
 	phases     []phase
 	rows, axis int
@@ -26,14 +25,14 @@ type phase struct {
 	code  []program.Instr
 	n     *nest // rows are its kept dims, the elements of a row those that are reduced
 	spans []span
-	from  []*result // by In: what it is, if a phase before has it in registers
+	from  []*result // by In: its result, if an earlier phase has it in registers
 	to    []result  // by Out
 }
 
 // result is an Out of a phase.
 type result struct {
-	name string // of the registers that it stays in; empty if nobody wants them
-	dead bool   // nobody reads the memory
+	name string // of the registers that keep it; empty if no phase needs them
+	dead bool   // the memory has no reader
 }
 
 // span is the bytes that an In or Out of a step reaches.
@@ -49,12 +48,11 @@ const (
 	// themselves fill the device.
 	mostAxis = 1 << 13
 
-	// laneElems is how many elements of a row a thread has, where there are threads enough, and
-	// mostElems where there are not.
+	// laneElems is the number of elements of a row for each thread; mostElems if threads are few.
 	laneElems, mostElems = 8, 32
 )
 
-// along is the chain of steps from step i, of one step where there is none.
+// along returns the chain of steps from step i on; one of a single step if there is no chain.
 func (g *generator) along(i int) chain {
 	c := g.lead(i)
 	if c.rows < 2 || c.axis < 2 || c.axis > mostAxis && c.rows < g.t.SMs {
@@ -65,7 +63,7 @@ func (g *generator) along(i int) chain {
 		c.lanes = min(1024, ceilPower(c.axis/laneElems))
 	}
 	params := map[address]bool{}
-	joined := 0 // phases; one behind them may be for the next, which goes on from them
+	joined := 0 // phases; one after them may be for the next, which continues them
 	for j := i; j < len(g.p.Steps) && c.axis <= c.lanes*mostElems; j++ {
 		if j > i && !g.waitsNoMore(i, j) {
 			break
@@ -89,7 +87,7 @@ func (g *generator) along(i int) chain {
 	return c
 }
 
-// lead is a chain with the rows of the first step from step i that says what they are, behind Maps.
+// lead returns a chain with the rows of the first step from i on that determines them, after Maps.
 func (g *generator) lead(i int) (c chain) {
 	for j := i; j < len(g.p.Steps) && g.check(j) == nil; j++ {
 		switch op := g.p.Steps[j].Op.(type) {
@@ -108,7 +106,7 @@ func (g *generator) lead(i int) (c chain) {
 	return c
 }
 
-// phase is step j as one of chain c, if it goes along its rows.
+// phase returns step j as a phase of chain c, and whether it works along its rows.
 func (g *generator) phase(j int, c *chain) (phase, bool) {
 	ph := phase{step: j, op: g.p.Steps[j].Op}
 	if g.check(j) != nil || !g.arranged(&ph, c.rows) || ph.n.count(false) != c.rows || len(ph.n.outs) == 0 {
@@ -161,8 +159,8 @@ func (g *generator) arranged(ph *phase, rows int) bool {
 	return false
 }
 
-// cut makes rows rows of the first dims of the space of a Map, and the elements of rows of the
-// rest, if it can be cut so.
+// cut makes rows of the first dims of the space of a Map, and elements of rows of the rest, if it
+// can.
 func (n *nest) cut(rows int) bool {
 	for d := 0; d < len(n.dims); d++ {
 		size := n.dims[d].size
@@ -185,13 +183,13 @@ func (n *nest) cut(rows int) bool {
 	return rows == 1
 }
 
-// reducesLast reports whether the dims that are reduced come behind the others.
+// reducesLast reports whether the reduced dims follow the others.
 func (n *nest) reducesLast() bool {
 	kept := slices.IndexFunc(n.dims, func(d dim) bool { return d.reduced })
 	return kept < 0 || !slices.ContainsFunc(n.dims[kept:], func(d dim) bool { return !d.reduced })
 }
 
-// near reports whether neighbours of a row lie nearer to each other in a than rows do.
+// near reports whether neighbours in a row are closer to each other in a than rows are.
 func (a *access) near(n *nest) bool {
 	row, column := 0, 0 // least strides
 	for d, s := range a.strides {
@@ -206,13 +204,13 @@ func (a *access) near(n *nest) bool {
 	return column == 0 || row == 0 || column < row
 }
 
-// span is that of view v, whose access is a.
+// span returns the span of view v, whose access is a.
 func (g *generator) span(n *nest, a *access, v program.View, write bool) span {
 	size := int64(a.dtype.Size())
 	s := span{write: write, row: g.place(v)}
 	s.row.end = s.row.begin + size
 	s.region = s.row
-	alike, inner := true, 0 // the dim of rows behind the one that is looked at, if there is one
+	even, inner := true, 0 // the dim of rows after the present one, if any
 	for d := len(n.dims) - 1; d >= 0; d-- {
 		reach := int64(a.strides[d]) * int64(n.dims[d].size-1) * size
 		s.region.reach(reach)
@@ -223,23 +221,23 @@ func (g *generator) span(n *nest, a *access, v program.View, write bool) span {
 		case inner == 0:
 			s.pitch = int64(a.strides[d]) * size
 		default:
-			alike = alike && a.strides[d] == a.strides[inner]*n.dims[inner].size
+			even = even && a.strides[d] == a.strides[inner]*n.dims[inner].size
 		}
 		inner = d
 	}
-	if !alike || s.pitch < 0 {
+	if !even || s.pitch < 0 {
 		s.pitch = 0
 	}
 	return s
 }
 
-// takes reports whether ph can be done row by row behind the phases of c: what of its and their
-// memory is the same, and written, is the same row's.
+// takes reports whether ph can be done row by row after the phases of c: memory that both use, and
+// one writes, belongs to the same row.
 func (c *chain) takes(ph *phase) bool {
 	for k := range c.phases {
 		for _, x := range c.phases[k].spans {
 			for _, y := range ph.spans {
-				if (x.write || y.write) && meet([]region{x.region}, []region{y.region}) && !x.alike(&y) {
+				if (x.write || y.write) && meet([]region{x.region}, []region{y.region}) && !x.rowsApart(&y) {
 					return false
 				}
 			}
@@ -248,7 +246,7 @@ func (c *chain) takes(ph *phase) bool {
 	return true
 }
 
-// goesOn reports whether ph reads what one of the first n phases of c has written.
+// goesOn reports whether ph reads a result of one of the first n phases of c.
 func (c *chain) goesOn(ph *phase, n int) bool {
 	for k := range c.phases[:n] {
 		for _, x := range c.phases[k].spans {
@@ -262,13 +260,12 @@ func (c *chain) goesOn(ph *phase, n int) bool {
 	return false
 }
 
-// alike reports whether a row of x and another row of y have no bytes in common.
-func (x *span) alike(y *span) bool {
+// rowsApart reports whether a row of x and another row of y have no bytes in common.
+func (x *span) rowsApart(y *span) bool {
 	return x.pitch == y.pitch && max(x.row.end, y.row.end)-min(x.row.begin, y.row.begin) <= x.pitch
 }
 
-// settle brings the nests of c to the form in which they are walked, and finds what stays in
-// registers.
+// settle brings the nests of c to their final form, and finds the results that stay in registers.
 func (g *generator) settle(c *chain) {
 	c.width = max(1, min(8, c.axis/c.lanes))
 	for k := range c.phases {
@@ -313,8 +310,8 @@ func (ph *phase) walk(most int) int {
 	return n.width([]access{*n.lead()}, most)
 }
 
-// kept is the Out of a phase before phase k that its In j is, element by element; nil if there is
-// none, or something else has been written there since.
+// kept returns the Out of an earlier phase that equals In j of phase k element by element; nil if
+// there is none, or it was overwritten since.
 func (g *generator) kept(c *chain, k, j int) *result {
 	in := &c.phases[k]
 	reads := &in.spans[j]
@@ -350,8 +347,8 @@ func (ph *phase) overwrites() bool {
 	})
 }
 
-// walks reports whether a in n and b in o are the same elements for the same row, and number in it:
-// of one dim each, or of none.
+// walks reports whether a in n and b in o have the same elements for the same row and position in
+// it.
 func (n *nest) walks(a *access, o *nest, b *access) bool {
 	simple := func(n *nest, a *access) (row, column int, ok bool) {
 		rows := slices.IndexFunc(n.dims, func(d dim) bool { return d.reduced })
@@ -367,7 +364,7 @@ func (n *nest) walks(a *access, o *nest, b *access) bool {
 	return ok && other && a.offset == b.offset && row == otherRow && column == otherColumn
 }
 
-// linear is the stride of a counter over all dims, if there is one; 0 for none.
+// linear returns the stride of a counter over all dims, and whether there is one.
 func linear(dims []dim, strides []int) (stride int, ok bool) {
 	for d := range dims {
 		if d+1 < len(dims) && strides[d] != strides[d+1]*dims[d+1].size {
@@ -378,8 +375,8 @@ func linear(dims []dim, strides []int) (stride int, ok bool) {
 	return stride, true
 }
 
-// dead reports whether nobody reads the memory that Out j of phase k is written to: it is the
-// program's own, no other step has to do with it, and the phases that read it have it in registers.
+// dead reports whether the memory of Out j of phase k has no reader: it is the program's own, no
+// other step uses it, and the phases that read it have it in registers.
 func (g *generator) dead(c *chain, k, j int) bool {
 	id := g.p.Steps[c.phases[k].step].Out[j].Value
 	if v := &g.p.Values[id]; v.Place != program.Arena || v.Role != program.Temp {

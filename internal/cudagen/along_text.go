@@ -19,7 +19,7 @@ type chainText struct {
 	number map[address]int // of the parameter with an address
 	clock  bool
 
-	kept strings.Builder // what stays in registers
+	kept strings.Builder // declarations of values that stay in registers
 	text strings.Builder
 }
 
@@ -50,7 +50,7 @@ func (g *generator) alongRows(c *chain) error {
 	return nil
 }
 
-// phase writes what does one step.
+// phase writes the code of one step.
 func (w *chainText) phase(ph *phase) error {
 	b := w.body(ph, ph.code)
 	if err := b.emit(); err != nil {
@@ -95,8 +95,8 @@ func (w *chainText) body(ph *phase, code []program.Instr) *body {
 	return b
 }
 
-// begin opens the block of a phase, with its pointers by the names that b has for them, and what it
-// makes once.
+// begin opens the block of a phase, with its pointers by their names in b, and the values that are
+// made once.
 func (w *chainText) begin(ph *phase, b *body) {
 	fmt.Fprintf(&w.text, "  { // %s\n", ph.op)
 	s := &w.g.p.Steps[ph.step]
@@ -130,7 +130,7 @@ func (w *chainText) begin(ph *phase, b *body) {
 // turns is how many turns a thread takes for a row.
 func (w *chainText) turns(b *body) int { return ceilDiv(w.c.axis, w.c.lanes*b.width) }
 
-// element is what a thread has at turn t of an array of all its elements.
+// element returns the element of turn t in a thread's array of all its elements.
 func (b *body) element(array string) string {
 	return fmt.Sprintf("%s[%s + %s]", array, times("t", b.width), b.neighbour())
 }
@@ -159,7 +159,7 @@ func (w *chainText) store(b *body, ph *phase, j int, set func(to string) string)
 	}
 }
 
-// rows writes what a thread does for its row: all turns, or what there is once for a row.
+// rows writes a thread's code for its row: all turns, or the code that runs once for a row.
 func (w *chainText) rows(b *body) {
 	turn := b.turn()
 	fmt.Fprintf(&w.text, "  if (o < %d) {\n%s%s", w.c.rows, b.kept.coordinates(b.index, "    "), b.lines[atKept].String())
@@ -189,8 +189,8 @@ func (w *chainText) reduce(b *body, ph *phase, name string) {
 	}
 }
 
-// softmax writes a call of a function of what a thread has of a row: an array for each In, and none
-// where there is no more. The last array is the result.
+// softmax writes a call of a function on a thread's part of a row: an array for each In, and none
+// for a missing one. The last array is the result.
 func (w *chainText) softmax(b *body, ph *phase, function, none string, arrays ...string) {
 	w.g.use(rowsPart)
 	n := w.turns(b) * b.width

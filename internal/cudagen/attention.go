@@ -72,9 +72,9 @@ func (g *generator) attentionGrad(i int, op *program.AttentionGrad) error {
 	return nil
 }
 
-// attend says how blocks go through the other side: step rows of it at once, two operands of which
-// are in shared memory twice, besides own operands of the block's own rows. A multiprocessor is to
-// hold so many blocks, where rows are short.
+// attend sets how blocks iterate over the other side: step rows at once, with two of its operands
+// twice in shared memory, and own operands of the block's own rows. A multiprocessor holds resident
+// blocks if rows are short.
 func (t *template) attend(depth, own, step, resident int) {
 	t.shared = (own*attentionRows + 4*step) * depth * 2
 	if t.resident = resident; depth > 64 {
@@ -83,7 +83,7 @@ func (t *template) attend(depth, own, step, resident int) {
 	t.consts = append(t.consts, constant{"Step", step})
 }
 
-// checkAttention refuses what the kernels cannot do with a step whose first In and Out are lines.
+// checkAttention rejects a step that the kernels cannot do, whose first In and Out are lines.
 func (g *generator) checkAttention(i int, op *program.Attention, ins, outs int) error {
 	s := &g.p.Steps[i]
 	if g.t.Arch < 80 {
@@ -97,7 +97,7 @@ func (g *generator) checkAttention(i int, op *program.Attention, ins, outs int) 
 	}
 	for k, v := range s.In {
 		if dt := g.value(v).DType; k < ins && dt != tensor.BF16 || k >= ins && dt != tensor.F32 {
-			return fmt.Errorf("in %d is %v; kernels take bf16, and what is made of it in f32", k, dt)
+			return fmt.Errorf("in %d is %v; kernels take bf16, and results of it in f32", k, dt)
 		}
 	}
 	for k, v := range s.Out {
@@ -116,7 +116,7 @@ func (g *generator) attentionTemplate(i int, name string, op *program.Attention,
 	for _, v := range slices.Concat(s.In, s.Out) {
 		t.wide = t.wide || wideIndex(g.value(v).Len())
 	}
-	// What blocks read that run at once is to fit into a part of the cache.
+	// The data of blocks that run at once must fit into a part of the cache.
 	const cached = 16 << 20
 	group := max(1, min(op.Batch*op.Heads, cached/(4*max(op.M, op.N)*op.Depth)))
 	t.consts = []constant{

@@ -14,9 +14,8 @@ type Target struct {
 	// library does the others. nil means that libraries do all.
 	Own []bool
 
-	// Stay keeps blocks of large Maps until all of their elements are done, where they otherwise
-	// end soon and make room for others: then less of the device's memory is left to what runs
-	// beside them.
+	// Stay keeps blocks of large Maps until all of their elements are done. Otherwise they end soon
+	// and make room for others, and less memory bandwidth is left to concurrent kernels.
 	Stay bool
 
 	// Apart keeps each step a launch of its own. Otherwise independent Maps that follow each other,
@@ -41,7 +40,7 @@ type Arg struct {
 	Offset int64 // bytes; of Number the number itself
 }
 
-// ArgKind is what an Arg is.
+// ArgKind is the kind of an Arg.
 type ArgKind uint8
 
 // The kinds.
@@ -54,10 +53,11 @@ const (
 	Number                 // Offset itself, as an unsigned 64-bit number
 )
 
-// Step is what a step needs.
+// Step has the kernels and the memory of a step.
 type Step struct {
-	// Kernels is launched in order. It is empty for what a library or a collective does, for a step
-	// of no elements, and for one that a kernel of an earlier step does as well: see Arg.Step.
+	// Kernels are launched in order. There are none for a step of a library or a collective, for a
+	// step without elements, and for one that a kernel of an earlier step does as well: see
+	// Arg.Step.
 	Kernels []Kernel
 
 	// Scratch is bytes of device memory of the step's own, aligned to 256 and zeroed once when the
@@ -79,16 +79,15 @@ const (
 	FaultValueAt = 2
 )
 
-// Options is what the compiler is told about the text of Generate. Results are those of IEEE
-// arithmetic but for products that are fused with sums; nothing is approximated but exponentials of
-// attention.
+// Options returns the compiler's options for the text of Generate. Results are those of IEEE
+// arithmetic, except that products are fused with sums. Only exponentials of attention are
+// approximated.
 func Options() []string {
 	return []string{"--std=c++17", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--fmad=true"}
 }
 
-// Generate makes the kernels of p, which is planned: one text for all of them, and for each step
-// what is to be launched. The text depends on p and t alone, so that what it compiles to can be
-// kept.
+// Generate makes the kernels of p, which is planned: one text for all of them, and the launches of
+// each step. The text depends only on p and t, so its compiled form can be cached.
 //
 // Returns: steps[i] is of p.Steps[i]. Errors: a step that no kernel can do, with its number and
 // name.

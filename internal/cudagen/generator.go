@@ -185,7 +185,7 @@ func (g *generator) fixed(i int, op program.Op) error {
 
 func (g *generator) own(i int) bool { return i < len(g.t.Own) && g.t.Own[i] }
 
-// check refuses a step whose views are not what a kernel can be made from; the rest is Validate's.
+// check rejects a step whose views no kernel supports; Validate checks the rest.
 func (g *generator) check(i int) error {
 	s := &g.p.Steps[i]
 	if s.Op == nil {
@@ -210,8 +210,8 @@ func (g *generator) check(i int) error {
 // use says that a text needs a part.
 func (g *generator) use(p part) { g.uses[p] = true }
 
-// function adds a function to the text, or finds the equal one that is there, and gives its name.
-// The text has nameMark for it.
+// function adds a function to the text, or finds an equal one, and returns its name. The text has
+// nameMark for it.
 func (g *generator) function(kind, text string) string {
 	if name, ok := g.names[text]; ok {
 		return name
@@ -248,7 +248,7 @@ func (g *generator) scratch(i int, bytes int64) int64 {
 	return at
 }
 
-// value is what view v looks at.
+// value returns the value of view v.
 func (g *generator) value(v program.View) *program.Value { return &g.p.Values[v.Value] }
 
 // in and out are the address of an In or Out of step i, with the view's offset.

@@ -6,10 +6,10 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// keeper is the register of a Map that leaves its memory as it is wherever that register is not 0,
-// if there is one and all elements have it alike: Select(register, what is there, anything), in
-// place. Then a thread has nothing to do, and a Map over all gradients that is there for the rare
-// case costs a launch.
+// keeper returns the register of a Map that leaves its memory unchanged if that register is not 0,
+// and whether there is one that is equal for all elements: Select(register, present value,
+// anything), in place. Then a thread has nothing to do, and a Map over all gradients for a rare
+// case costs one launch.
 func (f *flat) keeper(g *generator, i int, op *program.Map) (int, bool) {
 	if len(op.Stores) != 1 || op.Code[op.Stores[0]].Op != program.Select {
 		return 0, false

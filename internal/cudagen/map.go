@@ -53,9 +53,9 @@ func (f *flat) inside() string {
 	return fmt.Sprintf("    const %s e = %s;\n%s", f.index, times("i", f.width), f.turn())
 }
 
-// mostTurns is how many turns a thread takes, where a grid of blocks that do no more than that
-// fills the device. A block keeps its place on a multiprocessor until it ends, whatever the
-// priority of what waits for one: kernels of a collective do.
+// mostTurns is the number of turns of a thread if a grid of such blocks fills the device. A block
+// keeps its place on a multiprocessor until it ends, whatever the priority of waiting kernels, such
+// as those of a collective.
 const mostTurns = 4
 
 // blocks is the grid for count turns: all at once if the device holds them, or else as many as it
@@ -109,8 +109,8 @@ func draws(code []program.Instr) bool {
 	return slices.ContainsFunc(code, func(c program.Instr) bool { return c.Op == program.Rand })
 }
 
-// pointers is the parameters of step i, by name and type, and what they are: the Ins that code
-// loads, the Outs, and the clock for random numbers.
+// pointers returns the parameters of step i, by name and type, and their arguments: the Ins that
+// code loads, the Outs, and the clock for random numbers.
 func (g *generator) pointers(i int, code []program.Instr, clock bool) (params []string, args []Arg) {
 	s := &g.p.Steps[i]
 	for j := range s.In {

@@ -11,12 +11,12 @@ import (
 // MostArgs is the most arguments that a kernel has.
 const MostArgs = 128
 
-// mostBlocks is how many blocks a Map may have, for each multiprocessor, to be put together with
-// others: what is larger gains nothing.
+// mostBlocks is the largest number of blocks of a Map, for each multiprocessor, that is merged with
+// others: a larger one gains nothing.
 const mostBlocks = 64
 
-// together is how many steps from step i one kernel does: Maps that follow each other, none of
-// which touches what another writes, or waits for what the first does not wait for.
+// together returns the number of steps from step i on that one kernel does: successive Maps. None
+// of them touches another's results, or waits for a step that the first does not wait for.
 func (g *generator) together(i int) int {
 	n, params := 0, map[address]bool{}
 	for j := i; j < len(g.p.Steps) && g.mergeable(j); j++ {
@@ -67,8 +67,8 @@ func (g *generator) waitsNoMore(i, j int) bool {
 	return true
 }
 
-// independent reports whether step j neither reads nor writes what the steps from i write, nor
-// writes what they read.
+// independent reports whether step j neither reads nor writes results of the steps from i on, nor
+// writes their inputs.
 func (g *generator) independent(i, j int) bool {
 	in, out := g.regions(j)
 	for k := i; k < j; k++ {
@@ -87,7 +87,7 @@ type region struct {
 	begin, end int64
 }
 
-// regions is what a Map reads and writes.
+// regions returns the regions that a Map reads and writes.
 func (g *generator) regions(i int) (in, out []region) {
 	s := &g.p.Steps[i]
 	op, ok := s.Op.(*program.Map)
@@ -150,7 +150,7 @@ func (g *generator) sameMemory(v, w program.View) bool {
 	return a.Place == program.Arena && b.Place == program.Arena && a.Offset < b.Offset+b.Bytes() && b.Offset < a.Offset+a.Bytes()
 }
 
-// address is what makes parameters of a merged kernel the same.
+// address is the key by which a merged kernel shares parameters.
 type address struct {
 	value program.ID
 	at    int64
@@ -173,12 +173,12 @@ func (g *generator) addresses(i int) []address {
 
 // segment is the part of a merged kernel that does one step.
 type segment struct {
-	call   string // of the step's function, but for the block's number
+	call   string // of the step's function, without the block's number
 	blocks int
 }
 
-// merged makes one kernel of n Maps from step i: a block finds its segment by its number, and does
-// what a block of the step's own kernel would do. Segments with the same code share a function,
+// merged makes one kernel of n Maps from step i on: a block finds its segment by its number, and
+// does the work of a block of the step's own kernel. Segments with the same code share a function,
 // whatever their lengths.
 func (g *generator) merged(i, n int) error {
 	var params []string
@@ -220,7 +220,7 @@ func (g *generator) merged(i, n int) error {
 	return nil
 }
 
-// view is what an In or Out argument is the address of.
+// view returns the view whose address an In or Out argument is.
 func (g *generator) view(a Arg) program.View {
 	if a.Kind == In {
 		return g.p.Steps[a.Step].In[a.Index]

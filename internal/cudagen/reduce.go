@@ -151,7 +151,7 @@ func (g *generator) reduceKernel(i int, op *program.Reduce, b *body, s shape) {
 	})
 }
 
-// reduceText is the inside of the kernel behind what is made once.
+// reduceText returns the inside of the kernel after the values that are made once.
 func (b *body) reduceText(red program.Reduction, s shape) string {
 	name := reductionName(red)
 	kept, turns := b.n.count(false), b.n.count(true)/b.width
@@ -195,7 +195,7 @@ func (b *body) reduceText(red program.Reduction, s shape) string {
 	return t.String()
 }
 
-// reductionName is what the text calls a reduction.
+// reductionName returns the name of a reduction in the text.
 func reductionName(red program.Reduction) string {
 	if red == program.Max {
 		return "Max"

@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// place is where in a kernel a value is made: no further in than what it depends on.
+// place is the loop level that computes a value: as far out as its operands allow.
 type place int
 
 const (
@@ -34,7 +34,7 @@ type body struct {
 	loop  *group
 
 	lines  [places]strings.Builder
-	after  strings.Builder // behind the loop over the V
+	after  strings.Builder // after the loop over the V
 	where  []place         // of each register
 	loaded []bool          // by In: whether its vector is there
 	clock  bool            // whether Rand is used
@@ -87,7 +87,8 @@ func operands(op program.Scalar) int {
 	return 3
 }
 
-// emit makes the code of all registers. Errors: what is no operation, or reads what is not there.
+// emit makes the code of all registers. Errors: an unknown operation, or an operand that is
+// missing.
 func (b *body) emit() error {
 	b.where = make([]place, len(b.code))
 	b.loaded = make([]bool, len(b.n.ins))
@@ -128,7 +129,8 @@ func (b *body) apply(r int, c program.Instr) error {
 	return nil
 }
 
-// places is where what moves like a is made, and whether it is a vector there.
+// places returns the loop level that computes a value indexed like a, and whether it is a vector
+// there.
 func (b *body) places(a *access) (place, bool) {
 	switch {
 	case b.loop.fixed(a) && (b.kept == nil || b.kept.fixed(a)):
@@ -223,7 +225,7 @@ func (b *body) set(to string, j, r int) string {
 	return fmt.Sprintf("put(%s, r%d);", to, r)
 }
 
-// storeAll makes the Outs of a Map. Errors: a register that there is not.
+// storeAll makes the Outs of a Map. Errors: a missing register.
 func (b *body) storeAll(op *program.Map) error {
 	for j, r := range op.Stores {
 		if r < 0 || r >= len(op.Code) {
@@ -234,8 +236,8 @@ func (b *body) storeAll(op *program.Map) error {
 	return nil
 }
 
-// turn is the inside of the loop. It comes after emit and store, which say what coordinates it
-// needs.
+// turn returns the inside of the loop. Call it after emit and store, which find the coordinates
+// that it needs.
 func (b *body) turn() string {
 	s := b.loop.coordinates(b.index, "    ") + b.lines[atLoop].String()
 	if each := b.lines[atEach].String(); each != "" {

@@ -7,9 +7,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// A convolution is thin if what a pixel of y looks at is at most thinWindow elements. Then y, or
-// dy, is nearly all that there is to move, and a kernel that keeps the window in registers is done
-// when that is moved; libraries and products by tiles take several times as long.
+// A convolution is thin if a pixel of y reads at most thinWindow elements. Then y, or dy, is nearly
+// all of the data, and a kernel that keeps the window in registers takes about as long as moving
+// them. Libraries and products by tiles take several times as long.
 const thinWindow = 32
 
 // mostPlane is the elements of a plane of x or y whose places the kernels count in 32 bits.
@@ -26,12 +26,11 @@ func thin(w *program.Window, k int) bool {
 		w.H*w.W < mostPlane && w.OutH*w.OutW < mostPlane
 }
 
-// Direct reports whether step i of p is better left to the kernel of this package, even where a
-// library does convolutions: a thin Conv or ConvGradFilter that takes about as long as its memory.
-// For each element of y, or dy, it makes C*R*S products, of which an H200 makes 33 in the time that
-// 4 bytes take: elements of f32 may have thinWindow of them, f16 and bf16 half of that. The
-// gradient reads x once for each few filters, which must not be more than twice what it reads of
-// dy.
+// Direct reports whether the kernel of this package should do step i of p even if a library does
+// convolutions: a thin Conv or ConvGradFilter that is limited by memory. It makes C*R*S products
+// for each element of y, or dy. An H200 makes 33 in the time that 4 bytes take: elements of f32 may
+// have thinWindow of them, f16 and bf16 half of that. The gradient reads x once for each few
+// filters; that must be at most twice as much as it reads of dy.
 func Direct(p *program.Program, i int) bool {
 	s := &p.Steps[i]
 	switch op := s.Op.(type) {
@@ -78,13 +77,13 @@ func (g *generator) words(i int) int {
 	return 1
 }
 
-// thinConstants is the numbers of a thin convolution whose threads see windows of down by beside
-// pixels of y.
-func thinConstants(w *program.Window, filters, down, beside int) []constant {
+// thinConstants returns the numbers of a thin convolution whose threads have windows of down by
+// across pixels of y.
+func thinConstants(w *program.Window, filters, down, across int) []constant {
 	return append(windowConstants(w),
-		constant{"Filters", filters}, constant{"Down", down}, constant{"Beside", beside},
+		constant{"Filters", filters}, constant{"Down", down}, constant{"Beside", across},
 		constant{"Tall", (down-1)*w.StrideH + w.DilationH*(w.R-1) + 1},
-		constant{"Broad", (beside-1)*w.StrideW + w.DilationW*(w.S-1) + 1})
+		constant{"Broad", (across-1)*w.StrideW + w.DilationW*(w.S-1) + 1})
 }
 
 // thinConv makes the kernel of a thin Conv: blocks that share the filters among them where there
@@ -108,7 +107,7 @@ func (g *generator) thinConv(i int, op *program.Conv) {
 	slice := ceilDiv(op.K, min(most, ceilDiv(4*g.t.SMs, blocks)))
 	slice = min(slice, 4096/(ceilDiv(taps, 4)*4*words)) // 16 KiB of shared memory
 	parts := ceilDiv(op.K, slice)
-	slice = ceilDiv(op.K, parts) // alike
+	slice = ceilDiv(op.K, parts) // equal parts
 	t := &template{kind: "thinConv", call: "thinConv", threads: thinThreads, grid: blocks * parts}
 	t.wide = wideIndex(op.N*op.C*op.H*op.W, op.N*op.K*op.OutH*op.OutW)
 	t.consts = append(thinConstants(&op.Window, op.K, 1, beside),

@@ -11,13 +11,13 @@ const (
 	tileSide    = 32
 	tileThreads = 256
 	tileElems   = 1 << 12 // a smaller Map is in the caches anyway
-	tileIns     = 4       // with f64, what static shared memory has room for
+	tileIns     = 4       // with f64, the limit of static shared memory
 )
 
-// transposition is a Map some of whose Ins lie along another dim than what it writes.
+// transposition is a Map with Ins that are contiguous along another dim than its Outs.
 type transposition struct {
 	n      *nest
-	across int   // the dim along which those Ins lie; what is written lies along the last
+	across int   // the dim along which those Ins are contiguous; Outs are contiguous along the last
 	ins    []int // their numbers
 }
 

@@ -58,19 +58,19 @@ func (g *generator) maxPool(i int, w *program.Window) {
 		g.pool(i, "maxPool", w, false)
 		return
 	}
-	beside, vector := g.beside(i, w)
+	beside, vector := g.neighbours(i, w)
 	g.windowsApart(i, "maxPoolApart", w, w.N*w.C*w.OutH*w.OutW/beside, beside, vector, 0)
 }
 
-// maxPoolGrad makes the kernel of a MaxPoolGrad: y is not read where the largest of x are what it
-// has.
+// maxPoolGrad makes the kernel of a MaxPoolGrad. It does not read y where the largest elements of x
+// equal it.
 func (g *generator) maxPoolGrad(i int, w *program.Window) {
 	in := g.p.Steps[i].In
 	if !apart(w) || g.value(in[0]).DType != g.value(in[1]).DType {
 		g.pool(i, "maxPoolGrad", w, true)
 		return
 	}
-	beside, vector := g.beside(i, w)
+	beside, vector := g.neighbours(i, w)
 	cells := ceilDiv(w.H, w.R) * ceilDiv(w.W, beside*w.S)
 	g.windowsApart(i, "maxPoolGradApart", w, w.N*w.C*cells, beside, vector, 0, 2)
 }
@@ -82,9 +82,9 @@ func apart(w *program.Window) bool {
 		w.OutH*w.R <= w.H && w.OutW*w.S <= w.W && w.R*w.S <= 16
 }
 
-// beside is how many windows side by side are a thread's, and whether their rows are vectors of up
-// to 16 bytes, in all operands of step i.
-func (g *generator) beside(i int, w *program.Window) (int, bool) {
+// neighbours returns the number of adjacent windows of a thread, and whether their rows are vectors
+// of up to 16 bytes, in all operands of step i.
+func (g *generator) neighbours(i int, w *program.Window) (int, bool) {
 	s := &g.p.Steps[i]
 	for v := 8; v > 0; v /= 2 {
 		row := v * w.S
@@ -111,7 +111,7 @@ func (g *generator) windowsApart(i int, name string, w *program.Window, count, b
 	}
 	g.use(poolPart)
 	t := &template{kind: name, call: name, threads: 256, wide: wideIndex(w.N * w.C * w.H * w.W)}
-	t.grid = ceilDiv(count, t.threads) // not what runs at once: how much that is, registers say
+	t.grid = ceilDiv(count, t.threads) // all blocks, not only those that run at once, whose number depends on registers
 	t.consts = append(windowConstants(w), constant{"Beside", beside}, constant{"Vector", vector}, constant{"Count", count})
 	t.read(g, i, ins...)
 	t.write(g, i, 0)
