@@ -47,8 +47,8 @@ func batchOf(ops ...dist.Op) dist.Op { return dist.Op{Kind: dist.KindBatch, Peer
 
 var theBarrier = dist.Op{Kind: dist.KindBarrier}
 
-// Ranks that can never go on are told so, all of them, without waiting for the time limit, and the
-// error names those of the circle.
+// All ranks that can never go on get an error before the time limit. It names the ranks of the
+// cycle.
 func TestRanksThatWaitForEachOtherAreNamed(t *testing.T) {
 	const large = 1 << 20 // more than a channel holds
 	for _, c := range []struct {
