@@ -31,12 +31,11 @@
 //	export CGO_LDFLAGS="-L/usr/local/cuda/lib64/stubs"
 //	go build -tags cuda ./...
 //
-// The first -I must be that of compat; both headers include the real ones. With CUDA 11 and 12, and
-// cuDNN 7 and 8, they change nothing.
+// The first -I must be that of compat; both headers include the real ones. They change nothing with
+// CUDA 11 and 12, and cuDNN 7 and 8.
 //
 // # Why culink is no separate module
 //
 // A separate module would keep cu out of this module's go.mod. But gorgonia requires cu with or
-// without its tag, so cu is in go.mod anyway, and the tag keeps it out of other builds. One module
-// less is also one version less to keep compatible.
+// without its tag, so cu is there anyway, and the tag keeps it out of other builds.
 package culink

@@ -5,16 +5,11 @@
 // A Heap belongs to one group of ranks. Alloc, Calloc, Aligned and Free are collective: every rank
 // calls them in the same order with the same arguments; ranks that differ all get an error. They
 // return a Region with this rank's part (Local), direct views of its peers' parts (Peer), and
-// one-sided calls. A one-sided call names a rank and an offset and needs no action of that rank:
-//
-//   - Put and Get, also strided and non-blocking
-//   - single words (P, G)
-//   - data followed by a signal (PutSignal)
-//   - atomics (Add, FetchAdd, Swap, CompareSwap, ...)
-//   - waits for words of the own part (WaitUntil, SignalWait, ...)
-//
-// The functions with a type parameter are typed wrappers of Region's methods. A backend implements
-// only the methods.
+// one-sided calls. A one-sided call names a rank and an offset and needs no action of that rank.
+// There are Put and Get with strided and non-blocking forms, single words (P, G), data followed by
+// a signal (PutSignal), atomics (Add, Swap, ...) and waits for words of the own part (WaitUntil,
+// ...). The functions with a type parameter are typed wrappers of Region's methods, which are all
+// that a backend implements.
 //
 // # Ordering
 //

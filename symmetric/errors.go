@@ -11,17 +11,15 @@ var (
 	// Group.Heap of dist returns it on all ranks if there is no memory for the heap and the backend
 	// can tell: NCCL alone cannot.
 	ErrNoSpace = errors.New("symmetric heap is full")
-	// ErrNotAllocated is returned by Heap.Free and Arena.Free for a region that is not allocated
-	// there, and by every call on a freed region.
+	// ErrNotAllocated is returned by Heap.Free and Arena.Free for an unknown region, and by every
+	// call on a freed region.
 	ErrNotAllocated = errors.New("not allocated in this symmetric heap")
-	// ErrAlignment is returned by Heap.Aligned for an alignment that is no power of two or too
-	// large, and by atomics, signals and waits at an offset that is not a multiple of the word's
-	// size.
+	// ErrAlignment is returned for an alignment that is no power of two or too large, and by
+	// atomics, signals and waits at an offset that is not a multiple of the word's size.
 	ErrAlignment = errors.New("misaligned")
 )
 
-// AccessError is the error of a call on a Region, with the call, the ranks and the place. It wraps
-// the cause.
+// AccessError is the error of a call on a Region. It wraps the cause.
 type AccessError struct {
 	Call   string // "put", "atomic add"
 	Rank   int    // this rank in the heap's group

@@ -25,7 +25,7 @@ type Driver struct {
 	closed  atomic.Bool
 
 	mu       sync.Mutex // protects the fields below
-	devices  []*Device  // by index; nil until asked for
+	devices  []*Device  // by index; nil until the first Device call
 	compiler *Compiler
 }
 

@@ -111,7 +111,7 @@ func (v *Device) AllocHost(bytes int64) (*HostMemory, error) {
 // PinHost pins host memory of the caller: whole pages that do not move, such as a file that several
 // processes map. The devices of every process that pins it can address it.
 //
-// Owns: b stays the caller's, who closes the result before b goes away. Errors: ErrInvalid for an
+// Owns: b stays the caller's; close the result before b is freed. Errors: ErrInvalid for an
 // empty b; *Error, also if the memory cannot be pinned.
 func (v *Device) PinHost(b []byte) (*HostMemory, error) {
 	if len(b) == 0 {

@@ -53,7 +53,7 @@ func (v *Device) Stuck() bool {
 			return false
 		}
 		if u.known == 0 {
-			u.all, _ = v.MarkAll() // without one the functions are asked
+			u.all, _ = v.MarkAll() // without it done calls the functions
 			u.known = len(list)
 		}
 		for began := time.Now(); !u.done(list[:u.known]); time.Sleep(100 * time.Microsecond) {

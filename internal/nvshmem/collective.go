@@ -97,9 +97,9 @@ func native(red dist.RedKind) dist.RedKind {
 	return red
 }
 
-// give queues the copy of n elements from src to dst before a reduction; premulsum multiplies them
-// by the factor.
-func (e *engine) give(op *dist.Op, s *cuda.Stream, dst, src uintptr, n, size int64) error {
+// stageInput queues the copy of n elements from src to dst before a reduction; premulsum multiplies
+// them by the factor.
+func (e *engine) stageInput(op *dist.Op, s *cuda.Stream, dst, src uintptr, n, size int64) error {
 	if op.Red.Kind == dist.RedPreMulSum {
 		return e.multiply(op, s, dst, src, n)
 	}
@@ -140,7 +140,7 @@ func (e *engine) allReduce(op *dist.Op, s *cuda.Stream) error {
 	for at, step := int64(0), e.team.area.part/size; at < count; at += step {
 		n := min(step, count-at)
 		off := uintptr(at * size)
-		if err := e.give(op, s, in, src+off, n, size); err != nil {
+		if err := e.stageInput(op, s, in, src+off, n, size); err != nil {
 			return err
 		}
 		to := e.reduced(dt, red)
@@ -168,7 +168,7 @@ func (e *engine) reduce(op *dist.Op, s *cuda.Stream) error {
 		off := uintptr(at * size)
 		from := src + off
 		if !direct {
-			if err := e.give(op, s, in, from, n, size); err != nil {
+			if err := e.stageInput(op, s, in, from, n, size); err != nil {
 				return err
 			}
 			from = in
@@ -217,7 +217,7 @@ func (e *engine) reduceScatter(op *dist.Op, s *cuda.Stream) error {
 	for at, step := int64(0), min(most, a.part/(n*size)); at < count; at += step {
 		m := min(step, count-at)
 		for r := range n {
-			if err := e.give(op, s, a.in()+uintptr(r*m*size), src+uintptr((r*count+at)*size), m, size); err != nil {
+			if err := e.stageInput(op, s, a.in()+uintptr(r*m*size), src+uintptr((r*count+at)*size), m, size); err != nil {
 				return err
 			}
 		}

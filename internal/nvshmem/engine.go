@@ -55,7 +55,7 @@ func (rt *Runtime) Make(p *gpu.Member) ([]gpu.Engine, error) {
 			world = rt.worldTeam()
 		}
 	}
-	t, err := rt.part(p, world, p)
+	t, err := rt.splitTeam(p, world, p)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,7 @@ func (e *engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 		return e.whole(op, s)
 	}
 	if e.batch.open && op.Kind.PointToPoint() {
-		return e.batch.note(op)
+		return e.batch.add(op)
 	}
 	return e.run(op, s)
 }
@@ -338,7 +338,7 @@ func (e *engine) Split(sub *gpu.Member) (gpu.Engine, error) {
 	if e.gone.Load() || e.closed {
 		return nil, refused("split", dist.ErrClosed, "the group is closed or aborted")
 	}
-	t, err := e.rt.part(e.member, e.team, sub)
+	t, err := e.rt.splitTeam(e.member, e.team, sub)
 	if err != nil {
 		return nil, err
 	}

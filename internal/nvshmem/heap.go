@@ -150,7 +150,7 @@ func (rt *Runtime) allocate(p *gpu.Member, bytes int64) (region, error) {
 	if err := grant(all, rt.lib.cfg); err != nil {
 		return region{}, err
 	}
-	r, err := rt.take(bytes, free)
+	r, err := rt.allocAligned(bytes, free)
 	if err := p.Agree(err); err != nil {
 		return region{}, err
 	}
@@ -161,8 +161,8 @@ func (rt *Runtime) allocate(p *gpu.Member, bytes int64) (region, error) {
 	return r, nil
 }
 
-// take calls the library for bytes bytes. free is the free device memory before the call.
-func (rt *Runtime) take(bytes, free int64) (region, error) {
+// allocAligned calls the library for bytes bytes. free is the free device memory before the call.
+func (rt *Runtime) allocAligned(bytes, free int64) (region, error) {
 	if err := rt.dev.Enter(); err != nil {
 		return region{}, err
 	}
@@ -196,11 +196,11 @@ func (rt *Runtime) take(bytes, free int64) (region, error) {
 	return r, nil
 }
 
-// give frees the allocation at base. If operations of an aborted group may never end, the memory is
-// left to the end of the process without an error.
+// freeRegion frees the allocation at base. If operations of an aborted group may never end, the
+// memory is left to the end of the process without an error.
 //
 // Collective: all ranks, same order; p is the runtime's group.
-func (rt *Runtime) give(p *gpu.Member, base uintptr) error {
+func (rt *Runtime) freeRegion(p *gpu.Member, base uintptr) error {
 	if err := p.Agree(rt.healthy("free")); errors.Is(err, dist.ErrAborted) {
 		return nil
 	} else if err != nil {
@@ -242,7 +242,7 @@ func (rt *Runtime) Alloc(p *gpu.Member, bytes int64) (*gpu.Slab, error) {
 	}
 	var once sync.Once
 	free := func() (err error) {
-		once.Do(func() { err = rt.give(p, r.base[p.Rank]) })
+		once.Do(func() { err = rt.freeRegion(p, r.base[p.Rank]) })
 		return err
 	}
 	return &gpu.Slab{Bytes: bytes, Base: r.base, Free: free}, nil

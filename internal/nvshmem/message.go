@@ -17,16 +17,16 @@ func (e *engine) send(s *cuda.Stream, peer int, src uintptr, bytes int64) error 
 	a := &e.team.area
 	for at := int64(0); at < bytes; at += a.slot {
 		m := min(a.slot, bytes-at)
-		if err := e.await(s, a.free(peer)); err != nil {
+		if err := e.waitFlag(s, a.free(peer)); err != nil {
 			return err
 		}
-		if err := e.tell(s, a.free(peer), e.rank, 0); err != nil {
+		if err := e.setFlag(s, a.free(peer), e.rank, 0); err != nil {
 			return err
 		}
 		if err := s.Copy(a.mailAt(peer, e.rank), src+uintptr(at), m); err != nil {
 			return err
 		}
-		if err := e.tell(s, a.full(e.rank), peer, 1); err != nil {
+		if err := e.setFlag(s, a.full(e.rank), peer, 1); err != nil {
 			return err
 		}
 	}
@@ -38,24 +38,24 @@ func (e *engine) recv(s *cuda.Stream, peer int, dst uintptr, bytes int64) error 
 	a := &e.team.area
 	for at := int64(0); at < bytes; at += a.slot {
 		m := min(a.slot, bytes-at)
-		if err := e.await(s, a.full(peer)); err != nil {
+		if err := e.waitFlag(s, a.full(peer)); err != nil {
 			return err
 		}
 		if err := s.Copy(dst+uintptr(at), a.mail(peer), m); err != nil {
 			return err
 		}
-		if err := e.tell(s, a.full(peer), e.rank, 0); err != nil {
+		if err := e.setFlag(s, a.full(peer), e.rank, 0); err != nil {
 			return err
 		}
-		if err := e.tell(s, a.free(e.rank), peer, 1); err != nil {
+		if err := e.setFlag(s, a.free(e.rank), peer, 1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// await makes s wait until a flag of this rank is 1.
-func (e *engine) await(s *cuda.Stream, flag uintptr) error {
+// waitFlag makes s wait until a flag of this rank is 1.
+func (e *engine) waitFlag(s *cuda.Stream, flag uintptr) error {
 	rt := e.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -64,8 +64,8 @@ func (e *engine) await(s *cuda.Stream, flag uintptr) error {
 	return rt.void(&rt.lib.t.wait, "nvshmemx_signal_wait_until_on_stream", 4)
 }
 
-// tell sets a flag of a rank; flag is the address of this rank's own.
-func (e *engine) tell(s *cuda.Stream, flag uintptr, rank int, to uintptr) error {
+// setFlag sets a flag of a rank; flag is the address of this rank's own.
+func (e *engine) setFlag(s *cuda.Stream, flag uintptr, rank int, to uintptr) error {
 	rt := e.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -98,8 +98,8 @@ type channel struct {
 	used   bool
 }
 
-// note stores a message until the end of the batch.
-func (b *batch) note(op *dist.Op) error {
+// add stores a message until the end of the batch.
+func (b *batch) add(op *dist.Op) error {
 	buf := op.Src
 	if op.Kind == dist.KindRecv {
 		buf = op.Dst
@@ -155,7 +155,7 @@ func (e *engine) whole(op *dist.Op, s *cuda.Stream) error {
 			break
 		}
 		if m := &op.Ops[i]; m.Kind.PointToPoint() {
-			err = e.batch.note(m)
+			err = e.batch.add(m)
 		} else {
 			err = e.run(m, s)
 		}

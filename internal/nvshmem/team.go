@@ -8,11 +8,11 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
-// part returns this rank's team after the group of p is split: the team of sub, or nil if sub is
-// nil or has one rank. parent is the team of p.
+// splitTeam returns this rank's team after the group of p is split: the team of sub, or nil if sub
+// is nil or has one rank. parent is the team of p.
 //
 // Collective: all ranks of p. Errors: the same on all ranks.
-func (rt *Runtime) part(p *gpu.Member, parent *team, sub *gpu.Member) (*team, error) {
+func (rt *Runtime) splitTeam(p *gpu.Member, parent *team, sub *gpu.Member) (*team, error) {
 	own := teamProposal{leader: -1, used: rt.teams.used()}
 	if sub != nil {
 		own.leader, own.index, own.size = int32(sub.World[0]), int32(sub.Rank), int32(sub.Size)
@@ -30,7 +30,7 @@ func (rt *Runtime) part(p *gpu.Member, parent *team, sub *gpu.Member) (*team, er
 	if err != nil {
 		return nil, err
 	}
-	made, err := rt.carryOut(p, parent, sub, all)
+	made, err := rt.runPlans(p, parent, sub, all)
 	if err := p.Agree(err); err != nil {
 		return nil, err
 	}
@@ -50,9 +50,9 @@ func (rt *Runtime) pes(p *gpu.Member) []int {
 	return pes
 }
 
-// carryOut makes the missing teams in the order of the plans, and returns that of this rank. After
+// runPlans makes the missing teams in the order of the plans, and returns that of this rank. After
 // an error a rank still makes the remaining calls, because other ranks wait in them.
-func (rt *Runtime) carryOut(p *gpu.Member, parent *team, sub *gpu.Member, all []plan) (mine *team, failed error) {
+func (rt *Runtime) runPlans(p *gpu.Member, parent *team, sub *gpu.Member, all []plan) (mine *team, failed error) {
 	// The library uses the parent's own barrier and synchronizes the device: earlier work must have
 	// ended on every rank.
 	failed = rt.healthy("split")
@@ -87,7 +87,7 @@ func (rt *Runtime) carryOut(p *gpu.Member, parent *team, sub *gpu.Member, all []
 			continue
 		}
 		if err == nil && index >= 0 {
-			mine, err = rt.welcome(id, parent, sub, plan)
+			mine, err = rt.recordTeam(id, parent, sub, plan)
 		}
 		if failed == nil {
 			failed = err
@@ -141,8 +141,8 @@ func (rt *Runtime) makeTeam(sub *gpu.Member) (int32, error) {
 	return id, err
 }
 
-// welcome checks the library's answers for a new team of this rank, and records the team.
-func (rt *Runtime) welcome(id int32, parent *team, sub *gpu.Member, plan plan) (*team, error) {
+// recordTeam checks the library's answers for a new team of this rank, and records the team.
+func (rt *Runtime) recordTeam(id int32, parent *team, sub *gpu.Member, plan plan) (*team, error) {
 	cfg := rt.lib.cfg
 	if id < ownTeams || int(id) >= cfg.MaxTeams {
 		return nil, fmt.Errorf("nvshmem: split: the library made team %d of %d to %d: %s", id, ownTeams, cfg.MaxTeams-1, rt.lib)

@@ -38,8 +38,9 @@ const (
 	channelReceives = channelRead + 64
 )
 
-// circle is a cycle of ranks, each of which waits for the next, and the numbers of their waits.
-type circle struct {
+// cycle lists ranks that each wait for the next, the last for the first, and the numbers of the
+// waits.
+type cycle struct {
 	ranks   []int
 	numbers []uint64
 }
@@ -49,7 +50,7 @@ type posted struct {
 	number  uint64
 	word    *uint64 // awaited; nil in an exchange
 	want    uint64
-	suspect circle // found by the last check
+	suspect cycle // found by the last check
 }
 
 func (c *control) posting(rank, at int) *uint64 { return c.u64(c.page(rank) + at) }
@@ -64,8 +65,8 @@ func (c *control) receives(from, to int) *uint64 {
 	return c.u64(c.channels + (from*c.n+to)*channelBytes + channelReceives)
 }
 
-// tell posts the wait of this rank, unless it is posted already.
-func (t *Transport) tell() {
+// postWait posts the wait of this rank, unless it is posted already.
+func (t *Transport) postWait() {
 	p := &t.wait
 	if p.number%2 == 1 {
 		return
@@ -73,7 +74,7 @@ func (t *Transport) tell() {
 	p.number++
 	peer, off := int64(-1), int64(0)
 	if p.word == nil {
-		t.tellMessages()
+		t.postMessages()
 	} else if off = int64(uintptr(unsafe.Pointer(p.word)) - uintptr(t.ctl.base)); off < 0 || off >= int64(len(t.ctl.mem)) {
 		p.number++
 		return // a word outside of the control segment, which peers cannot check
@@ -86,7 +87,7 @@ func (t *Transport) tell() {
 	atomic.StoreUint64(t.ctl.posting(t.rank, numberAt), p.number)
 }
 
-func (t *Transport) tellMessages() {
+func (t *Transport) postMessages() {
 	for i := range t.moves {
 		switch m := &t.moves[i]; {
 		case m.done():
@@ -102,13 +103,13 @@ func (t *Transport) tellMessages() {
 func (t *Transport) retract() {
 	if p := &t.wait; p.number%2 == 1 {
 		p.number++
-		p.suspect = circle{}
+		p.suspect = cycle{}
 		atomic.StoreUint64(t.ctl.posting(t.rank, numberAt), p.number)
 	}
 }
 
-// stands reports whether this rank's wait in an exchange is posted and no message can move.
-func (t *Transport) stands() bool {
+// waitPosted reports whether this rank's wait in an exchange is posted and no message can move.
+func (t *Transport) waitPosted() bool {
 	if t.wait.number%2 == 0 {
 		return false
 	}
@@ -162,9 +163,9 @@ func (c *control) stuck(rank int, peers []int) (_ []int, number uint64, stuck bo
 	return peers, number, atomic.LoadUint64(c.posting(rank, numberAt)) == number
 }
 
-// circleOf returns a cycle of stuck ranks that contains rank, or an empty one.
-func (c *control) circleOf(rank int) circle {
-	var found circle
+// cycleOf returns a cycle of stuck ranks that contains rank, or an empty one.
+func (c *control) cycleOf(rank int) cycle {
+	var found cycle
 	seen := make([]bool, c.n)
 	var search func(r int) bool
 	search = func(r int) bool {
@@ -193,18 +194,18 @@ func (c *control) circleOf(rank int) circle {
 
 // deadlock breaks the group if this rank has now seen the same cycle twice.
 func (t *Transport) deadlock() error {
-	t.tell()
-	found, before := t.ctl.circleOf(t.rank), t.wait.suspect
+	t.postWait()
+	found, before := t.ctl.cycleOf(t.rank), t.wait.suspect
 	t.wait.suspect = found
 	if len(found.ranks) == 0 || !slices.Equal(found.ranks, before.ranks) || !slices.Equal(found.numbers, before.numbers) {
 		return nil
 	}
-	t.fail(abortMismatch, t.rank, t.describeCircle(found.ranks))
+	t.fail(abortMismatch, t.rank, t.describeCycle(found.ranks))
 	return t.aborted()
 }
 
-// describeCircle names the ranks of a cycle in ascending order.
-func (t *Transport) describeCircle(ranks []int) string {
+// describeCycle names the ranks of a cycle in ascending order.
+func (t *Transport) describeCycle(ranks []int) string {
 	if len(ranks) == 1 {
 		return fmt.Sprintf("rank %d is in %s, a message to itself that has only one half", t.rank, t.describe(t.rank))
 	}

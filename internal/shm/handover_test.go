@@ -231,9 +231,9 @@ func TestTakeFromARankThatLeavesMeanwhile(t *testing.T) {
 	}
 }
 
-// A rank whose card is there, but which does not listen, has died.
+// A rank that has published its contact but does not listen has died.
 func TestOpenNamesARankThatDiedBefore(t *testing.T) {
-	c, err := newCard(Config{}.withDefaults().ChunkBytes)
+	c, err := newContact(Config{}.withDefaults().ChunkBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -282,14 +282,14 @@ func (l *hubLink) pid(int) int { return os.Getpid() }
 
 func (l *hubLink) close() error {
 	l.once.Do(func() {
-		l.hub.tell(l.rank)
+		l.hub.notify(l.rank)
 		l.in.drain()
 	})
 	return nil
 }
 
-// tell notifies every other rank that rank has gone.
-func (h *hub) tell(rank int) {
+// notify informs every other rank that rank has gone.
+func (h *hub) notify(rank int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, l := range h.ranks {

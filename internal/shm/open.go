@@ -107,11 +107,11 @@ func enter(ctx context.Context, nd *node) (*worldTransport, error) {
 	return &worldTransport{newTransport(nd, ranks, seg, l)}, nil
 }
 
-// card is the contact data that a rank publishes before ranks connect.
-type card struct {
+// contact is the data that a rank publishes before ranks connect.
+type contact struct {
 	Host  string // machine, boot and network namespace
 	Name  string // of its socket, in the abstract namespace
-	Token string // proves that the dialer has read this card
+	Token string // proves that the dialer has read this contact
 	PID   int
 	Chunk int // Config.ChunkBytes, which determines the layout
 }
@@ -131,7 +131,7 @@ func meet(ctx context.Context, rank, size int, store dist.Store, chunk int) (_ [
 	if err != nil {
 		return nil, err
 	}
-	own, err := newCard(chunk)
+	own, err := newContact(chunk)
 	if err != nil {
 		return nil, err
 	}
@@ -140,12 +140,12 @@ func meet(ctx context.Context, rank, size int, store dist.Store, chunk int) (_ [
 		return nil, err
 	}
 	defer ln.Close()
-	cards, err := trade(ctx, rank, size, instance, own, store)
+	contacts, err := trade(ctx, rank, size, instance, own, store)
 	if err != nil {
 		return nil, err
 	}
 	for r := range rank {
-		if conns[r], err = dial(ctx, cards[r], rank); otherEndGone(err) {
+		if conns[r], err = dial(ctx, contacts[r], rank); otherEndGone(err) {
 			return nil, fmt.Errorf("%w: %w", &dist.RankError{Rank: r, How: connectionClosed}, err)
 		} else if err != nil {
 			return nil, fmt.Errorf("connect to rank %d: %w", r, err)
@@ -154,13 +154,13 @@ func meet(ctx context.Context, rank, size int, store dist.Store, chunk int) (_ [
 	return conns, accept(ctx, ln, conns, rank, own)
 }
 
-func newCard(chunk int) (card, error) {
+func newContact(chunk int) (contact, error) {
 	var nonce [24]byte
 	if _, err := rand.Read(nonce[:]); err != nil {
-		return card{}, err
+		return contact{}, err
 	}
 	host, err := hostID()
-	return card{
+	return contact{
 		Host: host, PID: os.Getpid(), Chunk: chunk, Token: hex.EncodeToString(nonce[8:]),
 		Name: fmt.Sprintf("@symgrad-%d-%s", os.Getuid(), hex.EncodeToString(nonce[:8])),
 	}, err
@@ -179,8 +179,8 @@ func hostID() (string, error) {
 	return strings.TrimSpace(string(boot)) + " " + ns, nil
 }
 
-// trade publishes the own card in the store and reads the others.
-func trade(ctx context.Context, rank, size int, instance int64, own card, store dist.Store) ([]card, error) {
+// trade publishes the own contact in the store and reads the others.
+func trade(ctx context.Context, rank, size int, instance int64, own contact, store dist.Store) ([]contact, error) {
 	key := func(r int) string { return fmt.Sprintf("shm/%d/card/%d", instance, r) }
 	raw, err := json.Marshal(own)
 	if err != nil {
@@ -189,27 +189,27 @@ func trade(ctx context.Context, rank, size int, instance int64, own card, store 
 	if err := store.Set(ctx, key(rank), raw); err != nil {
 		return nil, err
 	}
-	cards := make([]card, size)
-	for r := range cards {
+	contacts := make([]contact, size)
+	for r := range contacts {
 		raw, err := store.Get(ctx, key(r))
 		if err != nil {
 			return nil, fmt.Errorf("wait for rank %d: %w", r, err)
 		}
-		if err := json.Unmarshal(raw, &cards[r]); err != nil {
-			return nil, fmt.Errorf("card of rank %d: %w", r, err)
+		if err := json.Unmarshal(raw, &contacts[r]); err != nil {
+			return nil, fmt.Errorf("contact of rank %d: %w", r, err)
 		}
-		if cards[r].Host != own.Host {
+		if contacts[r].Host != own.Host {
 			return nil, fmt.Errorf("%w: shared memory needs all ranks on one host, but rank %d is on another (%s, here %s)",
-				dist.ErrUnsupported, r, cards[r].Host, own.Host)
+				dist.ErrUnsupported, r, contacts[r].Host, own.Host)
 		}
-		if cards[r].Chunk != own.Chunk {
-			return nil, fmt.Errorf("%w on ChunkBytes: rank %d has %d, rank %d has %d", dist.ErrMismatch, r, cards[r].Chunk, rank, own.Chunk)
+		if contacts[r].Chunk != own.Chunk {
+			return nil, fmt.Errorf("%w on ChunkBytes: rank %d has %d, rank %d has %d", dist.ErrMismatch, r, contacts[r].Chunk, rank, own.Chunk)
 		}
 	}
-	return cards, nil
+	return contacts, nil
 }
 
-func dial(ctx context.Context, to card, rank int) (*net.UnixConn, error) {
+func dial(ctx context.Context, to contact, rank int) (*net.UnixConn, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unixpacket", to.Name)
 	if err != nil {
@@ -227,7 +227,7 @@ func dial(ctx context.Context, to card, rank int) (*net.UnixConn, error) {
 }
 
 // accept waits for the higher ranks. It drops connections of other users, or without the token.
-func accept(ctx context.Context, ln *net.UnixListener, conns []*net.UnixConn, rank int, own card) error {
+func accept(ctx context.Context, ln *net.UnixListener, conns []*net.UnixConn, rank int, own contact) error {
 	stop := context.AfterFunc(ctx, func() { _ = ln.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	for missing := len(conns) - 1 - rank; missing > 0; {

@@ -28,7 +28,7 @@ func (s tellingStore) Get(ctx context.Context, key string) ([]byte, error) {
 // ends when the cards are read.
 func openAlone(t *testing.T, ctx context.Context, end func()) error {
 	t.Helper()
-	own, err := newCard(Config{}.withDefaults().ChunkBytes)
+	own, err := newContact(Config{}.withDefaults().ChunkBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestOpenSaysWhoseDeadlineItWas(t *testing.T) {
 
 // A silent connection does not delay a cancelled caller.
 func TestGreetEndsWithItsContext(t *testing.T) {
-	own, err := newCard(Config{}.withDefaults().ChunkBytes)
+	own, err := newContact(Config{}.withDefaults().ChunkBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func (t *Transport) exchange(ops []dist.Op) error {
 	var s sleeper
 	for {
 		seen := atomic.LoadUint64(bell)
-		if t.stands() { // the posted wait stays visible
+		if t.waitPosted() { // the posted wait stays visible
 			if err := t.restExchange(&s, bell, seen); err != nil {
 				t.retract()
 				return err

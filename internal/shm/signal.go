@@ -20,8 +20,6 @@ import (
 //	0          number of waits on this rank's part
 //	64         bell for waits on several units
 //	128*(1+i)  bell i
-//	64         bell of those who watch several units
-//	128*(1+i)  bell i
 type bells struct{ page unsafe.Pointer }
 
 const (

@@ -1,4 +1,4 @@
-// Package cudatest gives GPUs to tests. It is the only place where tests that need them are
+// Package cudatest provides GPUs to tests. It is the only place where tests that need them are
 // skipped.
 package cudatest
 
