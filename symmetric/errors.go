@@ -14,8 +14,8 @@ var (
 	// ErrNotAllocated is returned by Heap.Free and Arena.Free for an unknown region, and by every
 	// call on a freed region.
 	ErrNotAllocated = errors.New("not allocated in this symmetric heap")
-	// ErrAlignment is returned for an alignment that is no power of two or too large, and by
-	// atomics, signals and waits at an offset that is not a multiple of the word's size.
+	// ErrAlignment is returned for an alignment that is no power of two or too large. Atomics,
+	// signals and waits return it for an offset that is not a multiple of the word's size.
 	ErrAlignment = errors.New("misaligned")
 )
 

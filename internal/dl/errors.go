@@ -8,7 +8,7 @@ var (
 	ErrNotFound = errors.New("library not found")
 
 	// ErrUnsupported is returned by Lookup, Require, Bind and Proc.Call if a library does not
-	// export a symbol, by Bind and Callback for a Go signature without a C counterpart, and by all
-	// functions on a platform without dlopen.
+	// export a symbol. Bind and Callback return it for a Go signature without a C counterpart, and
+	// all functions on a platform without dlopen.
 	ErrUnsupported = errors.New("unsupported")
 )

@@ -293,8 +293,8 @@ func (t *Transport) broadcast(op *dist.Op, bytes int) error {
 	return nil
 }
 
-// pulled returns the bytes of a broadcast that rank r pulls itself. The root stores the rest: as
-// much, to all others, as each of them pulls meanwhile.
+// pulled returns the bytes of a broadcast that rank r pulls itself. The root stores the rest to r;
+// in total it stores as much as each of the others pulls.
 func (t *Transport) pulled(r, root, bytes int) int {
 	const page = 4096
 	if !t.sides[root].helps || t.sides[r].dst.heap == 0 {
