@@ -160,7 +160,7 @@ func TestOurWorkOnAStreamOfCu(t *testing.T) {
 	}
 }
 
-// The functions that CUDA 13 has changed do what they did.
+// The functions that CUDA 13 changed work as before.
 func TestFunctionsThatTheHeaderBringsBack(t *testing.T) {
 	v, s := world(t)
 	d, err := Device(v.Tensor())

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Builds what stands under the build tag cuda with a toolkit's own headers, and runs its tests, on a machine that has
-# the toolkit, a C compiler and a GPU, but neither Go nor a way to get it.
+# Builds the code under the build tag cuda with a toolkit's own headers, and runs its tests, on a
+# machine that has the toolkit, a C compiler and a GPU, but no Go and no network.
 #
-#   culink/gpu.sh pack FILE   where Go is: puts the toolchain and all modules into FILE (tar.gz, some 45 MB)
-#   culink/gpu.sh test FILE   where CUDA is, in a copy of this tree: unpacks FILE, builds and tests
+#   culink/gpu.sh pack FILE   with Go: pack the toolchain and all modules (tar.gz, about 45 MB)
+#   culink/gpu.sh test FILE   with CUDA, in a copy of this tree: unpack FILE, build and test
 #
-# CUDA_HOME names the toolkit (/usr/local/cuda), CUDNN_HOME the folder above cuDNN's include and lib. It prints a line for
-# each thing that was built or run, and one for each that was not, with the reason, and fails when one of them failed.
+# CUDA_HOME names the toolkit (/usr/local/cuda), CUDNN_HOME the folder above cuDNN's include and lib.
+# It prints a line for each step, or the reason why it was left out, and fails if a step failed.
 set -eu
 
 cd "$(dirname "$0")/.."
@@ -29,7 +29,7 @@ pack() {
 
 failed=0
 
-# step NAME COMMAND... runs a command and tells how it ended.
+# step NAME COMMAND... runs a command and prints its result.
 step() {
 	name=$1 begun=$(date +%s)
 	shift
@@ -42,7 +42,7 @@ step() {
 	tail -n 40 "$work/log" | sed 's/^/    /'
 }
 
-# must_fail NAME COMMAND... is step for a command that must not succeed.
+# must_fail NAME COMMAND... is step for a command that must fail.
 must_fail() {
 	name=$1
 	shift
@@ -62,7 +62,7 @@ run_tests() {
 	ours=no
 	trap '[ $ours = no ] || rm -f vendor; rm -rf "$work"' EXIT
 	tar x -z -C "$work" -f "$file"
-	[ ! -e vendor ] || { echo "culink: there is a folder vendor; remove it" >&2; exit 1; }
+	[ ! -e vendor ] || { echo "culink: the folder vendor exists: remove it" >&2; exit 1; }
 	ln -s "$work/vendor" vendor
 	ours=yes
 	export PATH="$work/go/bin:$PATH" GOROOT="$work/go" GOCACHE="$work/cache" GOPATH="$work/path" GOENV=off
@@ -86,7 +86,7 @@ run_tests() {
 		echo "culink: not built: gorgonia and ops under the tag cuda: no $cudnn/include/cudnn.h (set CUDNN_HOME)"
 		return
 	fi
-	mkdir "$work/lib" # names that -l finds, where only those with a version are installed
+	mkdir "$work/lib" # names that -l finds, if only names with a version are installed
 	for l in "$cudnn"/lib*/libcudnn.so.*; do
 		[ ! -e "$l" ] || ln -sf "$l" "$work/lib/libcudnn.so"
 	done

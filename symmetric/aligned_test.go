@@ -23,7 +23,7 @@ func TestAlignmentIsAPowerOfTwoUpToTheMost(t *testing.T) {
 		{-8, MaxAlignment, "-8 is no power of two"},
 		{math.MinInt64, math.MaxInt64, "is no power of two"},
 		{24, MaxAlignment, "24 is no power of two"},
-		{2 * MaxAlignment, MaxAlignment, "at most 4096 is to be had, not 8192"},
+		{2 * MaxAlignment, MaxAlignment, "8192 is more than the maximum of 4096"},
 	} {
 		err := CheckAlignment(c.alignment, c.most)
 		if c.want == "" {
@@ -38,7 +38,7 @@ func TestAlignmentIsAPowerOfTwoUpToTheMost(t *testing.T) {
 	}
 }
 
-// What an alignment skips stays free for regions that fit there.
+// A range that an alignment skips stays free for regions that fit there.
 func TestArenaAlignedUsesTheGapItLeaves(t *testing.T) {
 	a := newArena(t, 4*4096)
 	for _, c := range []struct{ alignment, bytes, want int64 }{
@@ -65,7 +65,7 @@ func TestArenaAlignedUsesTheGapItLeaves(t *testing.T) {
 	}
 }
 
-// Whatever is allocated and freed in between: regions are aligned as asked, inside the arena, and
+// After any allocations and frees, regions have their alignment, are inside the arena, and are
 // disjoint.
 func TestArenaAlignedRegionsAreDisjoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

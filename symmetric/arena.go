@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Arena is the bookkeeping of one heap: which offsets are taken. It touches no memory. The same
-// calls in the same order give the same offsets, so ranks that allocate alike agree without
-// talking. It is not safe for concurrent use.
+// Arena tracks the allocated offsets of one heap. It accesses no memory. Equal calls in equal order
+// return equal offsets, so ranks that allocate identically agree without communication. It is not
+// safe for concurrent use.
 type Arena struct {
 	capacity int64
 	taken    []span // ascending by off, disjoint
@@ -18,7 +18,7 @@ type Arena struct {
 
 type span struct{ off, bytes int64 }
 
-// NewArena is an empty arena of capacity bytes.
+// NewArena returns an empty arena of capacity bytes.
 //
 // Errors: a negative capacity.
 func NewArena(capacity int64) (*Arena, error) {
@@ -28,11 +28,11 @@ func NewArena(capacity int64) (*Arena, error) {
 	return &Arena{capacity: capacity}, nil
 }
 
-// Alloc takes the first free range that holds bytes and returns its offset, a multiple of
-// Alignment.
+// Alloc allocates the first free range of at least bytes bytes and returns its offset, a multiple
+// of Alignment.
 //
-// Shapes/units: bytes >= 0; 0 takes one unit, so that every region has an offset of its own.
-// Errors: ErrNoSpace with the numbers, or a negative size.
+// Shapes/units: bytes >= 0; 0 takes one unit, so that every region has its own offset. Errors:
+// ErrNoSpace with the numbers, or a negative size.
 func (a *Arena) Alloc(bytes int64) (int64, error) { return a.Aligned(Alignment, bytes) }
 
 // Aligned is Alloc at a multiple of alignment.
@@ -72,9 +72,9 @@ func (a *Arena) Aligned(alignment, bytes int64) (int64, error) {
 	}
 }
 
-// Free gives the range at off back.
+// Free frees the range at off.
 //
-// Errors: ErrNotAllocated when no range starts there.
+// Errors: ErrNotAllocated if no range starts there.
 func (a *Arena) Free(off int64) error {
 	i, ok := slices.BinarySearchFunc(a.taken, off, func(s span, o int64) int {
 		switch {
@@ -93,18 +93,18 @@ func (a *Arena) Free(off int64) error {
 	return nil
 }
 
-// Stats is the present use.
+// Stats returns the present use.
 func (a *Arena) Stats() Stats {
 	return Stats{Capacity: a.capacity, Used: a.used, Peak: a.peak, Regions: len(a.taken)}
 }
 
-// CheckAlignment is ErrAlignment unless alignment is a power of two up to most.
+// CheckAlignment returns ErrAlignment unless alignment is a power of two up to most.
 func CheckAlignment(alignment, most int64) error {
 	switch {
 	case alignment <= 0 || alignment&(alignment-1) != 0:
 		return fmt.Errorf("%w: %d is no power of two", ErrAlignment, alignment)
 	case alignment > most:
-		return fmt.Errorf("%w: at most %d is to be had, not %d", ErrAlignment, most, alignment)
+		return fmt.Errorf("%w: %d is more than the maximum of %d", ErrAlignment, alignment, most)
 	}
 	return nil
 }

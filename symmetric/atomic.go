@@ -6,24 +6,23 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Integer is the types of all atomics. Bits are those of OpenSHMEM's bitwise ones.
+// Integer lists the types of all atomics. OpenSHMEM's bitwise ones have the same types.
 type Integer interface {
 	int32 | int64 | uint32 | uint64
 }
 
-// Word is the types that can be set, fetched and swapped as a whole (OpenSHMEM 1.5, "extended AMO
-// types").
+// Word lists the types that can be set, fetched and swapped (OpenSHMEM 1.5, "extended AMO types").
 type Word interface {
 	Integer | float32 | float64
 }
 
-// AtomicOp is what an atomic does to a word. All of them give back what it held before.
+// AtomicOp is the operation of an atomic. All of them return the word's previous value.
 type AtomicOp uint8
 
 // The atomics.
 const (
 	AtomicInvalid AtomicOp = iota
-	OpFetch                // leaves it
+	OpFetch                // unchanged
 	OpSet                  // = Value; OpenSHMEM's set and swap
 	OpAdd                  // += Value, modulo its size
 	OpAnd                  // &= Value
@@ -37,7 +36,7 @@ var atomicNames = [...]string{
 	OpXor: "atomic xor", OpCompareSwap: "atomic compare-swap",
 }
 
-// String is the word used in errors: "atomic add".
+// String returns the word used in errors, such as "atomic add".
 func (op AtomicOp) String() string {
 	if op > AtomicInvalid && op <= OpCompareSwap {
 		return atomicNames[op]
@@ -45,15 +44,15 @@ func (op AtomicOp) String() string {
 	return fmt.Sprintf("atomic(%d)", uint8(op))
 }
 
-// Atomic is one atomic operation as a value. The bits of a 32-bit word are the low ones.
+// Atomic is an atomic operation as a value. A 32-bit word has the low bits.
 type Atomic struct {
 	Op      AtomicOp
-	DType   tensor.DType // i32, i64, u32, u64; for OpFetch and OpSet also f32, f64
+	DType   tensor.DType // i32, i64, u32, u64; also f32 and f64 for OpFetch and OpSet
 	Value   uint64       // bits of the operand
-	Compare uint64       // bits, of OpCompareSwap
+	Compare uint64       // bits, for OpCompareSwap
 }
 
-// SignalOp is how a signal is updated.
+// SignalOp is an update of a signal.
 type SignalOp uint8
 
 // The updates of a signal (OpenSHMEM 1.5, section 9.8).
@@ -63,8 +62,7 @@ const (
 	SignalAdd              // += value
 )
 
-// Signal is the update of a signal that follows the data of a PutSignal. A signal is a u64, changed
-// by signal operations only.
+// Signal is the signal update of a PutSignal. A signal is a u64 that only signal operations change.
 type Signal struct {
 	In    Region // of the same heap as the data
 	At    int64  // offset in it, a multiple of 8
@@ -72,13 +70,13 @@ type Signal struct {
 	Value uint64
 }
 
-// atomic is op on a word of type T.
+// atomic applies op to a word of type T.
 func atomic[T Word](r Region, rank int, at int64, op AtomicOp, value, compare T) (T, error) {
 	old, err := r.Atomic(rank, at, Atomic{Op: op, DType: tensor.TypeOf[T](), Value: bitsOf(value), Compare: bitsOf(compare)})
 	return fromBits[T](old), err
 }
 
-// AtomicFetch is the word at offset at of rank's part.
+// AtomicFetch returns the word at offset at of rank's part.
 func AtomicFetch[T Word](r Region, rank int, at int64) (T, error) {
 	return atomic[T](r, rank, at, OpFetch, 0, 0)
 }
@@ -89,13 +87,13 @@ func AtomicSet[T Word](r Region, rank int, at int64, v T) error {
 	return err
 }
 
-// Swap sets the word at offset at of rank's part to v. Returns: what it held.
+// Swap sets the word at offset at of rank's part to v. Returns: its previous value.
 func Swap[T Word](r Region, rank int, at int64, v T) (T, error) {
 	return atomic(r, rank, at, OpSet, v, 0)
 }
 
-// CompareSwap sets the word at offset at of rank's part to v if it holds cond. Returns: what it
-// held, so that the swap took place if that equals cond.
+// CompareSwap sets the word at offset at of rank's part to v if it equals cond. Returns: its
+// previous value; the swap took place if that equals cond.
 func CompareSwap[T Integer](r Region, rank int, at int64, cond, v T) (T, error) {
 	return atomic(r, rank, at, OpCompareSwap, v, cond)
 }
@@ -106,7 +104,7 @@ func Add[T Integer](r Region, rank int, at int64, v T) error {
 	return err
 }
 
-// FetchAdd adds v to the word at offset at of rank's part. Returns: what it held.
+// FetchAdd adds v to the word at offset at of rank's part. Returns: its previous value.
 func FetchAdd[T Integer](r Region, rank int, at int64, v T) (T, error) {
 	return atomic(r, rank, at, OpAdd, v, 0)
 }
@@ -114,7 +112,7 @@ func FetchAdd[T Integer](r Region, rank int, at int64, v T) (T, error) {
 // Inc adds 1 to the word at offset at of rank's part.
 func Inc[T Integer](r Region, rank int, at int64) error { return Add[T](r, rank, at, 1) }
 
-// FetchInc adds 1 to the word at offset at of rank's part. Returns: what it held.
+// FetchInc adds 1 to the word at offset at of rank's part. Returns: its previous value.
 func FetchInc[T Integer](r Region, rank int, at int64) (T, error) { return FetchAdd[T](r, rank, at, 1) }
 
 // And clears the bits of the word at offset at of rank's part that v does not have.
@@ -123,7 +121,7 @@ func And[T Integer](r Region, rank int, at int64, v T) error {
 	return err
 }
 
-// FetchAnd is And. Returns: what the word held.
+// FetchAnd is And. Returns: the word's previous value.
 func FetchAnd[T Integer](r Region, rank int, at int64, v T) (T, error) {
 	return atomic(r, rank, at, OpAnd, v, 0)
 }
@@ -134,7 +132,7 @@ func Or[T Integer](r Region, rank int, at int64, v T) error {
 	return err
 }
 
-// FetchOr is Or. Returns: what the word held.
+// FetchOr is Or. Returns: the word's previous value.
 func FetchOr[T Integer](r Region, rank int, at int64, v T) (T, error) {
 	return atomic(r, rank, at, OpOr, v, 0)
 }
@@ -145,7 +143,7 @@ func Xor[T Integer](r Region, rank int, at int64, v T) error {
 	return err
 }
 
-// FetchXor is Xor. Returns: what the word held.
+// FetchXor is Xor. Returns: the word's previous value.
 func FetchXor[T Integer](r Region, rank int, at int64, v T) (T, error) {
 	return atomic(r, rank, at, OpXor, v, 0)
 }

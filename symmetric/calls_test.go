@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// tape is a Region that notes the calls made on it and answers with bits, or with err.
+// tape is a Region that records the calls on it and returns bits, or err.
 type tape struct {
 	Region
 	calls []string
@@ -44,10 +44,10 @@ func (p *tape) Wait(_ context.Context, w Watch) (Hit, error) {
 	return Hit{Index: 0, Bits: p.bits}, p.err
 }
 
-// one is what a call without a result gives.
+// one is the result of a call that returns only an error.
 func one(err error) (any, error) { return nil, err }
 
-// some is what a call with a result gives.
+// some is the result of a call that returns a value.
 func some[T any](v T, err error) (any, error) { return v, err }
 
 func TestTypedCallsPassBits(t *testing.T) {
@@ -97,7 +97,7 @@ func TestTypedCallsPassBits(t *testing.T) {
 	}
 }
 
-// row is a Region whose own part is a row of words; its Test is the plainest there is.
+// row is a Region whose own part is a row of words, with a simple Test.
 type row struct {
 	Region
 	words []int32

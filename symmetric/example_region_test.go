@@ -13,7 +13,7 @@ import (
 )
 
 // onEach runs body on every rank of a world of n ranks in this process, each with its end of a
-// heap, and closes the heap when all have done.
+// heap, and closes the heap when all have returned.
 func onEach(n int, body func(rank int, h symmetric.Heap) error) {
 	worlds, err := sim.New(n, sim.Config{})
 	if err != nil {
@@ -27,7 +27,7 @@ func onEach(n int, body func(rank int, h symmetric.Heap) error) {
 				err = body(w.Rank(), h)
 			}
 			if err == nil {
-				_, err = w.Blocking().Barrier() // nobody's part goes while others use it
+				_, err = w.Blocking().Barrier() // no part is unmapped while others use it
 			}
 			if err := errors.Join(err, w.Close()); err != nil {
 				log.Print(err)
@@ -37,8 +37,7 @@ func onEach(n int, body func(rank int, h symmetric.Heap) error) {
 	ranks.Wait()
 }
 
-// Rank 0 hands a row to rank 1, and a signal behind it; rank 1 does nothing but wait for the
-// signal.
+// Rank 0 puts a row into rank 1's part, followed by a signal. Rank 1 only waits for the signal.
 func ExampleRegion() {
 	onEach(2, func(rank int, h symmetric.Heap) error {
 		row, err := h.Calloc(4, 4)
@@ -63,7 +62,7 @@ func ExampleRegion() {
 	// Output: 3 <nil>
 }
 
-// A counter on rank 0 hands out pieces of work: every piece goes to one rank.
+// A counter on rank 0 distributes work: every piece is taken by one rank.
 func ExampleFetchInc() {
 	var mu sync.Mutex
 	done := map[int64]int{}

@@ -36,7 +36,7 @@ func compareAs[T Integer](t *testing.T, values []T) {
 	}
 }
 
-// The high half of the bits of a 32-bit word means nothing.
+// The high half of the bits of a 32-bit word is ignored.
 func TestComparisonOfShortWordsIgnoresTheHighHalf(t *testing.T) {
 	const noise = 0xdead << 32
 	for _, dt := range []tensor.DType{tensor.I32, tensor.U32} {

@@ -6,15 +6,15 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// errNoRegion is the error of a view of no region.
+// errNoRegion is the error for a nil region.
 var errNoRegion = errors.New("view: no region")
 
-// View returns this rank's part of r as elements of type T, aliased. It is empty when the region is
+// View returns this rank's part of r as elements of type T, aliased. It is empty if the region is
 // freed or its heap closed.
 //
-// Shapes: the bytes of r are a multiple of T's; a Slice of r cuts them. Owns: the memory is the
-// heap's. Errors: another number of bytes, a Slice at an offset that is not aligned to T, or memory
-// that is not on the host.
+// Shapes: the size of r is a multiple of T's; use a Slice of r otherwise. Owns: the memory belongs
+// to the heap. Errors: another size, a Slice at an offset that is not aligned to T, or memory that
+// is not on the host.
 func View[T tensor.Element](r Region) ([]T, error) {
 	if r == nil {
 		return nil, errNoRegion
@@ -22,8 +22,8 @@ func View[T tensor.Element](r Region) ([]T, error) {
 	return viewOf[T](r.Local())
 }
 
-// PeerView returns the part of rank of r as elements of type T, aliased: reading it reads that
-// rank's memory. Synchronisation is the caller's.
+// PeerView returns rank's part of r as elements of type T, aliased: reading it reads that rank's
+// memory. The caller synchronizes.
 //
 // Shapes, Owns: as View. Errors: those of View and of Region.Peer.
 func PeerView[T tensor.Element](r Region, rank int) ([]T, error) {

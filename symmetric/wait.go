@@ -7,10 +7,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Comparison is how a wait compares a word with its value: word Cmp value.
+// Comparison is the operator of a wait, between a word and a value: word Cmp value.
 type Comparison uint8
 
-// The comparisons. The zero Comparison is none, and an error.
+// The comparisons. The zero Comparison is invalid.
 const (
 	CmpInvalid Comparison = iota
 	Eq                    // ==
@@ -21,7 +21,7 @@ const (
 	Le                    // <=
 )
 
-// String is the operator: ">=".
+// String returns the operator, such as ">=".
 func (c Comparison) String() string {
 	if c.Valid() {
 		return [...]string{"==", "!=", ">", ">=", "<", "<="}[c-1]
@@ -29,10 +29,10 @@ func (c Comparison) String() string {
 	return fmt.Sprintf("comparison(%d)", uint8(c))
 }
 
-// Valid reports whether c is one of the six.
+// Valid reports whether c is one of the six comparisons.
 func (c Comparison) Valid() bool { return c > CmpInvalid && c <= Le }
 
-// Holds reports whether word c value, both bits of an integer type dt.
+// Holds reports whether "word c value" is true; both are bits of the integer type dt.
 func (c Comparison) Holds(dt tensor.DType, word, value uint64) bool {
 	var less bool
 	switch dt {
@@ -64,49 +64,49 @@ func (c Comparison) Holds(dt tensor.DType, word, value uint64) bool {
 	return false
 }
 
-// Watch is what a Wait waits for: words of this rank's own part, one after the other, and what they
-// shall be.
+// Watch is the condition of a Wait: consecutive words of this rank's own part, and a comparison.
 type Watch struct {
-	At    int64        // offset of the first, a multiple of the word's size
-	Count int          // of them
+	At    int64        // offset of the first word, a multiple of its size
+	Count int          // number of words
 	DType tensor.DType // i32, i64, u32, u64
 	Cmp   Comparison
 	Value uint64 // bits to compare with
-	All   bool   // all of them, not any
+	All   bool   // all words must satisfy it, not any
 }
 
-// Hit is how a Wait or Test ended.
+// Hit is the result of a Wait or Test.
 type Hit struct {
-	Index int    // of the first word that is as it shall; of the last one looked at for All; -1 when a Test finds none
-	Bits  uint64 // that the word held
+	Index int    // of the first word that satisfies the Watch; of the last one checked for All; -1 for a Test without one
+	Bits  uint64 // value of the word
 }
 
 func watch[T Integer](at int64, count int, c Comparison, v T, all bool) Watch {
 	return Watch{At: at, Count: count, DType: tensor.TypeOf[T](), Cmp: c, Value: bitsOf(v), All: all}
 }
 
-// WaitUntil returns when the word at offset at of this rank's part is c v. Returns: what it then
-// held.
+// WaitUntil returns when "word c v" is true for the word at offset at of this rank's part. Returns:
+// the word's value at that time.
 func WaitUntil[T Integer](ctx context.Context, r Region, at int64, c Comparison, v T) (T, error) {
 	hit, err := r.Wait(ctx, watch(at, 1, c, v, false))
 	return fromBits[T](hit.Bits), err
 }
 
-// WaitUntilAny returns when one of count words from offset at of this rank's part is c v. Returns:
-// the index of the first such word.
+// WaitUntilAny returns when "word c v" is true for one of count words from offset at of this rank's
+// part. Returns: the index of the first such word.
 func WaitUntilAny[T Integer](ctx context.Context, r Region, at int64, count int, c Comparison, v T) (int, error) {
 	hit, err := r.Wait(ctx, watch(at, count, c, v, false))
 	return hit.Index, err
 }
 
-// WaitUntilAll returns when all of count words from offset at of this rank's part are c v.
+// WaitUntilAll returns when "word c v" is true for all of count words from offset at of this rank's
+// part.
 func WaitUntilAll[T Integer](ctx context.Context, r Region, at int64, count int, c Comparison, v T) error {
 	_, err := r.Wait(ctx, watch(at, count, c, v, true))
 	return err
 }
 
-// WaitUntilSome returns when at least one of count words from offset at of this rank's part is c v.
-// Returns: the indices of those that are, appended to found.
+// WaitUntilSome is WaitUntilAny that returns the indices of all words for which "word c v" is true,
+// appended to found.
 func WaitUntilSome[T Integer](ctx context.Context, r Region, at int64, count int, c Comparison, v T, found []int) ([]int, error) {
 	hit, err := r.Wait(ctx, watch(at, count, c, v, false))
 	if err != nil {
@@ -115,27 +115,28 @@ func WaitUntilSome[T Integer](ctx context.Context, r Region, at int64, count int
 	return testFrom(r, watch(at, count, c, v, false), hit.Index+1, append(found, hit.Index))
 }
 
-// Test reports whether the word at offset at of this rank's part is c v.
+// Test reports whether "word c v" is true for the word at offset at of this rank's part.
 func Test[T Integer](r Region, at int64, c Comparison, v T) (bool, error) {
 	hit, err := r.Test(watch(at, 1, c, v, false))
 	return hit.Index >= 0, err
 }
 
-// TestAny is the index of the first of count words from offset at of this rank's part that is c v;
-// -1 for none.
+// TestAny returns the index of the first of count words from offset at of this rank's part for
+// which "word c v" is true; -1 for none.
 func TestAny[T Integer](r Region, at int64, count int, c Comparison, v T) (int, error) {
 	hit, err := r.Test(watch(at, count, c, v, false))
 	return hit.Index, err
 }
 
-// TestAll reports whether all of count words from offset at of this rank's part are c v.
+// TestAll reports whether "word c v" is true for all of count words from offset at of this rank's
+// part.
 func TestAll[T Integer](r Region, at int64, count int, c Comparison, v T) (bool, error) {
 	hit, err := r.Test(watch(at, count, c, v, true))
 	return hit.Index >= 0, err
 }
 
-// TestSome is the indices of those of count words from offset at of this rank's part that are c v,
-// appended to found.
+// TestSome returns the indices of those of count words from offset at of this rank's part for which
+// "word c v" is true, appended to found.
 func TestSome[T Integer](r Region, at int64, count int, c Comparison, v T, found []int) ([]int, error) {
 	w := watch(at, count, c, v, false)
 	hit, err := r.Test(w)
@@ -145,7 +146,7 @@ func TestSome[T Integer](r Region, at int64, count int, c Comparison, v T, found
 	return testFrom(r, w, hit.Index+1, append(found, hit.Index))
 }
 
-// testFrom appends the indices, from index from on, of the words that are as w says.
+// testFrom appends the indices, from index from on, of the words that satisfy w.
 func testFrom(r Region, w Watch, from int, found []int) ([]int, error) {
 	whole := w
 	for from < whole.Count {
@@ -160,13 +161,13 @@ func testFrom(r Region, w Watch, from int, found []int) ([]int, error) {
 	return found, nil
 }
 
-// SignalWait returns when the signal at offset at of this rank's part is c v. Returns: its value
-// then.
+// SignalWait returns when "signal c v" is true for the signal at offset at of this rank's part.
+// Returns: its value at that time.
 func SignalWait(ctx context.Context, r Region, at int64, c Comparison, v uint64) (uint64, error) {
 	return WaitUntil(ctx, r, at, c, v)
 }
 
-// SignalFetch is the value of the signal at offset at of rank's part.
+// SignalFetch returns the value of the signal at offset at of rank's part.
 func SignalFetch(r Region, rank int, at int64) (uint64, error) {
 	return AtomicFetch[uint64](r, rank, at)
 }

@@ -6,19 +6,19 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// P stores one element at offset at of rank's part. A word of 4 or 8 bytes at a multiple of its
-// size is stored at once, so that a peer may wait for it.
+// P stores one element at offset at of rank's part. The store of a 4 or 8-byte word at a multiple
+// of its size is atomic, so a peer may wait for it.
 func P[T tensor.Element](r Region, rank int, at int64, v T) error {
 	return r.PutWord(rank, at, tensor.TypeOf[T](), bitsOf(v))
 }
 
-// G is the element at offset at of rank's part.
+// G returns the element at offset at of rank's part.
 func G[T tensor.Element](r Region, rank int, at int64) (T, error) {
 	bits, err := r.GetWord(rank, at, tensor.TypeOf[T]())
 	return fromBits[T](bits), err
 }
 
-// bitsOf is the bits of v in the low bytes.
+// bitsOf returns the bits of v in the low bytes.
 func bitsOf[T tensor.Element](v T) uint64 {
 	p := unsafe.Pointer(&v)
 	switch unsafe.Sizeof(v) {

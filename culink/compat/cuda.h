@@ -1,11 +1,11 @@
-// This header stands before CUDA's own cuda.h, so that gorgonia.org/cu v0.9.6, which was written for CUDA 11, compiles
-// with CUDA 13:
+// This header is included before CUDA's own cuda.h, so that gorgonia.org/cu v0.9.6, which was written
+// for CUDA 11, compiles with CUDA 13:
 //
 //	CGO_CFLAGS="-I<folder of this file> -I<folder of CUDA's headers>" go build -tags cuda ...
 //
-// CUDA 13 gave five names, that cu calls, the parameters of later versions of the functions. Each is here a function with
-// the parameters that it had before, which calls the one of today. Before CUDA 13 this file does nothing. The rest of what
-// cu uses is, in CUDA 13, as it was.
+// CUDA 13 gave five functions that cu calls the parameters of later versions. This file defines each
+// with its earlier parameters and calls the new one. With an older CUDA it does nothing. CUDA 13 did
+// not change the other functions that cu calls.
 //
 // Source: NVIDIA, "CUDA API Changes from 12.x to 13.x".
 #ifndef SYMGRAD_CULINK_CUDA_H
@@ -17,7 +17,7 @@
 
 #include <string.h>
 
-// culink_location is a device, or the host for CU_DEVICE_CPU, as CUDA 13 names places of memory.
+// culink_location returns CUDA 13's location of a device, or of the host for CU_DEVICE_CPU.
 static inline CUmemLocation culink_location(CUdevice device) {
 	CUmemLocation l;
 	memset(&l, 0, sizeof l);

@@ -1,9 +1,10 @@
-// This header stands before cuDNN's own cudnn.h, so that gorgonia.org/cu/dnn v0.9.6, and with it gorgonia under the build tag
-// cuda, compiles with cuDNN 9, the first that knows CUDA 13. It is used as cuda.h beside it.
+// This header is included before cuDNN's own cudnn.h, so that gorgonia.org/cu/dnn v0.9.6, and with it
+// gorgonia under the build tag cuda, compiles with cuDNN 9, the first for CUDA 13. It is used like the
+// cuda.h of this folder.
 //
-// cuDNN 9 has taken away what had been deprecated in 8: algorithm descriptors, persistent plans of recurrent networks, and
-// preferences. Here are their types, and functions that do nothing and return CUDNN_STATUS_NOT_SUPPORTED. Before
-// cuDNN 9 this file does nothing.
+// cuDNN 9 removed parts that were deprecated in 8: algorithm descriptors, persistent plans of recurrent
+// networks, and preferences. This file defines their types, and functions that only return
+// CUDNN_STATUS_NOT_SUPPORTED. With an older cuDNN it does nothing.
 //
 // Source: NVIDIA, "cuDNN release notes", 9.0.0.
 #ifndef SYMGRAD_CULINK_CUDNN_H

@@ -8,12 +8,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Elements are bit patterns here, in the low bytes of a uint64, whatever their type.
+// Elements are bit patterns here, in the low bytes of a uint64, for all types.
 
-// mask is the bits of an element of dt.
+// mask returns the bits of an element of dt.
 func mask(dt tensor.DType) uint64 { return 1<<(8*dt.Size()-1)<<1 - 1 }
 
-// get is the bits of element i of raw.
+// get returns the bits of element i of raw.
 func get(raw []byte, dt tensor.DType, i int) uint64 {
 	switch at := raw[i*dt.Size():]; dt.Size() {
 	case 1:
@@ -43,13 +43,13 @@ func put(raw []byte, dt tensor.DType, i int, bits uint64) {
 
 func signed(dt tensor.DType) bool { return dt >= tensor.I8 && dt <= tensor.I64 }
 
-// asInt is an integer element with its sign extended.
+// asInt returns an integer element with its sign extended.
 func asInt(dt tensor.DType, bits uint64) int64 {
 	shift := 64 - 8*dt.Size()
 	return int64(bits<<shift) >> shift
 }
 
-// halfFormat is the exponent and fraction bits of the 16-bit floats.
+// halfFormat returns the exponent and fraction bits of the 16-bit floats.
 func halfFormat(dt tensor.DType) (exp, frac int) {
 	if dt == tensor.F16 {
 		return 5, 10
@@ -57,11 +57,11 @@ func halfFormat(dt tensor.DType) (exp, frac int) {
 	return 8, 7
 }
 
-// power is 2^e, for an e of normal numbers. To multiply by one is exact here: nothing leaves the
-// range of float64.
+// power returns 2^e, for an e of normal numbers. Multiplying by it is exact here, because all
+// values stay in float64's range.
 func power(e int) float64 { return math.Float64frombits(uint64(e+1023) << 52) }
 
-// asFloat is the value of a floating-point element; exact.
+// asFloat returns the value of a floating-point element, exactly.
 func asFloat(dt tensor.DType, bits uint64) float64 {
 	switch dt {
 	case tensor.F64:
@@ -90,7 +90,7 @@ func asFloat(dt tensor.DType, bits uint64) float64 {
 	return v
 }
 
-// fromFloat is v rounded to dt, to nearest and ties to even, as bits.
+// fromFloat returns v rounded to dt, to nearest and ties to even, as bits.
 func fromFloat(dt tensor.DType, v float64) uint64 {
 	switch dt {
 	case tensor.F64:
@@ -118,7 +118,7 @@ func fromFloat(dt tensor.DType, v float64) uint64 {
 	return sign | min(uint64(e-lowest)<<fracBits+steps, infinity)
 }
 
-// fromInt is the small whole number v as an element of dt.
+// fromInt returns the small whole number v as an element of dt.
 func fromInt(dt tensor.DType, v int) uint64 {
 	if dt.IsFloat() {
 		return fromFloat(dt, float64(v))
@@ -126,7 +126,7 @@ func fromInt(dt tensor.DType, v int) uint64 {
 	return uint64(v) & mask(dt)
 }
 
-// format is an element for an error.
+// format formats an element for an error.
 func format(dt tensor.DType, bits uint64) string {
 	switch {
 	case dt.IsFloat():
@@ -137,7 +137,7 @@ func format(dt tensor.DType, bits uint64) string {
 	return fmt.Sprint(bits)
 }
 
-// sameBits reports whether two elements are the same number; all NaNs are.
+// sameBits reports whether two elements are the same number; all NaNs are equal.
 func sameBits(dt tensor.DType, a, b uint64) bool {
 	return a == b || dt.IsFloat() && math.IsNaN(asFloat(dt, a)) && math.IsNaN(asFloat(dt, b))
 }

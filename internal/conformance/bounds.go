@@ -9,15 +9,15 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// loose reports whether the results of c are held against a bound: data that round, in a reduction
-// of which nobody says the order.
+// loose reports whether the results of c are compared with a bound: data that rounds, in a
+// reduction of unknown order.
 func (o Options) loose(c scenario) bool {
 	rounds := c.data == random || c.data == gentle
 	return o.AnyOrder && c.kind.Reduces() && c.dt.IsFloat() && rounds && c.red != dist.RedMin && c.red != dist.RedMax
 }
 
-// rounding is the data of c's reduction that round. A product in any order must not leave the range
-// of the type half way.
+// rounding returns the kind of data that rounds for red. The partial products of any order must
+// stay in the range of the type.
 func (o Options) rounding(red dist.RedKind) dataKind {
 	if o.AnyOrder && red == dist.RedProd {
 		return gentle
@@ -25,7 +25,8 @@ func (o Options) rounding(red dist.RedKind) dataKind {
 	return random
 }
 
-// unit is the unit roundoff of a floating-point type: half the distance from 1 to the next number.
+// unit returns the unit roundoff of a floating-point type: half the distance from 1 to the next
+// number.
 func unit(dt tensor.DType) float64 {
 	switch dt {
 	case tensor.F64:
@@ -38,14 +39,14 @@ func unit(dt tensor.DType) float64 {
 	return 0x1p-8 // bf16
 }
 
-// roundings is the most roundings that any term goes through on its way into the result of a
+// roundings returns the largest number of roundings on any term's path into the result of a
 // reduction of n ranks.
 //
-// A tree of n-1 additions, whatever its shape, has a path of n-1 at most from a term to the root
-// (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2); so has one of n-1
-// products. One more rounding puts an accumulator of another type into the element. The scaling of
-// premulsum is one more. A mean is a scaling, before or after, by 1/n, which is a rounded number
-// itself, or a division: two more.
+// A tree of n-1 additions of any shape has at most n-1 on the path from a term to the root (Higham,
+// Accuracy and Stability of Numerical Algorithms, 2nd ed., section 4.2); the same holds for n-1
+// products. One more rounding converts an accumulator of another type to the element. The scaling
+// of premulsum is one more. A mean adds two: a division, or a scaling by 1/n, which is itself
+// rounded.
 func roundings(red dist.RedKind, n int) int {
 	switch red {
 	case dist.RedPreMulSum:
@@ -56,15 +57,15 @@ func roundings(red dist.RedKind, n int) int {
 	return n
 }
 
-// tolerance is how far a result may be from the exact one, given the sum of the magnitudes of the
-// terms (for a product, its magnitude). With u the unit roundoff and k roundings on a path, each a
-// factor of 1+d with |d| <= u, the error of a sum is at most g(k) = k*u/(1-k*u) times the sum of
-// magnitudes, and that of a product g(k) times the product (Higham, lemma 3.1 and section 4.2).
-// Here no term and no partial product leaves the normal range of its type, because inputs are
-// between 2^-4 and 2^5, scalars too, and factors of a product between 1/2 and 2; a sum that cancels
-// below it is exact.
+// tolerance returns the largest distance of a result from the exact one. magnitude is the sum of
+// the magnitudes of the terms, or the magnitude of a product. Let u be the unit roundoff, with k
+// roundings on a path, each a factor of 1+d with |d| <= u. The error of a sum is then at most g(k)
+// = k*u/(1-k*u) times the sum of magnitudes, and that of a product g(k) times the product (Higham,
+// lemma 3.1 and section 4.2). No term or partial product leaves the normal range of its type:
+// inputs and scalars are between 2^-4 and 2^5, factors of a product between 1/2 and 2. A sum that
+// cancels below that range is exact.
 //
-// The accumulator is taken to have the element's own type, which is the least that a library uses.
+// The accumulator is assumed to have the element's own type, the smallest that libraries use.
 func tolerance(dt tensor.DType, red dist.RedKind, n int, magnitude float64) float64 {
 	ku := float64(roundings(red, n)) * unit(dt)
 	return magnitude * ku / (1 - ku)
@@ -73,8 +74,8 @@ func tolerance(dt tensor.DType, red dist.RedKind, n int, magnitude float64) floa
 // precision holds every sum and product of 16 numbers of 53 bits in the ranges above exactly.
 const precision = 1200
 
-// reduceExactly is the reduction of column without any rounding, and the magnitude that its error
-// is measured by.
+// reduceExactly returns the reduction of column without rounding, and the magnitude for its
+// tolerance.
 func reduceExactly(dt tensor.DType, red dist.RedKind, column, scalars []uint64) (value *big.Float, magnitude float64) {
 	term := func(r int) *big.Float {
 		x := new(big.Float).SetPrec(precision).SetFloat64(asFloat(dt, column[r]))
@@ -96,7 +97,7 @@ func reduceExactly(dt tensor.DType, red dist.RedKind, column, scalars []uint64) 
 		value.Add(value, x)
 		magnitude += size
 	}
-	if red == dist.RedAvg { // the one operation that cannot be exact; its error is nothing beside the bound
+	if red == dist.RedAvg { // the only inexact operation here; its error is negligible against the bound
 		n := float64(len(column))
 		value.Quo(value, new(big.Float).SetPrec(precision).SetFloat64(n))
 		magnitude /= n
@@ -117,7 +118,7 @@ func (s *suite) near(c scenario, dst tensor.Buffer, n int) error {
 	return nil
 }
 
-// nearOne is an error unless got is a result that some order of rounding may give.
+// nearOne returns an error unless some order of rounding may give got.
 func nearOne(dt tensor.DType, red dist.RedKind, got uint64, column, scalars []uint64) error {
 	value := asFloat(dt, got)
 	want, magnitude := reduceExactly(dt, red, column, scalars)
@@ -126,7 +127,7 @@ func nearOne(dt tensor.DType, red dist.RedKind, got uint64, column, scalars []ui
 		return fmt.Errorf("%v (%#x), want %v: %s", value, got, about, fmt.Sprintf(format, args...))
 	}
 	if math.IsNaN(value) || math.IsInf(value, 0) {
-		return text("it is no number")
+		return text("it is not a number")
 	}
 	off := new(big.Float).SetPrec(precision).SetFloat64(value)
 	off.Abs(off.Sub(off, want))
@@ -138,7 +139,7 @@ func nearOne(dt tensor.DType, red dist.RedKind, got uint64, column, scalars []ui
 	return nil
 }
 
-// fmin reports the first of the n elements of dst that is not C's minimum, or maximum, of the
+// fmin reports the first of the n elements of dst that differs from C's minimum or maximum of the
 // column.
 func (s *suite) fmin(c scenario, dst tensor.Buffer, n int) error {
 	raw, column := s.load(dst), make([]uint64, s.n)
@@ -152,7 +153,7 @@ func (s *suite) fmin(c scenario, dst tensor.Buffer, n int) error {
 	return nil
 }
 
-// fminOf is the least, or largest, number of a column; NaN when there is none (ISO C, F.10.9.2 and
+// fminOf returns the least or largest number of a column; NaN if it has none (ISO C, F.10.9.2 and
 // F.10.9.3).
 func fminOf(dt tensor.DType, red dist.RedKind, column []uint64) float64 {
 	acc := math.NaN()

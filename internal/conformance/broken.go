@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// runBroken takes worlds that lose a rank, or are given up.
+// runBroken tests worlds that lose a rank or are aborted.
 func runBroken(t *testing.T, o Options, launch Launch) {
 	for _, n := range o.worlds(2, 4) {
 		for _, c := range []struct {
@@ -34,7 +34,7 @@ func runBroken(t *testing.T, o Options, launch Launch) {
 	}
 }
 
-// want is an error unless got matches sentinel and its text has all words.
+// want returns an error unless got matches sentinel and its text contains all words.
 func want(what string, got, sentinel error, words ...string) error {
 	if !errors.Is(got, sentinel) {
 		return fmt.Errorf("%s: error %v, want %v", what, got, sentinel)
@@ -47,7 +47,7 @@ func want(what string, got, sentinel error, words ...string) error {
 	return nil
 }
 
-// abort: the last rank gives up while the others wait for it.
+// abort: the last rank aborts while the others wait for it.
 func abort(w *dist.World, p *space) error {
 	const cause = "the disk is full"
 	if w.Rank() == w.Size()-1 {
@@ -61,7 +61,7 @@ func abort(w *dist.World, p *space) error {
 		noticed(w.Group, dist.ErrAborted, cause))
 }
 
-// noticed is an error unless a rank that starts no operation learns why g is broken.
+// noticed returns an error unless a rank that starts no operation learns why g is broken.
 func noticed(g *dist.Group, sentinel error, words ...string) error {
 	ctx, release := g.Context(context.Background())
 	defer release()
@@ -87,7 +87,7 @@ func abortOfPart(w *dist.World, p *space) error {
 	return errors.Join(want("operation of the part", finish(g.Barrier()), dist.ErrAborted, "no longer needed"), sums(w.Group, p, 3))
 }
 
-// abortOfWhole: a part works after the world that it was split from was aborted. Between GPUs a
+// abortOfWhole: a part works after an abort of the world that it was split from. Between GPUs a
 // library may end both.
 func abortOfWhole(w *dist.World, p *space) error {
 	g, err := w.Split(0, -w.Rank())
@@ -102,7 +102,7 @@ func abortOfWhole(w *dist.World, p *space) error {
 	return errors.Join(want("operation of the world", finish(w.Barrier()), dist.ErrAborted, "too many"), sums(g, p, 3))
 }
 
-// closeEarly: the last rank closes its end, for which the others wait.
+// closeEarly: the last rank closes its end while the others wait for it.
 func closeEarly(w *dist.World, p *space) error {
 	last := w.Size() - 1
 	if err := sums(w.Group, p, 2); err != nil {
@@ -114,7 +114,7 @@ func closeEarly(w *dist.World, p *space) error {
 	return want("allreduce with a closed rank", finish(allReduce(5, dist.Sum)(w.Group, p)), dist.ErrClosed, fmt.Sprintf("rank %d", last))
 }
 
-// closeInMessage: rank 1 sends one message, of which rank 0 wants two.
+// closeInMessage: rank 1 sends one message, but rank 0 receives two.
 func closeInMessage(w *dist.World, p *space) error {
 	switch w.Rank() {
 	case 0:
@@ -128,7 +128,7 @@ func closeInMessage(w *dist.World, p *space) error {
 	return nil
 }
 
-// closeTwice: Close is idempotent and closes what was made from the group; calls afterwards are
+// closeTwice: Close is idempotent and closes everything made from the group; later calls return
 // ErrClosed.
 func closeTwice(w *dist.World, _ *space) error {
 	g, err := w.Split(0, 0)
@@ -153,12 +153,12 @@ func closeTwice(w *dist.World, _ *space) error {
 		want("heap after Close", heap, dist.ErrClosed))
 }
 
-// timeout: the first and the last rank are in different groups, each waiting for the other; those
-// between wait in both.
+// timeout: the first and the last rank wait in different groups, each for the other; ranks between
+// them wait in both.
 func timeout(w *dist.World, _ *space) error {
 	var groups [2]*dist.Group
 	var barriers [2]dist.Work
-	for i := range groups { // first, since a Split on GPUs waits for what is queued there
+	for i := range groups { // first, because a Split on GPUs waits for queued work
 		var err error
 		if groups[i], err = w.Split(0, w.Rank()); err != nil {
 			return err
@@ -181,12 +181,12 @@ func timeout(w *dist.World, _ *space) error {
 			errs = append(errs, want(what, barriers[i].Wait(), dist.ErrTimeout, fmt.Sprintf("rank %d", away)))
 		}
 	}
-	_ = finish(w.Barrier()) // nobody closes before all have seen their timeouts
+	_ = finish(w.Barrier()) // no rank closes before all have seen their timeouts
 	return errors.Join(errs...)
 }
 
-// death: the last rank dies in its third operation; all others are told in this one and later ones,
-// in the world and in its parts.
+// death: the last rank dies in its third operation. All others get the error in that operation and
+// in later ones, in the world and in its parts.
 func death(w *dist.World, p *space) error {
 	victim := w.Size() - 1
 	g, err := w.Split(0, -w.Rank())
@@ -201,17 +201,17 @@ func death(w *dist.World, p *space) error {
 	told := time.Since(began)
 	later, part := finish(w.Barrier()), finish(g.Barrier())
 	if w.Rank() == victim {
-		return nil // whatever it may have seen
+		return nil // any result is fine
 	}
 	var late error
-	if told > guard { // on a busy machine the rank may be long in coming there; bench/tests.sh holds deaths between GPUs to 5 s
-		late = fmt.Errorf("the others were told after %v, want within %v", told, guard)
+	if told > guard { // on a busy machine the rank may be slow to reach it; bench/tests.sh limits deaths between GPUs to 5 s
+		late = fmt.Errorf("the others learned of the death after %v, want within %v", told, guard)
 	}
 	return errors.Join(late, noticed(w.Group, dist.ErrAborted, fmt.Sprintf("rank %d died", victim)), named("operation during the death", third, victim), named("later operation", later, victim),
 		named("operation of a part", part, 0))
 }
 
-// named is an error unless err is the death of rank.
+// named returns an error unless err is the death of rank.
 func named(what string, err error, rank int) error {
 	var dead *dist.RankError
 	if !errors.As(err, &dead) || dead.Rank != rank {

@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// memKind is where the buffers of a case lie.
+// memKind is the kind of memory of a case's buffers.
 type memKind uint8
 
 const (
@@ -24,7 +24,7 @@ func (m memKind) String() string {
 	return [...]string{"private", "heap", "mixed", "crossed", "heap, promised"}[m]
 }
 
-// scenario is one collective with everything that may vary.
+// scenario is one collective with all parameters that vary.
 type scenario struct {
 	kind    dist.Kind
 	dt      tensor.DType
@@ -35,7 +35,7 @@ type scenario struct {
 	mem     memKind
 	data    dataKind
 	atHeap  bool // the scalar of premulsum is in memory
-	longer  bool // the destination is longer than needed, where that is allowed
+	longer  bool // the destination is longer than needed, if that is allowed
 }
 
 func (c scenario) String() string {
@@ -55,7 +55,7 @@ func (c scenario) String() string {
 	return fmt.Sprintf("%s, %v memory, %v data", text, c.mem, c.data)
 }
 
-// elements is how many elements this rank reads and writes in c; -1 where it uses no buffer.
+// elements returns the elements that this rank reads and writes in c; -1 without a buffer.
 func (s *suite) elements(c scenario) (src, dst int) {
 	src, dst = c.count, c.count
 	switch c.kind {
@@ -77,7 +77,7 @@ func (s *suite) elements(c scenario) (src, dst int) {
 	return src, dst
 }
 
-// gather sets column to what the ranks put into element i of the destination of this rank.
+// gather sets column to the ranks' inputs to element i of this rank's destination.
 func (s *suite) gather(c scenario, i int, column []uint64) {
 	if c.kind == dist.KindReduceScatter {
 		i += s.rank * c.count
@@ -87,7 +87,7 @@ func (s *suite) gather(c scenario, i int, column []uint64) {
 	}
 }
 
-// regions is where the source and destination of c lie on this rank; nil for private memory.
+// regions returns the regions for source and destination of c on this rank; nil for private memory.
 func (s *suite) regions(m memKind) (src, dst symmetric.Region) {
 	if s.heap == nil || m == private || m == mixed && s.rank%2 == 1 {
 		return nil, nil
@@ -98,8 +98,8 @@ func (s *suite) regions(m memKind) (src, dst symmetric.Region) {
 	return s.src, s.dst
 }
 
-// buffers is the source and destination of c, filled, and their windows. In place, one window holds
-// both.
+// buffers returns the filled source and the destination of c, and their windows. In place, one
+// window holds both.
 func (s *suite) buffers(c scenario) (src, dst tensor.Buffer, srcWin, dstWin window, err error) {
 	srcLen, dstLen := s.elements(c)
 	extra := 0
@@ -136,7 +136,7 @@ func (s *suite) buffers(c scenario) (src, dst tensor.Buffer, srcWin, dstWin wind
 	return
 }
 
-// reduction is the RedOp of c, with this rank's scalar for premulsum.
+// reduction returns the RedOp of c, with this rank's scalar for premulsum.
 func (s *suite) reduction(c scenario) (dist.RedOp, error) {
 	red := dist.RedOp{Kind: c.red}
 	if c.red != dist.RedPreMulSum {
@@ -159,7 +159,7 @@ func (s *suite) reduction(c scenario) (dist.RedOp, error) {
 	return dist.PreMulSumAt(w.buf), nil
 }
 
-// try runs c and notes what is wrong with its result.
+// try runs c and records faults of its result.
 func (s *suite) try(c scenario) error {
 	s.cases++
 	s.reset()
@@ -185,7 +185,7 @@ func (s *suite) try(c scenario) error {
 	return s.failed()
 }
 
-// judge notes what is wrong with the result of c, and with what is around it.
+// judge records faults of the result of c and of the memory around it.
 func (s *suite) judge(c scenario, dst, src tensor.Buffer, dstWin, srcWin window) {
 	srcLen, dstLen := s.elements(c)
 	separate := !c.inPlace || srcLen < 0 || dstLen < 0
@@ -213,7 +213,7 @@ func (s *suite) judge(c scenario, dst, src tensor.Buffer, dstWin, srcWin window)
 	}
 }
 
-// right reports the first of the n elements of dst that is not what c gives.
+// right reports the first of the n elements of dst that is not the result of c.
 func (s *suite) right(c scenario, dst tensor.Buffer, n int) error {
 	switch {
 	case s.opt.loose(c):

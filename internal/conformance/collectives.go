@@ -13,15 +13,15 @@ var (
 	places   = []bool{false, true}
 )
 
-// redsOf is the reductions of a type: bits are combined of integers only.
+// redsOf returns the reductions of a type: bitwise ones only for integers.
 func redsOf(dt tensor.DType) []dist.RedKind {
 	return slices.DeleteFunc(dist.RedKinds(), func(red dist.RedKind) bool { return red.Bitwise() && dt.IsFloat() })
 }
 
-// counts is no element, one, a prime, and a number that n ranks do not divide.
+// counts returns zero, one, a prime, and a number that n does not divide.
 func counts(n int) []int { return []int{0, 1, 13, 5*n + 1} }
 
-// reductionRows is cases with the rows of all reductions: reducescatter has the longest.
+// reductionRows returns cases that use the rows of all reductions: reducescatter has the longest.
 func reductionRows(o Options, n int) []scenario {
 	var all []scenario
 	for _, dt := range tensor.DTypes() {
@@ -34,7 +34,7 @@ func reductionRows(o Options, n int) []scenario {
 	return all
 }
 
-// others is the data beside exact that make sense for a reduction.
+// others returns the kinds of data for a reduction, except exact.
 func (o Options) others(red dist.RedKind, dt tensor.DType) []dataKind {
 	kinds := []dataKind{o.rounding(red)}
 	if dt.IsFloat() {
@@ -43,9 +43,9 @@ func (o Options) others(red dist.RedKind, dt tensor.DType) []dataKind {
 	return kinds
 }
 
-// reductions crosses collective, dtype, reduction, length, in place and memory. Root, where the
-// scalar is, and whether the destination is longer than needed vary along; roots are crossed
-// afterwards, for two pairs of dtype and reduction.
+// reductions crosses collective, dtype, reduction, length, in place and memory. Root, place of the
+// scalar and length of the destination vary without crossing. Roots are crossed afterwards for two
+// pairs of dtype and reduction.
 func (s *suite) reductions() error {
 	for _, kind := range reducing {
 		for _, dt := range tensor.DTypes() {
@@ -70,7 +70,7 @@ func (s *suite) reductions() error {
 	return nil
 }
 
-// vary sets what need not be crossed with the rest.
+// vary sets the parameters that are not crossed.
 func (s *suite) vary(c scenario) scenario {
 	h := hash(s.cases, 0, 9)
 	c.root = int(h >> 8 % uint64(s.n))
@@ -79,8 +79,8 @@ func (s *suite) vary(c scenario) scenario {
 	return c
 }
 
-// tryData runs c with exact data in every memory, and with every other kind of data that makes
-// sense for it in one.
+// tryData runs c with exact data in every memory, and with every other suitable kind of data in
+// one.
 func (s *suite) tryData(c scenario) error {
 	for c.mem = range s.memories(c) {
 		if err := s.try(c); err != nil {
@@ -99,9 +99,9 @@ func (s *suite) tryData(c scenario) error {
 	return nil
 }
 
-// memories is how many of the memories c is tried in. The last, beyond those of the host, is the
-// promise of equal offsets, which is none where only the root has its buffers in place, and one of
-// them elsewhere than the other ranks.
+// memories returns the number of memories for c. The last one, only for devices, is the promise of
+// equal offsets. It does not hold if only the root has its buffers in place, because one of them is
+// then elsewhere than on other ranks.
 func (s *suite) memories(c scenario) memKind {
 	apart := c.kind == dist.KindReduce || c.kind == dist.KindGather || c.kind == dist.KindScatter
 	if s.mem == nil || s.heap == nil || c.inPlace && apart {
@@ -133,7 +133,7 @@ func (s *suite) rootsAndMemories(c scenario) error {
 	return nil
 }
 
-// copyRows is cases with the rows of all copies: alltoall has the longest.
+// copyRows returns cases that use the rows of all copies: alltoall has the longest.
 func copyRows(_ Options, n int) []scenario {
 	var all []scenario
 	for _, dt := range tensor.DTypes() {
@@ -142,7 +142,8 @@ func copyRows(_ Options, n int) []scenario {
 	return all
 }
 
-// copies crosses collective, dtype, root, memory, length and in place of what only moves.
+// copies crosses collective, dtype, root, memory, length and in place for operations that only move
+// data.
 func (s *suite) copies() error {
 	for _, kind := range copying {
 		for _, dt := range tensor.DTypes() {
@@ -165,7 +166,7 @@ func (s *suite) copies() error {
 // largeCases tries the large scenarios in every other memory.
 func (s *suite) largeCases() error {
 	for i, c := range s.opt.largeScenarios(s.n) {
-		for half := range memKinds / 2 { // of the memories; the next case has the others
+		for half := range memKinds / 2 { // of the memories; the next case has the other half
 			c.mem = 2*half + memKind(i)%2
 			c.inPlace = (i/2+int(half))%2 == 1 && c.kind != dist.KindAllToAll
 			if err := s.try(c); err != nil {
@@ -183,7 +184,7 @@ func (s *suite) largeCases() error {
 	return nil
 }
 
-// largeScenarios is buffers that no backend moves in one piece.
+// largeScenarios returns cases with buffers that no backend moves in one piece.
 func (o Options) largeScenarios(n int) []scenario {
 	var all []scenario
 	for _, kind := range reducing {

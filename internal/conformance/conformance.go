@@ -10,28 +10,28 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Options is what the suite must know of a backend. The zero value is usable for one of the host.
+// Options describes a backend to the suite. The zero value is usable for a host backend.
 type Options struct {
-	Large    int   // elements of the large cases: more than any chunk the backend cuts; 0 means 20,011
+	Large    int   // elements of the large cases: more than any chunk of the backend; 0 means 20,011
 	Ranks    []int // sizes of worlds; empty means 1, 2, 3, 4 and 7
-	Most     int   // no world has more ranks than this, of those that break as well; 0 means any number
+	Most     int   // limit of the ranks of all worlds; 0 means none
 	Blocking bool  // operations run on their callers
-	OneWorld bool  // opening a world takes long: all parts run in one of each size, and only the largest is broken
+	OneWorld bool  // opening a world is slow: run all parts in one world per size, and break only the largest
 
-	// Memory is that of the group's device; nil means that buffers are Go memory, and that the
-	// parts of a heap are the host's. Litmus and Random look at memory while others write it and
-	// are for the host only: the suite leaves them out when there is a Memory.
+	// Memory is the memory of the group's device. nil means Go memory for buffers, and heaps on the
+	// host. Litmus and Random read memory while others write it; the suite omits them if Memory is
+	// set.
 	Memory Memory
-	// AnyOrder says that sums and products may be combined in any order and in the element's own
-	// type. Their results for data that round are held against an error bound, and not against the
-	// bits of the rank order.
+	// AnyOrder means that sums and products may be combined in any order and in the element's own
+	// type. Results of data that rounds are then compared with an error bound instead of the bits
+	// in rank order.
 	AnyOrder bool
-	// FMin says that min and max are those of C: a NaN loses against a number, and the zeros are
+	// FMin means that min and max are those of C: a NaN loses against a number, and the zeros are
 	// equal.
 	FMin bool
-	// Skip is why the backend does not support c; "" means that it must. An error that matches
-	// dist.ErrUnsupported passes only where there is a reason; what works is checked whether there
-	// is one or not. nil is no reason for anything.
+	// Skip returns why the backend does not support c; "" means that it must. An error that matches
+	// dist.ErrUnsupported passes only with a reason. Operations that work are checked in any case.
+	// nil means no reasons.
 	Skip func(c Case) string
 }
 
@@ -42,14 +42,14 @@ func (o Options) large() int {
 	return o.Large
 }
 
-// space is an empty space on the device of g.
+// space returns an empty space on the device of g.
 func (o Options) space(g *dist.Group) *space { return &space{mem: o.Memory, dev: g.Device()} }
 
-// part is one piece of the suite: what one rank of a world does. It leaves the world usable.
+// part is a piece of the suite, run by each rank of a world. It leaves the world usable.
 type part struct {
 	name  string
 	run   func(s *suite) error
-	cases func(o Options, n int) []scenario // that have every row of the part among n ranks; nil where there are none
+	cases func(o Options, n int) []scenario // cases that use every row of the part among n ranks; nil if it has none
 }
 
 var collectives = []part{
@@ -70,15 +70,15 @@ var parts = append(slices.Clip(collectives), []part{
 	{"Timing", (*suite).timing, nil},
 }...)
 
-// Suite runs every check that leaves the world whole, as one rank of it.
+// Suite runs, as one rank of w, every check that leaves the world intact.
 //
-// Collective: all ranks of w, same options. Errors: what was wrong, naming collective, dtype,
-// reduction, length, memory and in place; nil when nothing was. A call that fails ends the suite on
-// this rank.
+// Collective: all ranks of w, same options. Errors: the failures, with collective, dtype,
+// reduction, length, memory and in place; nil if there are none. A call that fails ends the suite
+// on this rank.
 func Suite(w *dist.World, opt Options) error { return runParts(w, opt, parts) }
 
-// Collectives is Suite without messages, streams and all that is no collective, for a world whose
-// engine has nothing else.
+// Collectives is Suite for a world whose engine has only collectives: it omits messages, streams
+// and the rest.
 func Collectives(w *dist.World, opt Options) error { return runParts(w, opt, collectives) }
 
 func runParts(w *dist.World, opt Options, parts []part) error {
@@ -90,7 +90,7 @@ func runParts(w *dist.World, opt Options, parts []part) error {
 	return nil
 }
 
-// runPart is one rank's run of p, with the rows that its process has made for p; nil for none.
+// runPart runs p on one rank, with the rows that its process has made for p, or nil.
 func runPart(w *dist.World, opt Options, p part, made *rows) error {
 	s := &suite{space: opt.space(w.Group), w: w, g: w.Group, n: w.Size(), rank: w.Rank(), opt: opt}
 	s.rows = newRows(s.n, made)
@@ -104,7 +104,7 @@ func runPart(w *dist.World, opt Options, p part, made *rows) error {
 	if s.heap != nil && err == nil {
 		err = s.heap.Close()
 	}
-	if err == nil { // else operations may still use it
+	if err == nil { // otherwise operations may still use it
 		err = s.close()
 	}
 	if err = errors.Join(append(s.wrong, s.failed(), err)...); err != nil {
@@ -113,26 +113,26 @@ func runPart(w *dist.World, opt Options, p part, made *rows) error {
 	return nil
 }
 
-// suite is one rank's run of one part.
+// suite is the state of one part on one rank.
 type suite struct {
-	*space  // of buffers that are in no heap
+	*space  // for buffers outside of heaps
 	w       *dist.World
 	g       *dist.Group
 	n, rank int
 	opt     Options
 	rows    *rows
-	heap    symmetric.Heap // nil where the backend has none
+	heap    symmetric.Heap // nil if the backend has none
 	src     symmetric.Region
 	dst     symmetric.Region
 	factor  symmetric.Region // scalar of premulsum
 	wrong   []error
-	cases   int // run so far, to vary what need not be crossed
+	cases   int // run so far; varies parameters that are not crossed
 }
 
-// maxWrong bounds how much one part reports.
+// maxWrong limits the failures that a part reports.
 const maxWrong = 10
 
-// open makes the heap in which buffers of the cases lie.
+// open makes the heap for the buffers of the cases.
 func (s *suite) open() error {
 	region := int64(8 * (s.opt.large() + s.n*8 + 2*pad + 8))
 	h, err := s.g.Heap(3*region + 8*symmetric.Alignment)
@@ -151,7 +151,7 @@ func (s *suite) open() error {
 	return nil
 }
 
-// fault notes a wrong result; the suite goes on, so that ranks stay in step.
+// fault records a wrong result. The suite goes on, so that ranks stay in step.
 func (s *suite) fault(format string, args ...any) {
 	switch {
 	case len(s.wrong) < maxWrong:
@@ -161,7 +161,7 @@ func (s *suite) fault(format string, args ...any) {
 	}
 }
 
-// expect notes an error that is not the wanted one.
+// expect records an error other than the wanted one.
 func (s *suite) expect(what string, got, want error) {
 	if !errors.Is(got, want) && !s.opt.skips(got) {
 		s.fault("%s: error %v, want %v", what, got, want)
@@ -176,7 +176,7 @@ func finish(w dist.Work, err error) error {
 	return w.Wait()
 }
 
-// elements is a private buffer of count elements of dt.
+// private returns a private buffer of count elements of dt.
 func (s *suite) private(dt tensor.DType, count int, f func(i int) uint64) (tensor.Buffer, error) {
 	b := s.take(dt, count)
 	if err := s.failed(); err != nil {

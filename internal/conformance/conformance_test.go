@@ -80,7 +80,7 @@ func TestSuitePassesABackendWithoutHeaps(t *testing.T) {
 	}
 }
 
-// beyond is a pointer to the byte after the destination.
+// beyond returns a pointer to the byte after the destination.
 func beyond(op *dist.Op) *byte {
 	return (*byte)(unsafe.Add(op.Dst.Pointer(), op.Dst.Bytes()))
 }
@@ -160,7 +160,7 @@ func TestSuiteFindsBugs(t *testing.T) {
 	}
 }
 
-// dirty is a heap that forgets to clear what it gives out.
+// dirty is a heap that does not clear new regions.
 type dirty struct{ symmetric.Heap }
 
 func (d dirty) Alloc(bytes int64) (symmetric.Region, error) {

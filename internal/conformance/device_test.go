@@ -14,8 +14,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// copied is memory of the host that the suite reaches as it reaches a device's: by copies. It notes
-// what is done to it.
+// copied is host memory that the suite accesses like a device's: by copies. It records the calls.
 type copied struct {
 	mu       sync.Mutex
 	blocks   map[uintptr]tensor.Buffer
@@ -176,7 +175,7 @@ func TestSuiteKeepsItsPromise(t *testing.T) {
 	}
 }
 
-// firstRegion is a heap that tells of its first region.
+// firstRegion is a heap that reports its first region.
 type firstRegion struct {
 	symmetric.Heap
 	tell func(symmetric.Region)
@@ -370,8 +369,8 @@ func TestAnyOrderStillFindsALostRank(t *testing.T) {
 	}
 }
 
-// Collectives is for engines that do nothing else: messages are refused here, and a sum that is
-// bent is found.
+// Collectives is for engines with nothing else: here messages are rejected, and a wrong sum is
+// found.
 func TestCollectivesAlone(t *testing.T) {
 	opt := Options{Large: 101}
 	sends := func(op *dist.Op) {

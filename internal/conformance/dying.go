@@ -8,15 +8,15 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// dying is a transport over a group that dies instead of starting an operation: so any world can be
-// given a rank that dies at a known place.
+// dying is a transport over a group that dies instead of starting an operation. Any world can thus
+// get a rank that dies at a known operation.
 type dying struct {
 	g   *dist.Group
-	op  uint64 // number of the operation that is its last
+	op  uint64 // number of the first operation that it does not start
 	die func() // does not return
 }
 
-// dyingWorld is w, of which this rank dies when it would start operation op, counted from 1. It
+// dyingWorld returns w with a rank that dies when it would start operation op, counted from 1. It
 // owns w.
 func dyingWorld(w *dist.World, op uint64, die func()) (*dist.World, error) {
 	return dist.NewWorld(&dying{w.Group, op, die}, w.Local(), 0, nil)
@@ -27,10 +27,10 @@ func (d *dying) Info() dist.Info {
 	return dist.Info{Rank: d.g.Rank(), Size: d.g.Size(), Device: d.g.Device(), Backend: d.g.Backend(), Ranks: d.g.Ranks()}
 }
 
-// Broken tells why the group is broken.
+// Broken returns why the group is broken.
 func (d *dying) Broken() error { return d.g.Err() }
 
-// NewStream gives the world the group's own stream.
+// NewStream returns the group's own stream.
 func (d *dying) NewStream() (dist.Stream, error) { return d.g.Stream(), nil }
 
 // Start implements dist.Transport.

@@ -14,18 +14,18 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Random throws random calls at the symmetric heap of a world, most of them wrong somewhere: ranks,
-// offsets, sizes, types, strides, freed regions, closed heaps. Every one must succeed or return an
-// error that callers can branch on. Collective calls are drawn from a sequence that all ranks
-// share, the others from one of this rank's own.
+// Random makes random calls on the symmetric heap of a world, most of them invalid: ranks, offsets,
+// sizes, types, strides, freed regions, closed heaps. Every call must succeed or return an error
+// that callers can branch on. Collective calls are drawn from a sequence that all ranks share,
+// others from a sequence of the rank.
 type Random struct {
 	Seed  uint64
 	Steps int           // calls between two collective ones, times eight; 0 means 1000
-	For   time.Duration // goes on until then; 0 means until Steps are done
-	Turns bool          // one rank at a time, for the race detector: calls that clash have no defined outcome
+	For   time.Duration // minimum duration; 0 means until Steps are done
+	Turns bool          // one rank at a time, for the race detector: conflicting calls have no defined outcome
 }
 
-// thrower is one rank's run.
+// thrower is the state of one rank.
 type thrower struct {
 	w       *dist.World
 	turns   bool
@@ -39,10 +39,10 @@ type thrower struct {
 	buf     []uint64
 }
 
-// Run is the calls of one rank.
+// Run makes the calls of one rank.
 //
-// Collective: all ranks, same settings. Returns: how many calls it made, and how many of them were
-// refused. Errors: a call that ended otherwise than it should, with the seed.
+// Collective: all ranks, same settings. Returns: the number of calls, and of those that were
+// rejected. Errors: a call with a wrong outcome, with the seed.
 func (r Random) Run(w *dist.World) (calls, refused int, err error) {
 	if r.Steps <= 0 {
 		r.Steps = 1000
@@ -68,7 +68,7 @@ func (r Random) Run(w *dist.World) (calls, refused int, err error) {
 	return t.calls, t.errs, nil
 }
 
-// epoch is the life of one heap.
+// epoch tests one heap from Heap to Close.
 func (t *thrower) epoch(steps int) error {
 	h, err := t.w.Heap(int64(1+t.shared.IntN(64)) * symmetric.Alignment)
 	if err != nil {
@@ -86,10 +86,10 @@ func (t *thrower) epoch(steps int) error {
 	if err := errors.Join(finish(t.w.Barrier()), h.Close()); err != nil {
 		return err
 	}
-	return errors.Join(t.each(20), finish(t.w.Barrier())) // on what is closed
+	return errors.Join(t.each(20), finish(t.w.Barrier())) // on the closed heap
 }
 
-// each lets every rank make its calls, all at once or one after the other.
+// each lets every rank make its calls, concurrently or in turn.
 func (t *thrower) each(steps int) error {
 	for rank := range t.w.Size() {
 		if t.turns {
@@ -112,7 +112,7 @@ func (t *thrower) each(steps int) error {
 	return nil
 }
 
-// sound is an error for an outcome that a caller could not branch on.
+// sound returns an error for an outcome that a caller could not branch on.
 func (t *thrower) sound(what string, err error) error {
 	t.calls++
 	if err == nil {
@@ -130,7 +130,7 @@ func (t *thrower) sound(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// together is a few collective calls, alike on all ranks.
+// together makes a few collective calls, the same on all ranks.
 func (t *thrower) together() error {
 	for range 4 {
 		var r symmetric.Region
@@ -166,7 +166,7 @@ func (t *thrower) together() error {
 
 func pick(r *rand.Rand, from ...int64) int64 { return from[r.IntN(len(from))] }
 
-// region is any region there is or was, or a slice of one.
+// region returns any present or freed region, or a slice of one.
 func (t *thrower) region() symmetric.Region {
 	from := t.regions
 	if len(from) == 0 || t.own.IntN(8) == 0 {
@@ -184,7 +184,7 @@ func (t *thrower) region() symmetric.Region {
 	return r
 }
 
-// offset is mostly one in r, or a little behind its end.
+// offset returns an offset that is mostly in r or slightly past its end.
 func (t *thrower) offset(r symmetric.Region) int64 {
 	if t.own.IntN(8) == 0 {
 		return pick(t.own, -1, -8, math.MinInt64, math.MaxInt64, math.MaxInt64-7, 1<<40)
@@ -203,7 +203,7 @@ func (t *thrower) rank() int {
 	return t.own.IntN(t.w.Size())
 }
 
-// dtype is mostly one that has atomics.
+// dtype returns a type that mostly has atomics.
 func (t *thrower) dtype() tensor.DType {
 	if t.own.IntN(2) == 0 {
 		return []tensor.DType{tensor.I32, tensor.I64, tensor.U32, tensor.U64}[t.own.IntN(4)]
@@ -211,7 +211,7 @@ func (t *thrower) dtype() tensor.DType {
 	return tensor.DType(t.own.IntN(int(tensor.U64) + 2))
 }
 
-// buffer is private memory, or none, or said to be on a device.
+// buffer returns private memory, or no buffer, or one marked as device memory.
 func (t *thrower) buffer() tensor.Buffer {
 	dev := tensor.Host
 	switch t.own.IntN(12) {
@@ -229,7 +229,7 @@ func (t *thrower) buffer() tensor.Buffer {
 	return b
 }
 
-// alone is one call that no other rank need make.
+// alone makes one call that is not collective.
 func (t *thrower) alone() error {
 	r := t.region()
 	if r == nil {
@@ -292,7 +292,7 @@ func (t *thrower) watch(at int64) symmetric.Watch {
 	}
 }
 
-// shortRandom is random calls for a moment.
+// shortRandom makes random calls for a short time.
 func (s *suite) shortRandom(symmetric.Heap) error {
 	_, _, err := Random{Seed: 1, Steps: 2000, Turns: true}.Run(s.w)
 	return err

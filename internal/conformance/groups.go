@@ -10,12 +10,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// streams: operations on two streams of one group run in the order in which they were queued.
+// streams: operations on two streams of a group run in the order in which they were queued.
 func (s *suite) streams() error {
 	if s.dev == tensor.Host {
 		return s.twoStreams(dist.NewHostStream())
 	}
-	other, err := s.g.Split(0, s.rank) // whose stream is one of the same device
+	other, err := s.g.Split(0, s.rank) // its stream is another one of the same device
 	if s.opt.skipsKind(dist.KindSplit, err) {
 		return nil
 	}
@@ -25,13 +25,13 @@ func (s *suite) streams() error {
 	return errors.Join(s.twoStreams(other.Stream()), other.Close())
 }
 
-// twoStreams is streams with second as the other one, which it closes.
+// twoStreams is streams with second as the other stream, which it closes.
 func (s *suite) twoStreams(second dist.Stream) error {
 	views := []*dist.Group{s.g, s.g.On(second)}
 	x := [2]array[int64]{of(s.space, int64(0)), of(s.space, int64(s.rank+1))}
 	const steps = 24 // 4^23 still fits 64 bits
 	want := int64(s.n * (s.n + 1) / 2)
-	for i := range steps { // x[0] = sum of x[1], x[1] = sum of x[0], ...: each needs the one before
+	for i := range steps { // x[0] = sum of x[1], x[1] = sum of x[0], ...: each needs the previous one
 		dst, src := x[i%2].buf, x[1-i%2].buf
 		if _, err := views[i/3%2].AllReduce(dst, src, dist.Sum); err != nil {
 			return errors.Join(s.allowed(err), second.Close())
@@ -50,7 +50,7 @@ func (s *suite) twoStreams(second dist.Stream) error {
 	return errors.Join(s.joined(second), second.Close())
 }
 
-// joined: work queued after a Join waits for the work joined.
+// joined: work queued after a Join waits for the joined work.
 func (s *suite) joined(second dist.Stream) error {
 	x := of(s.space, float32(1))
 	w, err := s.g.AllReduce(x.buf, x.buf, dist.Sum)
@@ -69,7 +69,7 @@ func (s *suite) joined(second dist.Stream) error {
 	return nil
 }
 
-// splits is groups made from the world and from each other.
+// splits tests groups made from the world and from each other.
 func (s *suite) splits() error {
 	for _, step := range []func() error{s.byColor, s.strided, s.grid} {
 		if err := step(); s.opt.skipsKind(dist.KindSplit, err) {
@@ -81,8 +81,8 @@ func (s *suite) splits() error {
 	return s.allowed(finish(s.g.Barrier()))
 }
 
-// members checks that g is the given ranks of the world, in that order, and that it works. g is nil
-// where this rank is not among them.
+// members checks that g has the given ranks of the world, in that order, and that it works. g is
+// nil if this rank is not one of them.
 func (s *suite) members(what string, g *dist.Group, ranks []int) error {
 	at := slices.Index(ranks, s.rank)
 	if (g != nil) != (at >= 0) {
@@ -122,7 +122,7 @@ func (s *suite) members(what string, g *dist.Group, ranks []int) error {
 	return nil
 }
 
-// byColor: odd and even ranks in reverse, rank 0 alone outside; then a part of a part.
+// byColor: odd and even ranks in reverse order, without rank 0; then a split of a part.
 func (s *suite) byColor() error {
 	color := s.rank % 2
 	if s.rank == 0 {
@@ -169,7 +169,7 @@ func (s *suite) byColor() error {
 	return errors.Join(g.Close(), same.Close()) // g closes inner
 }
 
-// strided: groups of every start, stride and size that fit, and an error for one that does not.
+// strided: groups of every start, stride and size that fit, and errors for others.
 func (s *suite) strided() error {
 	for _, c := range [][3]int{{0, 1, s.n}, {0, 2, (s.n + 1) / 2}, {s.n - 1, 1, 1}, {0, s.n, 1}, {s.n / 2, 1, s.n - s.n/2}} {
 		g, err := s.g.SplitStrided(c[0], c[1], c[2])
@@ -196,7 +196,7 @@ func (s *suite) strided() error {
 	return nil
 }
 
-// grid: rows and columns, each used from a goroutine of its own at the same time.
+// grid: rows and columns, used concurrently from two goroutines.
 func (s *suite) grid() error {
 	for _, width := range []int{1, 2, s.n, s.n + 3} {
 		x, y, err := s.g.Split2D(width)
@@ -234,7 +234,7 @@ func (s *suite) grid() error {
 	return nil
 }
 
-// sums does allreduces on g and checks them.
+// sums runs allreduces on g and checks them.
 func sums(g *dist.Group, p *space, times int) error {
 	for i := range times {
 		x := of(p, int32(i), int32(g.Rank()))

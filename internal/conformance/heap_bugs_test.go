@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// skewed is a heap that takes no notice of alignments.
+// skewed is a heap that ignores alignments.
 type skewed struct{ symmetric.Heap }
 
 func (h skewed) Aligned(alignment, bytes int64) (symmetric.Region, error) {
@@ -22,7 +22,7 @@ func (h skewed) Aligned(alignment, bytes int64) (symmetric.Region, error) {
 	return h.Heap.Aligned(alignment, bytes)
 }
 
-// bent is a heap whose regions have a bug: it changes what they are asked to do.
+// bent is a heap whose regions have a bug: it changes their calls.
 type bent struct {
 	symmetric.Heap
 	atomic func(at int64, a *symmetric.Atomic)
@@ -54,7 +54,7 @@ type bentRegion struct {
 	h *bent
 }
 
-// straightened is r as the heap below knows it.
+// straightened returns the region of the underlying heap for r.
 func straightened(r symmetric.Region) symmetric.Region {
 	if b, ok := r.(*bentRegion); ok {
 		return b.Region
@@ -97,7 +97,7 @@ func (r *bentRegion) Test(w symmetric.Watch) (symmetric.Hit, error) {
 	return r.Region.Test(w)
 }
 
-// wide makes 32-bit words of a type 64-bit ones, where these may be.
+// wide turns 32-bit words into 64-bit ones where these fit.
 func wide(from, to tensor.DType) func(at int64, a *symmetric.Atomic) {
 	return func(at int64, a *symmetric.Atomic) {
 		if a.DType != from || at%8 != 0 || a.Op == symmetric.OpFetch {
@@ -118,10 +118,10 @@ func TestSuiteFindsBugsOfHeaps(t *testing.T) {
 		{"no alignment", func(h symmetric.Heap) symmetric.Heap { return skewed{h} }, "is no multiple of 4096"},
 		{"sums of i32 are wider", func(h symmetric.Heap) symmetric.Heap {
 			return &bent{Heap: h, atomic: wide(tensor.I32, tensor.I64)}
-		}, "i32 on rank 0: the word behind it is -1"},
+		}, "i32 on rank 0: the word after it is -1"},
 		{"sets of u32 are wider", func(h symmetric.Heap) symmetric.Heap {
 			return &bent{Heap: h, atomic: wide(tensor.U32, tensor.U64)}
-		}, "set of u32: the word behind it is 0"},
+		}, "set of u32: the word after it is 0"},
 		{"a signal is added instead of set", func(h symmetric.Heap) symmetric.Heap {
 			return &bent{Heap: h, signal: func(op *symmetric.SignalOp, _ *uint64) {
 				if *op == symmetric.SignalSet {

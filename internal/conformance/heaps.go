@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// heaps is the symmetric heap: allocation, direct views of peers, one-sided copies.
+// heaps tests the symmetric heap: allocation, direct views of peers, one-sided copies.
 func (s *suite) heaps() error {
 	if s.heap == nil {
 		return nil
@@ -23,7 +23,7 @@ func (s *suite) heaps() error {
 		s.transfers, s.stridedCopies, s.views, s.words, s.waitEnds, s.wrongAccess, s.shortLitmus, s.shortRandom,
 	}
 	if s.mem != nil {
-		steps = steps[:len(steps)-2] // see Options.Memory
+		steps = steps[:len(steps)-2] // they need host memory: see Options.Memory
 	}
 	for _, step := range steps {
 		if err := s.allowed(step(h)); err != nil {
@@ -46,8 +46,8 @@ func (s *suite) heaps() error {
 	return err
 }
 
-// allocation: offsets agree, regions are aligned, do not overlap, and are zero even where others
-// lay before.
+// allocation: offsets agree; regions are aligned, disjoint, and zero even if the memory was used
+// before.
 func (s *suite) allocation(h symmetric.Heap) error {
 	var regions []symmetric.Region
 	for i, bytes := range []int64{100, 0, symmetric.Alignment, symmetric.Alignment + 1, 100} {
@@ -116,7 +116,7 @@ func (s *suite) zeroThenMark(r symmetric.Region, mark byte) {
 	s.set(r.Local(), mark)
 }
 
-// oneSided: put to the next rank, get from the one before, and direct views of all.
+// oneSided: put to the next rank, get from the previous one, and direct views of all.
 func (s *suite) oneSided(h symmetric.Heap) error {
 	r, err := h.Alloc(64)
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *suite) oneSided(h symmetric.Heap) error {
 	if err := r.Put(next, 16, src.buf); err != nil {
 		return err
 	}
-	src.set(0, 999) // a Put has left when it returns
+	src.set(0, 999) // src may be changed when a Put returns
 	if err := errors.Join(h.Fence(), r.Put(next, 24, of(s.space, uint64(77)).buf), h.Quiet()); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (s *suite) oneSided(h symmetric.Heap) error {
 	return h.Free(r)
 }
 
-// bounds: copies outside a region, or with a rank that is none, are errors and copy nothing.
+// bounds: copies outside of a region, or with an invalid rank, are errors and copy nothing.
 func (s *suite) bounds(h symmetric.Heap) error {
 	r, err := h.Alloc(16)
 	if err != nil {
@@ -190,14 +190,14 @@ func (s *suite) bounds(h symmetric.Heap) error {
 	}
 	for _, v := range s.load(r.Local()) {
 		if v != 0 {
-			s.fault("a refused put has written")
+			s.fault("a rejected put has written")
 			break
 		}
 	}
 	return h.Free(r)
 }
 
-// fullHeap: no space is an error on all ranks and leaves heap and group whole.
+// fullHeap: a lack of space is an error on all ranks and leaves heap and group usable.
 func (s *suite) fullHeap(h symmetric.Heap) error {
 	_, err := h.Alloc(1 << 40)
 	s.expect("alloc of 1 TiB", err, symmetric.ErrNoSpace)
@@ -212,7 +212,7 @@ func (s *suite) fullHeap(h symmetric.Heap) error {
 	return h.Free(r)
 }
 
-// partHeap: a group that is part of the world has a heap of its own.
+// partHeap: a group that is part of the world has its own heap.
 func (s *suite) partHeap() error {
 	g, err := s.g.Split(s.rank%2, -s.rank)
 	if err != nil {

@@ -13,17 +13,17 @@ import (
 )
 
 // A litmus test is a few calls on a few ranks whose outcome the ordering table of package symmetric
-// restricts. It is run over many instances of its variables: a batch of them, and then a barrier,
-// after which the variables serve again. Old and new are the numbers of the last batch and of this
-// one, so that nothing must be cleared.
+// restricts. It is repeated for many instances of its variables. A barrier follows each batch of
+// instances, and then the variables are reused. The old and new values are the numbers of the last
+// and the present batch, so nothing is cleared.
 type litmus struct {
 	name  string
-	ranks int // at least
+	ranks int // minimum
 	play  func(l *lab, i int) error
-	judge func(l *lab, i int) string // after the batch: what is forbidden about instance i, or ""
+	judge func(l *lab, i int) string // after the batch: the forbidden outcome of instance i, or ""
 }
 
-// Names of the forms: Alglave, Maranget, Tautschnig, "Herding Cats", TOPLAS 2014.
+// Names of the tests: Alglave, Maranget, Tautschnig, "Herding Cats", TOPLAS 2014.
 var litmusTests = []litmus{
 	{"MessagePassing", 1, (*lab).messagePassing, nil},
 	{"PutSignal", 1, (*lab).putSignal, nil},
@@ -36,8 +36,8 @@ var litmusTests = []litmus{
 	{"Totals", 1, (*lab).total, (*lab).exactTotal},
 }
 
-// RunLitmus takes a backend through the litmus tests, rounds instances each, on worlds of 2 ranks
-// and of 4.
+// RunLitmus runs the litmus tests on a backend, rounds instances each, on worlds of 2 and of 4
+// ranks.
 func RunLitmus(t *testing.T, rounds int, launch Launch) {
 	t.Helper()
 	for _, n := range []int{2, 4} {
@@ -52,11 +52,11 @@ func RunLitmus(t *testing.T, rounds int, launch Launch) {
 	}
 }
 
-// Litmus is the litmus tests that the world is large enough for, as one rank of it, rounds
+// Litmus runs, as one rank of w, the litmus tests that the world is large enough for, rounds
 // instances each.
 //
-// Collective: all ranks of w, same rounds. Errors: the first forbidden outcome of each test; one
-// that ended it.
+// Collective: all ranks of w, same rounds. Errors: the first forbidden outcome of each test, or the
+// error that ended it.
 func Litmus(w *dist.World, rounds int) error {
 	var errs []error
 	for _, c := range litmusTests {
@@ -67,11 +67,11 @@ func Litmus(w *dist.World, rounds int) error {
 	return errors.Join(errs...)
 }
 
-// instances is how many instances there are memory for, and so the size of a batch.
+// instances is the number of instances in a batch, each with its own memory.
 const instances = 128
 
-// An instance has its variables on cache lines of their own: data, and words x and y; and what a
-// rank has read, on its own part only.
+// An instance has its variables on separate cache lines: data, and words x and y. Each rank's own
+// part also has the values that the rank has read.
 const (
 	dataAt        = 0
 	xAt, yAt      = 64, 128
@@ -79,16 +79,16 @@ const (
 	instanceBytes = 256
 )
 
-// lab is one rank's run of a litmus test.
+// lab is the state of a litmus test on one rank.
 type lab struct {
 	g       *dist.Group
 	ctx     context.Context
 	n, rank int
 	next    int
-	batch   uint64 // the new value; that before is the old one
+	batch   uint64 // the new value; the previous one is the old value
 	h       symmetric.Heap
 	vars    symmetric.Region
-	gates   symmetric.Region // of pairs and of all: how many instances a rank has come to
+	gates   symmetric.Region // for meet: by rank, the number of meetings it has reached
 	passed  uint64
 	data    [8]uint64
 	delay   *rand.Rand
@@ -134,17 +134,17 @@ func runLitmus(w *dist.World, c litmus, rounds int) error {
 	return errors.Join(wrong, l.h.Close())
 }
 
-// variable is the offset of a variable of instance i.
+// variable returns the offset of a variable of instance i.
 func variable(i int, at int64) int64 { return int64(i)*instanceBytes + at }
 
-// stir lets a little time pass, another one each time, so that the ranks meet in every way.
+// stir waits for a short random time, so that the ranks interleave in many orders.
 func (l *lab) stir() {
 	for range l.delay.IntN(24) {
 		l.spun = l.spun*6364136223846793005 + 1442695040888963407
 	}
 }
 
-// meet returns when the given ranks have all come to as many meetings as this one.
+// meet returns when all given ranks have reached as many meetings as this one.
 func (l *lab) meet(ranks ...int) error {
 	l.passed++
 	for _, p := range ranks {
@@ -161,7 +161,7 @@ func (l *lab) meet(ranks ...int) error {
 	return nil
 }
 
-// record keeps what this rank has read for the judgement.
+// record stores values that this rank has read, for the judge.
 func (l *lab) record(i int, values ...uint64) error {
 	for k, v := range values {
 		if err := symmetric.P(l.vars, l.rank, variable(i, readAt)+int64(8*k), v); err != nil {
@@ -171,7 +171,7 @@ func (l *lab) record(i int, values ...uint64) error {
 	return nil
 }
 
-// reads is what rank has recorded.
+// reads returns the values that rank has recorded.
 func (l *lab) reads(rank, i int) (a, b uint64) {
 	peer, err := l.vars.Peer(rank)
 	if err != nil {
@@ -181,7 +181,7 @@ func (l *lab) reads(rank, i int) (a, b uint64) {
 	return get(raw, tensor.U64, 0), get(raw, tensor.U64, 1)
 }
 
-// fresh is the data of this batch.
+// fresh returns the data of this batch.
 func (l *lab) fresh(i int) tensor.Buffer {
 	for k := range l.data {
 		l.data[k] = l.batch<<16 | uint64(i)<<4 | uint64(k)
@@ -189,7 +189,7 @@ func (l *lab) fresh(i int) tensor.Buffer {
 	return tensor.Of(l.data[:])
 }
 
-// stale is an error when the data on the own part is not that of this batch.
+// stale returns an error if the data on the own part is not that of this batch.
 func (l *lab) stale(i int, after string) error { return l.staleIn(l.vars.Local(), i, after) }
 
 func (l *lab) staleIn(part tensor.Buffer, i int, after string) error {
@@ -202,5 +202,5 @@ func (l *lab) staleIn(part tensor.Buffer, i int, after string) error {
 	return nil
 }
 
-// shortLitmus is the litmus tests for a moment.
+// shortLitmus runs the litmus tests for a short time.
 func (s *suite) shortLitmus(symmetric.Heap) error { return Litmus(s.w, 2*instances) }

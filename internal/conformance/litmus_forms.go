@@ -7,7 +7,7 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// messagePassing: data, Fence, flag; who sees the flag sees the data.
+// messagePassing: data, Fence, flag; a rank that sees the flag sees the data.
 func (l *lab) messagePassing(i int) error {
 	l.stir()
 	err := errors.Join(l.vars.Put(l.next, variable(i, dataAt), l.fresh(i)), l.h.Fence(),
@@ -18,10 +18,10 @@ func (l *lab) messagePassing(i int) error {
 	if _, err := symmetric.WaitUntil(l.ctx, l.vars, variable(i, xAt), symmetric.Eq, l.batch); err != nil {
 		return err
 	}
-	return l.stale(i, "behind put, fence and flag")
+	return l.stale(i, "after put, fence and flag")
 }
 
-// putSignal: data and signal in one call; who sees the signal sees the data.
+// putSignal: data and signal in one call; a rank that sees the signal sees the data.
 func (l *lab) putSignal(i int) error {
 	l.stir()
 	sig := symmetric.Signal{In: l.vars, At: variable(i, xAt), Op: symmetric.SignalAdd, Value: 1}
@@ -31,11 +31,12 @@ func (l *lab) putSignal(i int) error {
 	if _, err := symmetric.SignalWait(l.ctx, l.vars, variable(i, xAt), symmetric.Ge, l.batch); err != nil {
 		return err
 	}
-	return l.stale(i, "behind its signal")
+	return l.stale(i, "after its signal")
 }
 
-// causality: data to the rank after the next one, Quiet, then a signal to the next one, which
-// passes one on; the last sees the data, because Quiet makes it visible to every rank. (WRC)
+// causality: a rank puts data to the rank after the next, calls Quiet, and signals the next rank,
+// which signals on. The last rank sees the data, because Quiet makes it visible to every rank.
+// (WRC)
 func (l *lab) causality(i int) error {
 	l.stir()
 	last := (l.rank + 2) % l.n
@@ -53,11 +54,11 @@ func (l *lab) causality(i int) error {
 	if _, err := symmetric.SignalWait(l.ctx, l.vars, variable(i, yAt), symmetric.Ge, l.batch); err != nil {
 		return err
 	}
-	return l.stale(i, "behind a quiet and two signals")
+	return l.stale(i, "after a quiet and two signals")
 }
 
-// barrier: non-blocking data to the next rank, Barrier without Quiet, and the rank before reads it
-// there.
+// barrier: non-blocking data to the next rank, then Barrier without Quiet; the rank after reads the
+// data.
 func (l *lab) barrier(i int) error {
 	l.stir()
 	if err := l.vars.PutNBI(l.next, variable(i, dataAt), l.fresh(i)); err != nil {
@@ -70,11 +71,10 @@ func (l *lab) barrier(i int) error {
 	if err != nil {
 		return err
 	}
-	return l.staleIn(there, i, "behind a barrier")
+	return l.staleIn(there, i, "after a barrier")
 }
 
-// partner is the other rank of a pair; a rank without one makes do with rank 0 of a pair of its
-// own: itself.
+// partner returns the other rank of a pair; a rank without one is its own partner.
 func (l *lab) partner() int {
 	if p := l.rank ^ 1; p < l.n {
 		return p
@@ -82,8 +82,8 @@ func (l *lab) partner() int {
 	return l.rank
 }
 
-// storeBufferingQuiet: both ranks of a pair write to the other, Quiet, and read what the other
-// wrote here.
+// storeBufferingQuiet: both ranks of a pair write to each other, call Quiet, and read their own
+// part.
 func (l *lab) storeBufferingQuiet(i int) error {
 	p := l.partner()
 	if err := l.meet(p); err != nil {
@@ -94,7 +94,7 @@ func (l *lab) storeBufferingQuiet(i int) error {
 	return errors.Join(err, err2, l.record(i, v))
 }
 
-// storeBufferingAtomics: the same by atomics that give a value, which are complete when they
+// storeBufferingAtomics: the same by atomics that return a value, which are complete when they
 // return.
 func (l *lab) storeBufferingAtomics(i int) error {
 	p := l.partner()
@@ -106,23 +106,24 @@ func (l *lab) storeBufferingAtomics(i int) error {
 	return errors.Join(err, err2, l.record(i, v))
 }
 
-// bothOld judges store buffering: one of the two has written first, so the other has read the new
+// bothOld judges store buffering: one of the two wrote first, so the other must have read the new
 // value.
 func (l *lab) bothOld(i int) string {
 	mine, _ := l.reads(l.rank, i)
 	theirs, _ := l.reads(l.partner(), i)
 	switch {
 	case mine != l.batch && mine != l.batch-1:
-		return fmt.Sprintf("read %d, which nobody wrote", mine)
+		return fmt.Sprintf("read %d, which no rank wrote", mine)
 	case mine != l.batch && theirs != l.batch:
 		return "both ranks wrote and then read the old value"
 	}
 	return ""
 }
 
-// independentReads: of four ranks two write a variable each, two read both, in opposite orders.
+// independentReads: of four ranks two write one variable each, and two read both in opposite
+// orders.
 func (l *lab) independentReads(i int) error {
-	const every = 4 // instances between meetings, because four ranks on fewer cores take long to meet
+	const every = 4 // instances between meetings, because meetings of four ranks on fewer cores are slow
 	if l.rank > 3 {
 		return nil
 	}
@@ -148,7 +149,7 @@ func (l *lab) independentReads(i int) error {
 	return errors.Join(err, err2, l.record(i, a, b))
 }
 
-// contraryReads judges independent reads: the readers must not disagree on which write came first.
+// contraryReads judges independent reads: the readers must agree on which write came first.
 func (l *lab) contraryReads(i int) string {
 	x2, y2 := l.reads(2, i)
 	y3, x3 := l.reads(3, i)
@@ -158,7 +159,7 @@ func (l *lab) contraryReads(i int) string {
 	return ""
 }
 
-// coherence: one word only grows, and no reader sees it shrink.
+// coherence: a word only grows, and no reader sees it shrink.
 func (l *lab) coherence(i int) error {
 	if l.rank == 0 {
 		_, err := symmetric.FetchInc[uint64](l.vars, l.n-1, xAt)
@@ -173,7 +174,7 @@ func (l *lab) coherence(i int) error {
 	return errors.Join(err, err2)
 }
 
-// total: every rank adds to one word, 32 and 64 bits wide in turn, by every way to add.
+// total: every rank adds to one word, alternately 32 and 64 bits wide, by every kind of addition.
 func (l *lab) total(i int) error {
 	at := int64(xAt)
 	if i%2 == 0 {
@@ -196,8 +197,8 @@ func (l *lab) total(i int) error {
 	}
 }
 
-// exactTotal judges the sums once a batch, which must be a full one: later batches would hide a
-// loss in this one.
+// exactTotal judges the sums once per batch, which must be complete: later batches would hide a
+// loss.
 func (l *lab) exactTotal(i int) string {
 	if i != instances-1 {
 		return ""

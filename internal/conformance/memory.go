@@ -11,43 +11,41 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Memory is memory of devices, as the suite needs it: a place for operations to work on, that the
-// suite itself reaches by copies only. Calls come from several goroutines, and copy at once: what
-// they are to see has been waited for.
+// Memory is device memory for operations, which the suite accesses only by copies. Calls are
+// concurrent and copy at once: the suite has already waited for the operations.
 type Memory interface {
-	// Alloc is bytes bytes (u8) on dev, at an address that suits every element type. What they hold
-	// is undefined.
+	// Alloc allocates bytes bytes (U8) on dev, aligned for every element type, with undefined
+	// content.
 	Alloc(dev tensor.Device, bytes int64) (tensor.Buffer, error)
-	// Free gives b back, as Alloc gave it. No operation uses it any more.
+	// Free frees a buffer of Alloc. No operation uses it any more.
 	Free(b tensor.Buffer) error
-	// Write copies src to the beginning of b, which is as long at least, and may lie anywhere in
-	// memory of b's device.
+	// Write copies src to the beginning of b, which is at least as long. b may be anywhere in
+	// memory of its device.
 	Write(b tensor.Buffer, src []byte) error
-	// Read copies the beginning of b to dst. Parts of peers, as symmetric.Region.Peer addresses
-	// them, are read too.
+	// Read copies the beginning of b to dst. b may be a peer's part, from symmetric.Region.Peer.
 	Read(dst []byte, b tensor.Buffer) error
 }
 
-// space is where the buffers of a suite lie that are in no heap: fresh Go memory on the host;
-// blocks of a Memory, taken from one after the other, on a device. A failure is kept, so that calls
-// need no error: it is the part's in the end.
+// space provides buffers outside of heaps: new Go memory on the host; on a device, consecutive
+// pieces of blocks of a Memory. It keeps the first failure, so that calls need no error; the part
+// returns it at the end.
 type space struct {
 	mem Memory // nil on the host
 	dev tensor.Device
 
 	mu     sync.Mutex
 	blocks []tensor.Buffer
-	block  int   // that is taken from
-	used   int64 // of it
-	err    error // the first
+	block  int   // index of the current block
+	used   int64 // bytes of it
+	err    error // first failure
 }
 
 const (
 	blockBytes = 4 << 20
-	takenBytes = 256 // multiples of which are taken, as device allocators do
+	takenBytes = 256 // granularity of pieces, as in device allocators
 )
 
-// fail keeps err.
+// fail keeps err if it is the first.
 func (p *space) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,15 +54,15 @@ func (p *space) fail(err error) {
 	}
 }
 
-// failed is the error that was kept.
+// failed returns the first failure.
 func (p *space) failed() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
 }
 
-// take is fresh memory for n elements of dt; the zero Buffer, which no operation accepts, after a
-// failure.
+// take returns new memory for n elements of dt; after a failure the zero Buffer, which no operation
+// accepts.
 func (p *space) take(dt tensor.DType, n int) tensor.Buffer {
 	bytes := n * dt.Size()
 	var at unsafe.Pointer
@@ -85,10 +83,10 @@ func (p *space) take(dt tensor.DType, n int) tensor.Buffer {
 	return b
 }
 
-// floats is n float32 that nobody looks at.
+// floats returns n float32 whose values do not matter.
 func (p *space) floats(n int) tensor.Buffer { return p.take(tensor.F32, n) }
 
-// raw is bytes bytes of a block.
+// raw returns bytes bytes of a block.
 func (p *space) raw(bytes int64) (tensor.Buffer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,15 +109,14 @@ func (p *space) raw(bytes int64) (tensor.Buffer, error) {
 	return p.blocks[p.block].Slice(int(from), int(p.used))
 }
 
-// reset takes everything back: nothing that was taken is in use any more.
+// reset makes all memory available again: none of it is in use any more.
 func (p *space) reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.block, p.used = 0, 0
 }
 
-// close frees the blocks.
-// Errors: those that were kept, and of the memory.
+// close frees the blocks. Errors: the first failure, and those of the memory.
 func (p *space) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +128,7 @@ func (p *space) close() error {
 	return errors.Join(errs...)
 }
 
-// load is the bytes of b: those themselves on the host, a copy of them on a device. It may be a
+// load returns the bytes of b: the memory itself on the host, a copy for a device. b may be a
 // peer's part.
 func (p *space) load(b tensor.Buffer) []byte {
 	if p.mem == nil {
@@ -151,7 +148,7 @@ func (p *space) load(b tensor.Buffer) []byte {
 	return raw
 }
 
-// store sets the bytes of b. raw may be what load gave.
+// store sets the bytes of b. raw may be a result of load.
 func (p *space) store(b tensor.Buffer, raw []byte) {
 	switch {
 	case p.mem == nil:
@@ -163,7 +160,7 @@ func (p *space) store(b tensor.Buffer, raw []byte) {
 	}
 }
 
-// set makes all bytes of b v.
+// set sets all bytes of b to v.
 func (p *space) set(b tensor.Buffer, v byte) {
 	raw := p.load(b)
 	for i := range raw {
@@ -172,7 +169,7 @@ func (p *space) set(b tensor.Buffer, v byte) {
 	p.store(b, raw)
 }
 
-// fill sets the elements of b to f.
+// fill sets element i of b to f(i).
 func (p *space) fill(b tensor.Buffer, f func(i int) uint64) {
 	raw, dt := b.Raw(), b.DType()
 	if p.mem != nil {
@@ -184,7 +181,7 @@ func (p *space) fill(b tensor.Buffer, f func(i int) uint64) {
 	p.store(b, raw)
 }
 
-// holds reports the first of the n elements at the start of b that is not f.
+// holds reports the first i of n for which element i of b is not f(i).
 func (p *space) holds(b tensor.Buffer, n int, f func(i int) uint64) error {
 	raw, dt := p.load(b), b.DType()
 	for i := range n {
@@ -195,14 +192,14 @@ func (p *space) holds(b tensor.Buffer, n int, f func(i int) uint64) error {
 	return nil
 }
 
-// equals reports the first element at the start of b that is not that of want, whose pieces follow
-// each other.
+// equals reports the first element at the start of b that differs from want, whose pieces are
+// consecutive.
 func (p *space) equals(b tensor.Buffer, want ...[]byte) error {
 	raw, dt, first := p.load(b), b.DType(), 0
 	for _, piece := range want {
 		n := len(piece) / dt.Size()
 		got := raw[first*dt.Size():][:len(piece)]
-		if !bytes.Equal(got, piece) { // else there is no need to look at the elements, of which NaNs are the same in other bits
+		if !bytes.Equal(got, piece) { // otherwise check elements: NaNs may have other bits
 			for i := range n {
 				if err := differs(dt, first+i, get(got, dt, i), get(piece, dt, i)); err != nil {
 					return err
@@ -214,7 +211,7 @@ func (p *space) equals(b tensor.Buffer, want ...[]byte) error {
 	return nil
 }
 
-// differs is an error unless element i is what it should be.
+// differs returns an error unless got and want are the same element.
 func differs(dt tensor.DType, i int, got, want uint64) error {
 	if sameBits(dt, got, want) {
 		return nil
@@ -222,28 +219,28 @@ func differs(dt tensor.DType, i int, got, want uint64) error {
 	return fmt.Errorf("element %d is %s, want %s", i, format(dt, got), format(dt, want))
 }
 
-// word is the element of a region at offset at. The rest of the region, where peers may be writing,
-// is left alone.
+// word returns the element of a region at offset at. It does not read the rest of the region, where
+// peers may be writing.
 func (p *space) word(r symmetric.Region, dt tensor.DType, at int64) uint64 {
 	b, err := r.Local().Slice(int(at), int(at)+dt.Size())
 	if err != nil {
 		p.fail(err)
 		return 0
 	}
-	raw := make([]byte, dt.Size()) // also where load, after a failure, gives nothing
+	raw := make([]byte, dt.Size()) // load returns nothing after a failure
 	copy(raw, p.load(b))
 	return get(raw, dt, 0)
 }
 
-// array is a few values of this rank: here, where the suite looks at them, and where operations do,
-// which is the same place on the host.
+// array holds a few values of this rank twice: x for the suite and buf for operations. On the host
+// both are the same memory.
 type array[T tensor.Element] struct {
 	x   []T
 	buf tensor.Buffer
 	p   *space
 }
 
-// of is an array of values.
+// of returns an array of values.
 func of[T tensor.Element](p *space, values ...T) array[T] {
 	if p.mem == nil {
 		return array[T]{values, tensor.Of(values), p}
@@ -253,17 +250,17 @@ func of[T tensor.Element](p *space, values ...T) array[T] {
 	return a
 }
 
-// zeros is an array of n zeros.
+// zeros returns an array of n zeros.
 func zeros[T tensor.Element](p *space, n int) array[T] { return of(p, make([]T, n)...) }
 
-// push makes the operations' values those of x.
+// push copies x to buf.
 func (a array[T]) push() {
 	if a.p.mem != nil && !a.buf.IsZero() {
 		a.p.store(a.buf, tensor.Of(a.x).Raw())
 	}
 }
 
-// pull makes x what operations have left.
+// pull copies buf to x and returns x.
 func (a array[T]) pull() []T {
 	if a.p.mem != nil && !a.buf.IsZero() {
 		copy(tensor.Of(a.x).Raw(), a.p.load(a.buf))
@@ -271,14 +268,14 @@ func (a array[T]) pull() []T {
 	return a.x
 }
 
-// set makes one value v, in both places.
+// set sets value i to v in both places.
 func (a array[T]) set(i int, v T) {
 	a.x[i] = v
 	a.push()
 }
 
-// window is a buffer with free elements around it, all of which hold the canary until somebody
-// writes them.
+// window is a buffer with free elements around it. All elements are the canary until they are
+// written.
 type window struct {
 	whole tensor.Buffer
 	buf   tensor.Buffer
@@ -287,10 +284,10 @@ type window struct {
 
 const canary = 0xa5a5a5a5a5a5a5a5
 
-// pad is the elements kept free on either side of a buffer, to see what is written there.
+// pad is the number of free elements on either side of a buffer, to detect stray writes.
 const pad = 4
 
-// window is a window of n elements in region, or in fresh private memory when region is nil.
+// window returns a window of n elements in region, or in new private memory if region is nil.
 func (s *suite) window(region symmetric.Region, dt tensor.DType, n int) (window, error) {
 	total := n + 2*pad
 	var whole tensor.Buffer
@@ -312,8 +309,8 @@ func (s *suite) window(region symmetric.Region, dt tensor.DType, n int) (window,
 	return window{whole, buf, s.space}, err
 }
 
-// intact reports the first element of the window outside elements 0 to n of its buffer that is no
-// canary.
+// intact reports the first element of the window, outside of elements 0 to n of its buffer, that is
+// not the canary.
 func (w window) intact(n int) error {
 	dt, raw := w.whole.DType(), w.p.load(w.whole)
 	for i := range w.whole.Len() {
@@ -324,7 +321,7 @@ func (w window) intact(n int) error {
 	return nil
 }
 
-// foreign is b as if it were memory of a device that is not dev.
+// foreign returns b marked as memory of a device other than dev.
 func foreign(b tensor.Buffer, dev tensor.Device) (tensor.Buffer, error) {
 	other := tensor.CUDA(0)
 	if dev.Kind == tensor.CUDAKind {

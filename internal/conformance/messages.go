@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// messages is sends and receives, alone and in group calls.
+// messages tests sends and receives, alone and in group calls.
 func (s *suite) messages() error {
 	for _, dt := range tensor.DTypes() {
 		for _, count := range []int{0, 1, 13, s.opt.large()} {
@@ -41,8 +41,8 @@ func (s *suite) both(src tensor.Buffer, to int, dst tensor.Buffer, from int) err
 	}))
 }
 
-// ring: everybody sends to the next rank and receives from the one before, itself in a world of
-// one.
+// ring: every rank sends to the next and receives from the previous one, in a world of one from
+// itself.
 func (s *suite) ring(dt tensor.DType, count int, mem memKind) error {
 	label := fmt.Sprintf("ring of %v[%d], %v memory", dt, count, mem)
 	s.reset()
@@ -71,7 +71,7 @@ func (s *suite) ring(dt tensor.DType, count int, mem memKind) error {
 	return nil
 }
 
-// chain: without group calls, each rank receives from the one before and then sends to the next.
+// chain: each rank receives from the previous one and then sends to the next, without group calls.
 func (s *suite) chain() error {
 	token := of(s.space, int32(7), 0)
 	if s.rank > 0 {
@@ -89,8 +89,7 @@ func (s *suite) chain() error {
 	return finish(s.g.Send(token.buf, s.rank+1))
 }
 
-// inOrder: messages between two ranks arrive in the order in which they were sent, whatever their
-// lengths.
+// inOrder: messages between two ranks arrive in the order in which they were sent, for all lengths.
 func (s *suite) inOrder() error {
 	const messages = 40
 	if s.n == 1 || s.rank > 1 {
@@ -120,7 +119,7 @@ func (s *suite) inOrder() error {
 	return nil
 }
 
-// everyPair: all ranks send to all ranks, themselves included, several messages at once.
+// everyPair: all ranks send several messages to all ranks, including themselves, concurrently.
 func (s *suite) everyPair() error {
 	const each = 3
 	in, out := make([]array[uint32], s.n*each), make([]array[uint32], s.n*each)
@@ -150,7 +149,7 @@ func (s *suite) everyPair() error {
 	return nil
 }
 
-// toOneself: a send to oneself works in a group call.
+// toOneself: a send to the own rank works in a group call.
 func (s *suite) toOneself() error {
 	src, dst := of(s.space, 1.5, -2), zeros[float64](s.space, 2)
 	if err := s.both(src.buf, s.rank, dst.buf, s.rank); err != nil {
@@ -162,7 +161,7 @@ func (s *suite) toOneself() error {
 	return nil
 }
 
-// batches is group calls of several kinds of operation.
+// batches tests group calls with several kinds of operation.
 func (s *suite) batches() error {
 	next, before := (s.rank+1)%s.n, (s.rank+s.n-1)%s.n
 	sum, all := of(s.space, int32(s.rank)), zeros[int32](s.space, s.n)
@@ -201,8 +200,7 @@ func (s *suite) batches() error {
 	return s.emptyBatches(sum)
 }
 
-// emptyBatches: group calls that queue nothing, because nothing is in them or because something in
-// them is wrong.
+// emptyBatches: group calls that queue nothing, because they are empty or contain an error.
 func (s *suite) emptyBatches(x array[int32]) error {
 	w, err := s.g.Batch(func(*dist.Group) error { return nil })
 	if err := finish(w, err); err != nil {

@@ -11,22 +11,22 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// guard bounds how long a mismatch may take to be found. What is promised is a second; the rest is
-// for busy machines.
+// guard limits the time until a mismatch is found. One second is promised; the rest is for busy
+// machines.
 const guard = 20 * time.Second
 
-// disagreement is something on which one rank, odd, differs from the others. call issues it and
+// disagreement is a difference between one rank, odd, and the others. call issues the operation and
 // waits.
 type disagreement struct {
 	name string
-	word string // must be in the error; "" for no special word
+	word string // must be in the error; "" for any
 	call func(w *dist.World, p *space, odd bool) error
 }
 
 // issuer issues an operation on buffers of a space.
 type issuer func(g *dist.Group, p *space) (dist.Work, error)
 
-// either is one of two calls.
+// either returns a call of usual, or of odd on the rank that differs.
 func either(usual, odd issuer) func(*dist.World, *space, bool) error {
 	return func(w *dist.World, p *space, differs bool) error {
 		if differs {
@@ -54,7 +54,7 @@ func batched(f issuer) issuer {
 	}
 }
 
-// neighbour is a rank other than that of g.
+// neighbour returns a rank other than that of g.
 func neighbour(g *dist.Group) int { return (g.Rank() + 1) % g.Size() }
 
 var disagreements = []disagreement{
@@ -125,12 +125,12 @@ var disagreements = []disagreement{
 	{"empty message", "message", message(tensor.F32, 3, tensor.F32, 0)},
 }
 
-// errNoHeap is what a disagreement returns about a backend that has no heaps.
+// errNoHeap is returned by a disagreement on heaps if the backend has none.
 var errNoHeap = errors.New("no symmetric heaps here")
 
-// message: the odd rank receives from its neighbour what the neighbour sends otherwise; the others
-// are at a barrier, where the two come later. A backend with buffers may let the sender go on; then
-// the sender is told in its next operation.
+// message: the odd rank receives a message with another type or length than its neighbour sends.
+// The others are in a barrier, which these two reach later. If the backend buffers messages, the
+// sender may go on and get the error in its next operation.
 func message(sent tensor.DType, sends int, received tensor.DType, receives int) func(*dist.World, *space, bool) error {
 	return func(w *dist.World, p *space, odd bool) error {
 		from := (w.Rank() + w.Size() - 1) % w.Size()
@@ -146,7 +146,7 @@ func message(sent tensor.DType, sends int, received tensor.DType, receives int) 
 	}
 }
 
-// oddRank is the rank that differs in a world of n.
+// oddRank returns the rank that differs in a world of n.
 func oddRank(n int) int { return n / 2 }
 
 func runMismatches(t *testing.T, o Options, launch Launch) {
@@ -159,8 +159,8 @@ func runMismatches(t *testing.T, o Options, launch Launch) {
 	}
 }
 
-// body checks that every rank is told of the mismatch, soon, that the error names the difference,
-// and that the group stays broken.
+// body checks that every rank soon gets the mismatch as an error, that it names the difference, and
+// that the group stays broken.
 func (d disagreement) body(w *dist.World, p *space) error {
 	began := time.Now()
 	err := d.call(w, p, w.Rank() == oddRank(w.Size()))

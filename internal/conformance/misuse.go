@@ -7,7 +7,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// misuse: wrong arguments are errors at once, with the right name, and the group works afterwards.
+// misuse: invalid arguments are immediate errors of the right kind, and the group works afterwards.
 func (s *suite) misuse() error {
 	a, b := s.floats(8*s.n), s.floats(8*s.n)
 	ints, odd := s.take(tensor.I32, 8*s.n), s.floats(s.n+1)

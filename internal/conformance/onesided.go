@@ -9,30 +9,30 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// A transfer case is a number of elements at an offset that need not suit them. Between every pair
-// of ranks each case has a lane of its own, whose other bytes must stay as they are.
+// A transfer case is a number of elements at an offset that may be unaligned. For every pair of
+// ranks each case has its own slot, whose other bytes must not change.
 var transferCases = []struct {
 	shift int64
 	count int
 }{{0, 0}, {0, 1}, {0, 17}, {1, 1}, {4, 3}, {8, 1}, {12, 2}, {3, 9}}
 
-const laneBytes = 160 // the longest case, its shift and room behind
+const slotBytes = 160 // the longest case, its shift and space after it
 
-// untouched is what bytes hold that no transfer may write.
+// untouched is the value of bytes that no transfer may write.
 const untouched = 0xa5
 
-// transferBytes is the memory for the cases of all pairs, on one rank.
-func (s *suite) transferBytes() int64 { return int64(s.n*len(transferCases)) * laneBytes }
+// transferBytes returns the memory on one rank for the cases of all pairs.
+func (s *suite) transferBytes() int64 { return int64(s.n*len(transferCases)) * slotBytes }
 
-// lane is where case c from rank src lies.
-func lane(src, c int) int64 { return int64(src*len(transferCases)+c) * laneBytes }
+// slot returns the offset of case c from rank src.
+func slot(src, c int) int64 { return int64(src*len(transferCases)+c) * slotBytes }
 
-// sent is element i of what src sends dst in a case, never the untouched byte.
+// sent returns element i that src sends to dst in a case; it never has untouched bytes.
 func sent(dt tensor.DType, src, dst, c, i int) uint64 {
 	return (uint64(1+src+7*dst+31*c+101*i) * 0x0101010101010101 & 0x7f7f7f7f7f7f7f7f) & mask(dt)
 }
 
-// transfers is every copying call between every pair of ranks, with every type.
+// transfers tests every copying call between every pair of ranks, with every type.
 func (s *suite) transfers(h symmetric.Heap) error {
 	r, err := h.Alloc(s.transferBytes())
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *suite) transfers(h symmetric.Heap) error {
 	return errors.Join(finish(s.g.Barrier()), h.Free(r), h.Free(sig))
 }
 
-// putEverywhere puts every case to every rank and checks what arrived from every rank.
+// putEverywhere puts every case to every rank and checks the data from every rank.
 func (s *suite) putEverywhere(h symmetric.Heap, r symmetric.Region, dt tensor.DType, name string,
 	put func(int, int64, tensor.Buffer) error,
 ) error {
@@ -94,7 +94,7 @@ func (s *suite) putEverywhere(h symmetric.Heap, r symmetric.Region, dt tensor.DT
 			if err != nil {
 				return err
 			}
-			if err := put(dst, lane(s.rank, c)+tc.shift, b); err != nil {
+			if err := put(dst, slot(s.rank, c)+tc.shift, b); err != nil {
 				return fmt.Errorf("%s of %v to rank %d: %w", name, b, dst, err)
 			}
 			kept = append(kept, b)
@@ -107,23 +107,23 @@ func (s *suite) putEverywhere(h symmetric.Heap, r symmetric.Region, dt tensor.DT
 	mine := s.load(r.Local())
 	for src := range s.n {
 		for c, tc := range transferCases {
-			s.checkLane(fmt.Sprintf("%s of %v, case %d, from rank %d", name, dt, c, src), mine[lane(src, c):][:laneBytes],
+			s.checkSlot(fmt.Sprintf("%s of %v, case %d, from rank %d", name, dt, c, src), mine[slot(src, c):][:slotBytes],
 				dt, tc.shift, tc.count, func(i int) uint64 { return sent(dt, src, s.rank, c, i) })
 		}
 	}
-	return finish(s.g.Barrier()) // the next call writes the lanes again
+	return finish(s.g.Barrier()) // the next call writes the slots again
 }
 
-// checkLane compares a lane with elements from shift on, and with untouched bytes around them.
-func (s *suite) checkLane(what string, lane []byte, dt tensor.DType, shift int64, count int, want func(i int) uint64) {
+// checkSlot compares a slot with elements from shift on, and with untouched bytes around them.
+func (s *suite) checkSlot(what string, slot []byte, dt tensor.DType, shift int64, count int, want func(i int) uint64) {
 	size := dt.Size()
 	for i := range count {
-		if got := get(lane[shift:], dt, i); got != want(i) {
+		if got := get(slot[shift:], dt, i); got != want(i) {
 			s.fault("%s: element %d is %#x, want %#x", what, i, got, want(i))
 			return
 		}
 	}
-	for i, v := range lane {
+	for i, v := range slot {
 		if (i < int(shift) || i >= int(shift)+count*size) && v != untouched {
 			s.fault("%s: byte %d, outside of it, was written", what, i)
 			return
@@ -131,7 +131,7 @@ func (s *suite) checkLane(what string, lane []byte, dt tensor.DType, shift int64
 	}
 }
 
-// signalled checks that every rank has signalled once for each transfer so far.
+// signalled checks that every rank has sent one signal for each transfer so far.
 func (s *suite) signalled(sig symmetric.Region, dt tensor.DType, name string, want uint64) {
 	for src := range s.n {
 		if got, err := symmetric.SignalFetch(sig, s.rank, int64(8*src)); err != nil || got != want {
@@ -140,7 +140,7 @@ func (s *suite) signalled(sig symmetric.Region, dt tensor.DType, name string, wa
 	}
 }
 
-// getEverywhere reads what putEverywhere has left on every rank.
+// getEverywhere reads the data of putEverywhere from every rank.
 func (s *suite) getEverywhere(h symmetric.Heap, dt tensor.DType, name string,
 	get func(tensor.Buffer, int, int64) error,
 ) error {
@@ -151,7 +151,7 @@ func (s *suite) getEverywhere(h symmetric.Heap, dt tensor.DType, name string,
 				if err != nil {
 					return err
 				}
-				if err := errors.Join(get(b, from, lane(src, c)+tc.shift), h.Quiet()); err != nil {
+				if err := errors.Join(get(b, from, slot(src, c)+tc.shift), h.Quiet()); err != nil {
 					return fmt.Errorf("%s of %v from rank %d: %w", name, b, from, err)
 				}
 				if err := s.exactly(b, func(i int) uint64 { return sent(dt, src, from, c, i) }); err != nil {
@@ -163,7 +163,7 @@ func (s *suite) getEverywhere(h symmetric.Heap, dt tensor.DType, name string,
 	return finish(s.g.Barrier())
 }
 
-// exactly is holds by bits.
+// exactly is holds for exact bits.
 func (p *space) exactly(b tensor.Buffer, want func(i int) uint64) error {
 	raw := p.load(b)
 	for i := range b.Len() {
@@ -174,7 +174,7 @@ func (p *space) exactly(b tensor.Buffer, want func(i int) uint64) error {
 	return nil
 }
 
-// stridedCount is the elements of the longest strided copy, whose strides are at most stridedMost.
+// stridedCount is the elements of the longest strided copy; stridedMost is the largest stride.
 const (
 	stridedCount = 5
 	stridedMost  = 3
@@ -189,15 +189,15 @@ var stridedCases = []symmetric.Strides{
 	{Count: 0, Region: 1, Buffer: 1},
 }
 
-// stridedLane is the room of one case at one offset.
-const stridedLane = 8*stridedCount*stridedMost + 16
+// stridedSlot is the memory of one case at one offset.
+const stridedSlot = 8*stridedCount*stridedMost + 16
 
-// stridedOffsets is where in its lane a copy begins.
+// stridedOffsets lists the offsets in its slot at which a copy begins.
 var stridedOffsets = []int64{0, 8, 3}
 
 // stridedCopies puts to the next rank and gets from it with strides, and compares with a loop.
 func (s *suite) stridedCopies(h symmetric.Heap) error {
-	r, err := h.Calloc(int64(len(stridedCases)*len(stridedOffsets)), stridedLane)
+	r, err := h.Calloc(int64(len(stridedCases)*len(stridedOffsets)), stridedSlot)
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (s *suite) stridedCopies(h symmetric.Heap) error {
 	return h.Free(r)
 }
 
-// stridedOf is all strided copies of one type, each in a lane of its own.
+// stridedOf tests all strided copies of one type, each in its own slot.
 func (s *suite) stridedOf(r symmetric.Region, dt tensor.DType) error {
 	next, before := (s.rank+1)%s.n, (s.rank+s.n-1)%s.n
 	want := bytes.Repeat([]byte{untouched}, int(r.Local().Bytes()))
@@ -221,7 +221,7 @@ func (s *suite) stridedOf(r symmetric.Region, dt tensor.DType) error {
 	each := func(f func(st symmetric.Strides, at int64) error) error {
 		for i, st := range stridedCases {
 			for k, at := range stridedOffsets {
-				if err := f(st, int64((i*len(stridedOffsets)+k)*stridedLane)+at); err != nil {
+				if err := f(st, int64((i*len(stridedOffsets)+k)*stridedSlot)+at); err != nil {
 					return fmt.Errorf("%+v at %d: %w", st, at, err)
 				}
 			}
@@ -258,9 +258,10 @@ func (s *suite) stridedOf(r symmetric.Region, dt tensor.DType) error {
 	return errors.Join(each(get), finish(s.g.Barrier()))
 }
 
-// views: a slice of a region is the same memory, a direct view too, and neither is freed by itself.
+// views: a slice of a region is the same memory, as is a direct view, and neither is freed by
+// itself.
 func (s *suite) views(h symmetric.Heap) error {
-	first, err := h.Alloc(1) // so that what is free does not begin where the heap does
+	first, err := h.Alloc(1) // the free range then does not begin at the heap's base
 	if err != nil {
 		return err
 	}

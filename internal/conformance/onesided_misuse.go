@@ -12,8 +12,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// wrongAccess: every wrong argument of every call is an error at once, with the right name, that
-// touches no memory and leaves heap and group whole.
+// wrongAccess: every invalid argument of every call is an immediate error of the right kind. It
+// accesses no memory and leaves heap and group usable.
 func (s *suite) wrongAccess(h symmetric.Heap) error {
 	r, err := h.Alloc(64)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *suite) wrongAccess(h symmetric.Heap) error {
 	}
 	for i, v := range s.load(r.Local()) {
 		if v != untouched {
-			s.fault("byte %d was written by a refused call", i)
+			s.fault("byte %d was written by a rejected call", i)
 			break
 		}
 	}
@@ -75,7 +75,7 @@ type outcome struct {
 	err  error
 }
 
-// accesses is what every call on 8 bytes of a place gives.
+// accesses returns the results of every call on 8 bytes of a place.
 func (s *suite) accesses(r symmetric.Region, rank int, at int64) []outcome {
 	b := zeros[uint64](s.space, 1).buf
 	signal := symmetric.Signal{In: r, Op: symmetric.SignalSet}
@@ -101,7 +101,7 @@ func (s *suite) accesses(r symmetric.Region, rank int, at int64) []outcome {
 	return outcomes
 }
 
-// refused notes an error of a call that is not the wanted one, or does not tell who and where.
+// refused records an error that is not the wanted one, or that does not name rank and region.
 func (s *suite) refused(what string, err, want error) {
 	s.expect(what, err, want)
 	if s.opt.skips(err) {
@@ -113,14 +113,14 @@ func (s *suite) refused(what string, err, want error) {
 	}
 	text := err.Error()
 	if !errors.As(err, &access) || access.Rank != s.rank || !strings.Contains(text, "region of") {
-		s.fault("%s: error %q does not tell rank and region", what, err)
+		s.fault("%s: error %q does not name rank and region", what, err)
 	}
 	if strings.Contains(text, "root") || strings.Contains(text, "count") {
-		s.fault("%s: error %q speaks of a root or a count, which the call does not have", what, err)
+		s.fault("%s: error %q mentions a root or a count, which the call does not have", what, err)
 	}
 }
 
-// wrongArguments: a sound place, but buffers, strides, signals and operations that are none.
+// wrongArguments: a valid place, but invalid buffers, strides, signals and operations.
 func (s *suite) wrongArguments(r symmetric.Region) {
 	b := zeros[uint64](s.space, 1).buf
 	gpu, err := foreign(b, s.dev)
@@ -208,7 +208,7 @@ func (s *suite) wrongWatches(r, gone symmetric.Region) {
 		hit2, err := c.r.Wait(context.Background(), c.w)
 		s.refused(fmt.Sprintf("wait %+v", c.w), err, c.want)
 		if hit.Index != -1 || hit2.Index != -1 {
-			s.fault("refused test and wait have hits %d and %d", hit.Index, hit2.Index)
+			s.fault("rejected test and wait have hits %d and %d", hit.Index, hit2.Index)
 		}
 	}
 	var none context.Context
@@ -216,7 +216,7 @@ func (s *suite) wrongWatches(r, gone symmetric.Region) {
 	s.refused("wait without a context", err, dist.ErrInvalid)
 }
 
-// wrongAllocs: arguments that are wrong on all ranks are errors of all; slices out of range are
+// wrongAllocs: arguments that are invalid on all ranks are errors on all; slices out of range are
 // errors too.
 func (s *suite) wrongAllocs(h symmetric.Heap, r symmetric.Region) {
 	for _, alignment := range []int64{0, -8, 3, 768, 2 * symmetric.MaxAlignment, math.MinInt64} {

@@ -13,13 +13,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// waits is every wait and test for words of type T, which the rank before sets.
+// waits tests every wait and test for words of type T, which the previous rank sets.
 func waits[T symmetric.Integer](s *suite, r symmetric.Region) error {
 	return errors.Join(comparisons[T](s, r), vectors[T](s, r))
 }
 
-// comparisons goes, for each of the six, from a value for which it does not hold to one for which
-// it does.
+// comparisons changes a word, for each of the six, from a value for which it is false to one for
+// which it is true.
 func comparisons[T symmetric.Integer](s *suite, r symmetric.Region) error {
 	ctx, next := context.Background(), (s.rank+1)%s.n
 	for _, c := range []struct {
@@ -34,7 +34,7 @@ func comparisons[T symmetric.Integer](s *suite, r symmetric.Region) error {
 		{symmetric.Le, 8, 7, 7},
 		{symmetric.Gt, T(0) - 3, T(0) - 1, T(0) - 2}, // negative numbers, or the largest ones
 		{symmetric.Le, 1, min(0, T(0)-1), 0},         // -1, or 0
-		{symmetric.Gt, 7, max(8, T(0)-1), 7},         // 8, or the largest one, which is negative to who takes it for signed
+		{symmetric.Gt, 7, max(8, T(0)-1), 7},         // 8, or the largest one, which is negative if taken for signed
 	} {
 		if err := errors.Join(symmetric.AtomicSet(r, s.rank, 8, c.from), finish(s.g.Barrier())); err != nil {
 			return err
@@ -105,8 +105,7 @@ func vectors[T symmetric.Integer](s *suite, r symmetric.Region) error {
 	return finish(s.g.Barrier())
 }
 
-// waitEnds: a wait for what never comes ends with its context, and when the heap is closed behind
-// it.
+// waitEnds: a wait for a value that never comes ends with its context, and when the heap is closed.
 func (s *suite) waitEnds(h symmetric.Heap) error {
 	r, err := h.Alloc(1024)
 	if err != nil {
@@ -142,15 +141,14 @@ func (s *suite) waitEnds(h symmetric.Heap) error {
 	return h.Free(r)
 }
 
-// RunOneSided takes a backend through the worlds that break over one-sided calls: a wait ends with
-// an error that says why, and ranks that allocate differently all learn it.
+// RunOneSided tests worlds that break during one-sided calls. A wait ends with an error that says
+// why, and ranks that allocate differently all get an error.
 func RunOneSided(t *testing.T, launch Launch) {
 	t.Helper()
 	RunOneSidedWith(t, Options{}, launch)
 }
 
-// RunOneSidedWith is RunOneSided with Options: worlds of Most ranks instead of 3, where that is
-// less.
+// RunOneSidedWith is RunOneSided with Options: worlds have at most Most ranks instead of 3.
 func RunOneSidedWith(t *testing.T, opt Options, launch Launch) {
 	t.Helper()
 	three := 3
@@ -181,17 +179,17 @@ func RunOneSidedWith(t *testing.T, opt Options, launch Launch) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name != "Timeout" && c.ranks < 2 {
-				t.Skipf("ranks that differ are 2 at least, worlds have %d at most", opt.Most)
+				t.Skipf("ranks that differ need a world of 2, but worlds have at most %d", opt.Most)
 			}
 			launch(t, c.ranks, c.opt, c.body)
 		})
 	}
 }
 
-// shortTimeout is how long the ranks of a test of the step timeout wait.
+// shortTimeout is the step timeout in tests of the step timeout.
 const shortTimeout = 50 * time.Millisecond
 
-// signalWord is a fresh signal in a heap of its own.
+// signalWord returns a new signal in its own heap.
 func signalWord(w *dist.World) (symmetric.Region, error) {
 	h, err := w.Heap(symmetric.Alignment)
 	if err != nil {
@@ -205,8 +203,7 @@ func wait(r symmetric.Region) error {
 	return err
 }
 
-// abortWaits: rank 0 aborts while the others wait; afterwards every call on the heap is an error
-// too.
+// abortWaits: rank 0 aborts while the others wait; later calls on the heap are errors too.
 func abortWaits(w *dist.World) error {
 	r, err := signalWord(w)
 	if errors.Is(err, dist.ErrAborted) && w.Rank() != 0 {
@@ -229,7 +226,7 @@ func abortWaits(w *dist.World) error {
 	)
 }
 
-// leaveWaits: nobody is left who could set the word.
+// leaveWaits: no rank that could set the word is left.
 func leaveWaits(w *dist.World) error {
 	r, err := signalWord(w)
 	if err != nil || w.Rank() != 0 {
@@ -246,10 +243,10 @@ func timeoutOfWait(w *dist.World) error {
 	if err := want("wait for nothing", wait(r), dist.ErrTimeout, shortTimeout.String()); err != nil {
 		return err
 	}
-	return r.Signal(w.Rank(), 0, symmetric.SignalSet, 1) // the group is whole
+	return r.Signal(w.Rank(), 0, symmetric.SignalSet, 1) // the group is intact
 }
 
-// deathInWaits: rank 1 dies when it would barrier; the others learn it in a wait.
+// deathInWaits: rank 1 dies at a barrier; the others learn of it in a wait.
 func deathInWaits(w *dist.World) error {
 	r, err := signalWord(w)
 	if err != nil {
@@ -261,7 +258,7 @@ func deathInWaits(w *dist.World) error {
 	return named("wait", wait(r), 1)
 }
 
-// disagree is what a rank does that calls alloc with other arguments than its peers.
+// disagree returns a body in which ranks call alloc with different arguments.
 func disagree(word string, alloc func(h symmetric.Heap, rank, last int) (symmetric.Region, error)) func(w *dist.World) error {
 	return func(w *dist.World) error {
 		h, err := w.Heap(8 * symmetric.Alignment)

@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// words is every call on single words, with every type that it has.
+// words tests every call on single words, with every supported type.
 func (s *suite) words(h symmetric.Heap) error {
 	r, err := h.Calloc(int64(s.n+1), 64)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *suite) words(h symmetric.Heap) error {
 	return errors.Join(s.allowed(s.signals(h, r)), finish(s.g.Barrier()), h.Free(r))
 }
 
-// scalars is P to every rank and G from it, at odd offsets too.
+// scalars tests P to every rank and G from it, also at odd offsets.
 func scalars[T tensor.Element](s *suite, r symmetric.Region) error {
 	dt := tensor.TypeOf[T]()
 	one := make([]T, 1)
@@ -70,7 +70,7 @@ func scalars[T tensor.Element](s *suite, r symmetric.Region) error {
 	return nil
 }
 
-// swaps passes tokens through one word of rank 0: each comes out once.
+// swaps passes tokens through a word of rank 0: each is returned once.
 func swaps[T symmetric.Word](s *suite, r symmetric.Region) error {
 	const each = 50
 	word := int64(64 * s.n)
@@ -94,15 +94,15 @@ func swaps[T symmetric.Word](s *suite, r symmetric.Region) error {
 	if got, want := sum[0]+float64(last), total*(total+1)/2; got != want {
 		s.fault("swap of %v: tokens add up to %v, want %v", tensor.TypeOf[T](), got, want)
 	}
-	behind := 8 + int64(tensor.TypeOf[T]().Size())
-	if err := errors.Join(symmetric.P(r, s.rank, behind, T(5)), symmetric.AtomicSet(r, s.rank, 8, T(3))); err != nil {
+	after := 8 + int64(tensor.TypeOf[T]().Size())
+	if err := errors.Join(symmetric.P(r, s.rank, after, T(5)), symmetric.AtomicSet(r, s.rank, 8, T(3))); err != nil {
 		return err
 	}
 	if v, err := symmetric.AtomicFetch[T](r, s.rank, 8); err != nil || v != 3 {
 		s.fault("set of %v: %v, %v", tensor.TypeOf[T](), v, err)
 	}
-	if v, err := symmetric.AtomicFetch[T](r, s.rank, behind); err != nil || v != 5 {
-		s.fault("set of %v: the word behind it is %v, %v, want 5", tensor.TypeOf[T](), v, err)
+	if v, err := symmetric.AtomicFetch[T](r, s.rank, after); err != nil || v != 5 {
+		s.fault("set of %v: the word after it is %v, %v, want 5", tensor.TypeOf[T](), v, err)
 	}
 	return nil
 }
@@ -121,8 +121,7 @@ func (s *suite) addUp(x []float64) error {
 	return nil
 }
 
-// totals: what all ranks add to one word at once adds up, and what they fetch are different
-// numbers.
+// totals: concurrent additions of all ranks to one word add up, and fetched values are distinct.
 func totals[T symmetric.Integer](s *suite, r symmetric.Region) error {
 	const each = 200
 	dt := tensor.TypeOf[T]()
@@ -139,7 +138,7 @@ func totals[T symmetric.Integer](s *suite, r symmetric.Region) error {
 			}
 			fetched += float64(old)
 		}
-		if peer == 0 { // down below zero, or round to the largest
+		if peer == 0 { // below zero, or wrapped to the largest
 			if _, err := symmetric.FetchAdd(r, peer, word+24, T(0)-T(s.rank)); err != nil {
 				return err
 			}
@@ -150,7 +149,7 @@ func totals[T symmetric.Integer](s *suite, r symmetric.Region) error {
 		}
 		all := float64(each * s.n)
 		if sums[0] != all*(all-1)/2 {
-			s.fault("fetch-inc of %v on rank %d: what was fetched adds up to %v, want %v", dt, peer, sums[0], all*(all-1)/2)
+			s.fault("fetch-inc of %v on rank %d: the fetched values add up to %v, want %v", dt, peer, sums[0], all*(all-1)/2)
 		}
 		wanted := []T{T(each * s.n), T(3 * each / 2 * s.n), T(each / 2 * s.n)}
 		if peer == 0 {
@@ -165,14 +164,14 @@ func totals[T symmetric.Integer](s *suite, r symmetric.Region) error {
 				continue
 			}
 			if got, err := symmetric.AtomicFetch[T](r, peer, at+4); err != nil || got != 0 {
-				s.fault("sum %d of %v on rank %d: the word behind it is %v, %v, want 0", i, dt, peer, got, err)
+				s.fault("sum %d of %v on rank %d: the word after it is %v, %v, want 0", i, dt, peer, got, err)
 			}
 		}
 	}
 	return nil
 }
 
-// bits: every rank has a bit of its own in words of rank 0.
+// bits: every rank has its own bit in words of rank 0.
 func bits[T symmetric.Integer](s *suite, r symmetric.Region) error {
 	word := int64(64 * s.n)
 	own := T(1) << s.rank
@@ -205,7 +204,7 @@ func bits[T symmetric.Integer](s *suite, r symmetric.Region) error {
 	return nil
 }
 
-// locks: ranks that hold a lock made of CompareSwap add to a plain word, and none is lost.
+// locks: ranks that hold a lock made of CompareSwap add to a plain word, and no addition is lost.
 func locks[T symmetric.Integer](s *suite, r symmetric.Region) error {
 	const each = 20
 	lock, word := int64(64*s.n), int64(64*s.n+32)
@@ -236,8 +235,8 @@ func locks[T symmetric.Integer](s *suite, r symmetric.Region) error {
 	return nil
 }
 
-// unlocked lets the holder of a lock on rank 0 go on: rank 0, whose word it is, waits; the others
-// look.
+// unlocked lets the holder of a lock on rank 0 go on: rank 0, which owns the word, waits; the
+// others poll.
 func (s *suite) unlocked(r symmetric.Region, lock int64) error {
 	if s.rank != 0 {
 		_, err := symmetric.AtomicFetch[uint32](r, 0, lock)
@@ -247,11 +246,12 @@ func (s *suite) unlocked(r symmetric.Region, lock int64) error {
 	return err
 }
 
-// signals: set and add, from all ranks to all ranks, and data that has come when the signal has.
+// signals: set and add from all ranks to all ranks, and data that is complete when its signal is
+// visible.
 func (s *suite) signals(h symmetric.Heap, r symmetric.Region) error {
 	next, before := (s.rank+1)%s.n, (s.rank+s.n-1)%s.n
 	sig := int64(64 * s.n)
-	const unit = 1<<40 | 1 // of more than 32 bits
+	const unit = 1<<40 | 1 // more than 32 bits
 	for peer := range s.n {
 		if err := r.Signal(peer, sig, symmetric.SignalAdd, unit*uint64(1+s.rank)); err != nil {
 			return err
@@ -275,7 +275,7 @@ func (s *suite) signals(h symmetric.Heap, r symmetric.Region) error {
 	const rounds = 50
 	for round := range uint64(rounds) {
 		data := of(s.space, round, round*round, ^round)
-		if round > 0 { // the slot is free when the next rank has said so
+		if round > 0 { // the next rank signals that the slot is free
 			if _, err := symmetric.SignalWait(context.Background(), r, sig+16, symmetric.Ge, round); err != nil {
 				return err
 			}
@@ -288,7 +288,7 @@ func (s *suite) signals(h symmetric.Heap, r symmetric.Region) error {
 		}
 		for i, want := range data.x {
 			if got := s.word(r, tensor.U64, int64(8*i)); got != want {
-				s.fault("round %d: word %d behind the signal is %d, want %d", round, i, got, want)
+				s.fault("round %d: word %d after the signal is %d, want %d", round, i, got, want)
 			}
 		}
 		if err := errors.Join(h.Fence(), r.Signal(before, sig+16, symmetric.SignalAdd, 1)); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// combine is the reduction of one element of all ranks, column, by the definition in package dist:
-// in rank order, with the roundings it promises.
+// combine returns the reduction of one element of all ranks, column, by the definition in package
+// dist: in rank order, with the promised roundings.
 func combine(dt tensor.DType, red dist.RedKind, column, scalars []uint64) uint64 {
 	if len(column) == 1 && red != dist.RedPreMulSum {
 		return column[0]
@@ -19,7 +19,7 @@ func combine(dt tensor.DType, red dist.RedKind, column, scalars []uint64) uint64
 	return combineInts(dt, red, column, scalars)
 }
 
-// combineInts works modulo 2^64, of which every integer type is a remainder, and looks at signs
+// combineInts works modulo 2^64, which preserves the results of all integer types, and uses signs
 // only where they matter.
 func combineInts(dt tensor.DType, red dist.RedKind, column, scalars []uint64) uint64 {
 	less := func(a, b uint64) bool {
@@ -61,13 +61,13 @@ func combineInts(dt tensor.DType, red dist.RedKind, column, scalars []uint64) ui
 	return acc & mask(dt)
 }
 
-// combineFloats works in float64. For the types that accumulate in float32 every step is rounded to
-// float32, which after one exact or float64-rounded operation gives what float32 arithmetic gives:
-// 53 bits are more than twice 24 plus two (Figueroa, "When is double rounding innocuous?", 1995).
+// combineFloats works in float64. For types that accumulate in float32 it rounds every step to
+// float32. That gives the result of float32 arithmetic: 53 bits are more than twice 24 plus two
+// (Figueroa, "When is double rounding innocuous?", 1995).
 func combineFloats(dt tensor.DType, red dist.RedKind, column, scalars []uint64) uint64 {
 	round := func(v float64) float64 { return float64(float32(v)) }
 	if dt == tensor.F64 {
-		round = func(v float64) float64 { return float64(v) } // the conversion forbids a fused multiply and add
+		round = func(v float64) float64 { return float64(v) } // the conversion prevents a fused multiply-add
 	}
 	scaled := func(r int) float64 {
 		x := asFloat(dt, column[r])
@@ -96,8 +96,8 @@ func combineFloats(dt tensor.DType, red dist.RedKind, column, scalars []uint64) 
 	return fromFloat(dt, acc)
 }
 
-// larger is the larger of two numbers, NaN if one of them is (math.Max prefers infinity to NaN),
-// and +0 rather than -0.
+// larger returns the larger of two numbers, NaN if one of them is NaN (math.Max prefers infinity to
+// NaN), and +0 rather than -0.
 func larger(a, b float64) float64 {
 	if math.IsNaN(a) || math.IsNaN(b) {
 		return math.NaN()
@@ -105,22 +105,22 @@ func larger(a, b float64) float64 {
 	return math.Max(a, b)
 }
 
-// dataKind is how inputs are chosen.
+// dataKind is the kind of inputs.
 type dataKind uint8
 
 const (
-	exact   dataKind = iota // small whole numbers, nothing rounds
+	exact   dataKind = iota // small whole numbers; nothing rounds
 	random                  // floats that round, integers that wrap
 	special                 // exact, with NaN, infinities and negative zeros among them
-	anyBits                 // every bit pattern, for what is only copied
-	gentle                  // random, but floats are between 1/2 and 2, of which products stay in range
+	anyBits                 // every bit pattern, for copies
+	gentle                  // random, but floats are between 1/2 and 2, whose products stay in range
 )
 
 func (k dataKind) String() string {
 	return [...]string{"exact", "random", "special", "any bits", "gentle"}[k]
 }
 
-// hash is a number that depends on all of rank, index and salt (splitmix64; Steele, Lea and Flood,
+// hash returns a number that depends on rank, index and salt (splitmix64; Steele, Lea and Flood,
 // 2014).
 func hash(rank, i int, salt uint64) uint64 {
 	x := uint64(rank)<<40 ^ uint64(i) ^ salt<<52
@@ -130,7 +130,7 @@ func hash(rank, i int, salt uint64) uint64 {
 	return x ^ x>>31
 }
 
-// input is element i of what rank puts into an operation among n ranks.
+// input returns element i of rank's input to an operation among n ranks.
 func input(k dataKind, dt tensor.DType, red dist.RedKind, n, rank, i int) uint64 {
 	h := hash(rank, i, uint64(k))
 	switch {
@@ -140,7 +140,7 @@ func input(k dataKind, dt tensor.DType, red dist.RedKind, n, rank, i int) uint64
 		// Between 2^-4 and 2^5, either sign: sums of 7 of them round in every type and overflow in
 		// none.
 		exponent := int(h%9) - 4
-		if k == gentle { // products of 7 of them do so as well
+		if k == gentle { // the same holds for products of 7 of them
 			exponent = int(h%2) - 1
 		}
 		v := (1 + float64(h>>12)/(1<<52)) * power(exponent)
@@ -170,7 +170,7 @@ func input(k dataKind, dt tensor.DType, red dist.RedKind, n, rank, i int) uint64
 	}
 }
 
-// scalar is the factor of rank in a premulsum.
+// scalar returns the factor of rank in a premulsum.
 func scalar(k dataKind, dt tensor.DType, n, rank int) uint64 {
 	if k == random || k == gentle {
 		return input(k, dt, dist.RedSum, n, rank, -1)
@@ -178,7 +178,7 @@ func scalar(k dataKind, dt tensor.DType, n, rank int) uint64 {
 	return fromInt(dt, 1+rank%3)
 }
 
-// factors is the scalars of all n ranks.
+// factors returns the scalars of all n ranks.
 func factors(k dataKind, dt tensor.DType, n int) []uint64 {
 	all := make([]uint64, n)
 	for r := range all {

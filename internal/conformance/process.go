@@ -20,22 +20,21 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Opener opens the world that this process is a rank of. Its environment says who it is, as package
-// dist/launch reads it, and opt what the test asks for: StepTimeout; a Die is not the opener's to
-// bring about.
+// Opener opens the world of this process's rank. The environment has the rank, as read by package
+// dist/launch. opt has the test's StepTimeout; the opener ignores opt.Die.
 type Opener func(ctx context.Context, opt LaunchOptions) (*dist.World, error)
 
-// Processes is a Launch whose ranks are processes of their own, as those of a program are: what an
-// engine that allows one device in a process needs, and what lets a rank be killed.
+// Processes returns a Launch whose ranks are processes, as in a program. Engines that allow one
+// device per process need it, and such ranks can be killed.
 //
-// Each rank is the test binary again, started for the very test that asks, with the variables of
-// dist/launch in its environment. It comes to the same call of the Launch and there opens its
-// world, runs body and closes the world; the rest of the test is not run in it. So body may use
-// what the test has made before, which every process makes for itself, and can give nothing back. A
-// Die is a SIGKILL of the rank by itself. What a failing rank has printed is in the test's error.
+// Each rank is the test binary again, started for the same test with the variables of dist/launch.
+// It reaches the same call of the Launch, opens its world there, runs body and closes the world; it
+// does not run the rest of the test. body may use values that the test made before, which every
+// process makes for itself, but cannot return any. For a Die the rank sends itself SIGKILL. The
+// output of a failing rank is in the test's error.
 //
-// One value serves one test with its subtests. A test may launch several times, if what stands
-// between does not depend on what bodies did.
+// One value serves one test with its subtests. A test may launch several times if the code in
+// between does not depend on the bodies.
 func Processes(open Opener) Launch {
 	p := &processes{open: open, calls: map[string]int{}}
 	return p.launch
@@ -45,14 +44,14 @@ type processes struct {
 	open Opener
 
 	mu    sync.Mutex
-	calls map[string]int // of the Launch so far, by the test's name
+	calls map[string]int // number of launches, by the test's name
 }
 
-// role is who a process is that was started to be a rank: its last arguments, behind the flags.
+// role identifies a process that was started as a rank: its last arguments, after the flags.
 type role struct {
 	rank int
-	call int    // of the Launch in its test
-	done string // file to make when body and Close have returned without an error
+	call int    // number of the Launch in its test
+	done string // file to create when body and Close have succeeded
 }
 
 const roleWord = "conformance-rank"
@@ -61,7 +60,7 @@ func (r role) args() []string {
 	return []string{roleWord, strconv.Itoa(r.rank), strconv.Itoa(r.call), r.done}
 }
 
-// roleOf is the role that arguments give, if they do.
+// roleOf returns the role in the arguments, if there is one.
 func roleOf(args []string) (role, bool) {
 	if len(args) != 4 || args[0] != roleWord {
 		return role{}, false
@@ -87,7 +86,7 @@ func (p *processes) launch(t *testing.T, n int, opt LaunchOptions, body func(w *
 	}
 }
 
-// call is the number of this call of the Launch in its test.
+// call returns the number of this Launch in its test.
 func (p *processes) call(test string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +94,7 @@ func (p *processes) call(test string) int {
 	return p.calls[test]
 }
 
-// rank is what the process of a rank does; the test ends with it.
+// rank runs a rank in its process, which ends the test there.
 func (p *processes) rank(t *testing.T, own role, opt LaunchOptions, body func(w *dist.World) error) {
 	t.Helper()
 	w, err := p.open(t.Context(), opt)
@@ -113,26 +112,25 @@ func (p *processes) rank(t *testing.T, own role, opt LaunchOptions, body func(w 
 	if err := os.WriteFile(own.done, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Skip("this process was one rank of the test, which is done")
+	t.Skip("this process was one rank of the test, and has finished")
 }
 
-// killSelf ends this process as nothing else does.
+// killSelf ends this process by SIGKILL.
 func killSelf() {
 	if p, err := os.FindProcess(os.Getpid()); err == nil {
-		_ = p.Kill() // if it could fail, the test would say that the rank lives
+		_ = p.Kill() // if it fails, the test reports that the rank lives
 	}
 	select {}
 }
 
-// Limits on the time of the processes of one launch, for those that wait for each other for ever:
-// they leave the test time to tell.
+// Time limits of the processes of a launch, in case they wait for each other forever. The test has
+// time left to report it.
 const (
 	processTime = 3 * time.Minute
 	testMargin  = 5 * time.Second
 )
 
-// spawnRanks runs the ranks of a launch and waits for them.
-// Returns: what each did wrong.
+// spawnRanks runs the ranks of a launch and waits for them. Returns: the error of each.
 func spawnRanks(t *testing.T, n, call int, die *Die) []error {
 	t.Helper()
 	limit := processTime
@@ -141,10 +139,10 @@ func spawnRanks(t *testing.T, n, call int, die *Die) []error {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit+testMargin)
 	defer cancel()
-	folder := t.TempDir() // of this call alone
+	folder := t.TempDir() // only for this call
 	job := fnv.New64a()
 	_, _ = job.Write([]byte(folder))
-	world := []string{ // see package dist/launch; the last two are not those of the process that runs the test
+	world := []string{ // see package dist/launch; the last two override those of this process
 		fmt.Sprintf("SYMGRAD_WORLD_SIZE=%d", n), fmt.Sprintf("SYMGRAD_LOCAL_WORLD_SIZE=%d", n),
 		fmt.Sprintf("SYMGRAD_JOB=conformance-%d-%x", os.Getpid(), job.Sum64()), "SYMGRAD_MASTER=", "SYMGRAD_STORE_FD=",
 	}
@@ -175,7 +173,7 @@ func spawnRanks(t *testing.T, n, call int, die *Die) []error {
 		return errs
 	case <-failed:
 	}
-	select { // the others notice by themselves, or are ended
+	select { // the others notice by themselves, or are killed
 	case <-ended:
 	case <-time.After(guard):
 		cancel()
@@ -184,14 +182,14 @@ func spawnRanks(t *testing.T, n, call int, die *Die) []error {
 	return errs
 }
 
-// process is one rank, as the test that started it sees it.
+// process is a rank, in the process of the test.
 type process struct {
 	cmd    *exec.Cmd
 	done   string
 	output tail
 }
 
-// newProcess is a rank that is not started yet.
+// newProcess returns a rank that is not started.
 func newProcess(ctx context.Context, limit time.Duration, program, test string, own role) *process {
 	args := append([]string{
 		"-test.run=" + pattern(test), "-test.count=1", "-test.v=true", "-test.timeout=" + limit.String(),
@@ -205,7 +203,7 @@ func newProcess(ctx context.Context, limit time.Duration, program, test string, 
 	return p
 }
 
-// pattern is what -test.run takes for one test and no other.
+// pattern returns the value of -test.run for exactly one test.
 func pattern(test string) string {
 	names := strings.Split(test, "/")
 	for i, name := range names {
@@ -214,8 +212,8 @@ func pattern(test string) string {
 	return strings.Join(names, "/")
 }
 
-// run is the life of the process. Its thread is kept to the end, because the process dies with the
-// thread that started it. Errors: how it ended, if not as it should, and what it printed.
+// run starts the process and waits for its end. Its thread is locked because the process is killed
+// with the thread that started it. Errors: an unexpected end, with the output.
 func (p *process) run(dies bool) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -229,16 +227,16 @@ func (p *process) run(dies bool) error {
 	case dies && wasKilled(p.cmd.ProcessState) && missing != nil:
 		return nil
 	case dies:
-		return fmt.Errorf("%s, and should have killed itself:\n%s", how, p.output.String())
+		return fmt.Errorf("%s, but it should have killed itself:\n%s", how, p.output.String())
 	case ended != nil:
 		return fmt.Errorf("%s:\n%s", how, p.output.String())
 	case missing != nil:
-		return fmt.Errorf("%s without having come to its part:\n%s", how, p.output.String())
+		return fmt.Errorf("%s without reaching its launch:\n%s", how, p.output.String())
 	}
 	return nil
 }
 
-// tail is a Writer that keeps the end of what is written.
+// tail is a Writer that keeps the end of its input.
 type tail struct {
 	text []byte
 	lost bool
@@ -255,7 +253,7 @@ func (w *tail) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// String is what is kept.
+// String returns the kept text.
 func (w *tail) String() string {
 	if w.lost {
 		return "...\n" + string(w.text)

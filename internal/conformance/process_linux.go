@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// tieToParent makes the kernel kill the process when the one that starts it ends, however that is.
+// tieToParent makes the kernel kill the process when its parent ends for any reason.
 func tieToParent(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // wasKilled reports whether a process ended by SIGKILL.

@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// tieToParent does nothing: the time limit ends what the parent leaves behind.
+// tieToParent does nothing: the time limit ends orphans.
 func tieToParent(*exec.Cmd) {}
 
-// wasKilled reports whether a process ended otherwise than by exiting.
+// wasKilled reports whether a process ended without exiting.
 func wasKilled(state *os.ProcessState) bool { return !state.Exited() }

@@ -25,7 +25,7 @@ func openAlone(context.Context, LaunchOptions) (*dist.World, error) {
 	return worlds[0], nil
 }
 
-// rankOfProcess is what the environment says.
+// rankOfProcess returns the rank in the environment.
 func rankOfProcess() string { return os.Getenv("SYMGRAD_RANK") + "/" + os.Getenv("SYMGRAD_WORLD_SIZE") }
 
 // sharedFolder is a folder of this test and of the processes that it starts.
@@ -97,8 +97,8 @@ func TestProcessesTellHowRanksFail(t *testing.T) {
 	for r, words := range [][]string{
 		1: {"exit status 1", "what it printed", "what it returned"},
 		2: {"exit status 2", "what it panicked with"},
-		3: {"without having come to its part"},
-		4: {"without having come to its part", "a rank that skips"},
+		3: {"without reaching its launch"},
+		4: {"without reaching its launch", "a rank that skips"},
 	} {
 		for _, word := range words {
 			if errs[r] == nil || !strings.Contains(errs[r].Error(), word) {
@@ -108,8 +108,7 @@ func TestProcessesTellHowRanksFail(t *testing.T) {
 	}
 }
 
-// A rank that shall die is killed when it comes to its operation, and one that does not come there
-// is a failure.
+// A rank that shall die is killed when it reaches its operation; not reaching it is a failure.
 func TestProcessesKillARank(t *testing.T) {
 	die := LaunchOptions{Die: &Die{Rank: 1, Op: 2}}
 	launch := Processes(openAlone)
@@ -128,7 +127,7 @@ func TestProcessesKillARank(t *testing.T) {
 	})
 }
 
-// What a world over a world does is what the world does, until its operation comes.
+// A world over a world behaves like that world until the operation of its death.
 func TestDyingWorldIsAWorld(t *testing.T) {
 	never := func() { t.Error("it died") }
 	err := drive(t, 3, sim.Config{}, straight, func(w *dist.World) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// properties is what must hold between operations, whatever the values.
+// properties tests relations between operations, for all values.
 func (s *suite) properties() error {
 	for _, dt := range []tensor.DType{tensor.F16, tensor.BF16, tensor.F32, tensor.F64, tensor.I16} {
 		for _, red := range redsOf(dt) {
@@ -27,8 +27,8 @@ func (s *suite) properties() error {
 	return err
 }
 
-// needed tries what lateScalar cannot do without, because there a rank that is refused would leave
-// the others waiting.
+// needed tries the operations that lateScalar needs: there, a rank whose operation is rejected
+// would block the others.
 func (s *suite) needed() error {
 	if s.opt.Skip == nil {
 		return nil
@@ -41,8 +41,8 @@ func (s *suite) needed() error {
 	return finish(s.g.AllReduce(f.buf, f.buf, dist.PreMulSumAt(factor.buf)))
 }
 
-// scatterThenGather: ReduceScatter then AllGather is AllReduce, and the same again gives the same,
-// bit for bit.
+// scatterThenGather: ReduceScatter then AllGather equals AllReduce, and a repetition gives the same
+// bits.
 func (s *suite) scatterThenGather(dt tensor.DType, red dist.RedKind, block int) error {
 	label := fmt.Sprintf("reducescatter then allgather of %v[%d] %v", dt, block, red)
 	s.reset()
@@ -90,8 +90,8 @@ func (s *suite) scatterThenGather(dt tensor.DType, red dist.RedKind, block int) 
 }
 
 // lateScalar: a premulsum scalar in memory is read when the collective runs. It is changed while
-// the collective waits behind a message that comes after every rank, through another group, has
-// said that it has changed its scalar.
+// the collective waits for a message. The message comes after every rank has confirmed its change
+// through another group.
 func (s *suite) lateScalar() error {
 	if err := s.needed(); err != nil {
 		return err
@@ -127,8 +127,8 @@ func (s *suite) lateScalar() error {
 	return other.Close()
 }
 
-// openGate is rank 0's part of lateScalar: when all have changed their scalars, it lets them
-// through.
+// openGate is rank 0's part of lateScalar: it sends the messages after all ranks have changed their
+// scalars.
 func (s *suite) openGate(other *dist.Group, factor array[float32], gate array[int32]) error {
 	factor.set(0, 1)
 	if err := finish(other.Sync()); err != nil {
@@ -142,7 +142,7 @@ func (s *suite) openGate(other *dist.Group, factor array[float32], gate array[in
 	return nil
 }
 
-// queue: many operations are queued before any is waited for, and are waited for in another order.
+// queue: many operations are queued before the first wait, and are waited for in another order.
 func (s *suite) queue() error {
 	const ops = 150
 	var works [ops]dist.Work

@@ -7,37 +7,37 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// rows is what the ranks of a world put into operations, and what reductions make of it, as bytes.
-// Element i of a row does not depend on how long the row is, so that what a case puts in and gets
-// out are pieces of few rows, each made once.
+// rows holds the inputs of the ranks of a world and their reductions, as bytes. Element i of a row
+// does not depend on the row's length. Inputs and results of all cases are thus pieces of few rows,
+// each made once.
 //
-// Ranks that are goroutines share the rows that were made before they began, and only read them:
-// the cases do not bring the ranks into any order, which would hide from the race detector what a
-// backend leaves open. What is missing there, each rank makes for itself.
+// Goroutine ranks share the rows made before they started, and only read them. The cases therefore
+// do not synchronize the ranks, which would hide races of a backend from the race detector. Each
+// rank makes missing rows for itself.
 type rows struct {
 	n    int   // ranks of the world
 	base *rows // shared; nil for none
 	made map[rowKey][]byte
 }
 
-// rowKey is which row.
+// rowKey identifies a row.
 type rowKey struct {
 	data dataKind
 	dt   tensor.DType
 	red  dist.RedKind
-	rank int // that puts the row in; combined for the result of the reduction
+	rank int // with this input; combined for the result of the reduction
 }
 
 const combined = -1
 
 func newRows(n int, base *rows) *rows { return &rows{n: n, base: base, made: map[rowKey][]byte{}} }
 
-// input is elements lo to lo+count of what rank puts into c.
+// input returns elements lo to lo+count of rank's input to c.
 func (m *rows) input(c scenario, rank, lo, count int) []byte {
 	return m.piece(rowKey{c.data, c.dt, c.red, rank}, lo, count)
 }
 
-// result is elements lo to lo+count of the reduction of what all ranks put into c.
+// result returns elements lo to lo+count of the reduction of all ranks' inputs to c.
 func (m *rows) result(c scenario, lo, count int) []byte { return m.input(c, combined, lo, count) }
 
 func (m *rows) piece(k rowKey, lo, count int) []byte {
@@ -45,7 +45,7 @@ func (m *rows) piece(k rowKey, lo, count int) []byte {
 	return m.row(k, lo+count)[lo*size : (lo+count)*size]
 }
 
-// row is the row of k, with count elements at least.
+// row returns the row of k, with at least count elements.
 func (m *rows) row(k rowKey, count int) []byte {
 	size := k.dt.Size()
 	if m.base != nil {
@@ -85,7 +85,7 @@ func (m *rows) combine(row []byte, k rowKey, lo, hi int) {
 	}
 }
 
-// wanted is the destination of rank after c, as pieces that follow each other.
+// wanted returns the destination of rank after c, as consecutive pieces.
 func (m *rows) wanted(c scenario, rank int) [][]byte {
 	lo := 0
 	switch c.kind {
@@ -122,8 +122,8 @@ func (m *rows) foresee(c scenario) {
 	}
 }
 
-// foreseen is the rows of the cases of p in worlds of n ranks, made when the first rank asks; nil
-// for a part without cases.
+// foreseen returns a function for the rows of the cases of p in worlds of n ranks. Its first call
+// makes them; it returns nil for a part without cases.
 func (p part) foreseen(o Options, n int) func() *rows {
 	if p.cases == nil {
 		return func() *rows { return nil }

@@ -13,8 +13,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// plainWant is element i of the destination of rank after c, from nothing but the inputs that
-// belong to it.
+// plainWant returns element i of rank's destination after c, computed from its inputs alone.
 func plainWant(c scenario, n, rank, i int) uint64 {
 	in := func(r, i int) uint64 { return input(c.data, c.dt, c.red, n, r, i) }
 	if c.kind.Reduces() {
@@ -56,8 +55,8 @@ func everyCase(count, root int) []scenario {
 	return all
 }
 
-// Rows that have been made for another count or kind, by another rank or by this one, give what
-// each element alone gives.
+// Rows made for another count or kind, by another rank or by this one, have the elements that
+// single computations give.
 func TestRowsAreTheElements(t *testing.T) {
 	for _, n := range []int{1, 2, 5} {
 		base, own := newRows(n, nil), newRows(n, nil)
@@ -93,7 +92,7 @@ func TestRowsAreTheElements(t *testing.T) {
 	}
 }
 
-// What is foreseen is all that the cases need: no rank makes a row of its own.
+// The foreseen rows are complete: no rank makes a row of its own.
 func TestForeseenRowsSuffice(t *testing.T) {
 	opt := Options{Large: 1009}
 	for _, p := range parts[:3] {
@@ -169,7 +168,7 @@ func TestEqualsNamesTheFirstWrongElement(t *testing.T) {
 	}
 }
 
-// Ranks ask for what is foreseen at the same time, and it is made once.
+// Ranks request the foreseen rows concurrently, and they are made once.
 func TestForeseenRowsAreShared(t *testing.T) {
 	made := parts[1].foreseen(Options{}, 4)
 	var ranks sync.WaitGroup
@@ -258,7 +257,7 @@ func ldexpFloat(dt tensor.DType, bits uint64) float64 {
 	return sign * math.Ldexp(frac+math.Ldexp(1, fracBits), exp-1+lowest)
 }
 
-// ldexpBits is fromFloat; what is no finite number, and other types, need no power of two.
+// ldexpBits is fromFloat; infinities, NaNs and other types need no power of two.
 func ldexpBits(dt tensor.DType, v float64) uint64 {
 	if dt.Size() != 2 || v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return fromFloat(dt, v)

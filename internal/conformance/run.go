@@ -11,36 +11,36 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// LaunchOptions is what a test asks of a fresh world.
+// LaunchOptions has a test's requirements for a new world.
 type LaunchOptions struct {
 	StepTimeout time.Duration // longest wait for a peer; 0 means the backend's default
-	Die         *Die          // a death to bring about; nil for none
+	Die         *Die          // a death to cause; nil for none
 }
 
-// Die is the death of a rank: it ends, as a killed process does, when it would run its operation Op
-// of the world's group, counted from 1.
+// Die is the death of a rank. The rank ends like a killed process when it would run operation Op of
+// the world's group, counted from 1.
 type Die struct {
 	Rank int
 	Op   uint64
 }
 
-// Launch runs body on every rank of a fresh world of n ranks, at the same time, closes the world on
-// every rank, and fails t on any error of body or Close. A launch that cannot let ranks die skips
-// t, with the reason, when opt.Die is set; one that kills the process of the rank need not run the
-// rest of body there.
+// Launch runs body concurrently on every rank of a new world of n ranks, closes the world on every
+// rank, and fails t on any error of body or Close. If opt.Die is set, a launch that cannot let
+// ranks die skips t with the reason. A launch that kills the rank's process need not run the rest
+// of body there.
 type Launch func(t *testing.T, n int, opt LaunchOptions, body func(w *dist.World) error)
 
-// sizes is the worlds that every backend must manage.
+// sizes returns the world sizes that every backend must support.
 func sizes() []int { return []int{1, 2, 3, 4, 7} }
 
-// Run takes a backend through the whole suite with default Options.
+// Run runs the whole suite on a backend with default Options.
 func Run(t *testing.T, launch Launch) {
 	t.Helper()
 	RunWith(t, Options{}, launch)
 }
 
-// RunWith takes a backend through the whole suite: every part of Suite on a fresh world of every
-// size, then, for default sizes and streams, the worlds that break.
+// RunWith runs the whole suite on a backend: every part of Suite on a new world of every size. With
+// default sizes and streams it then runs the worlds that break.
 func RunWith(t *testing.T, opt Options, launch Launch) {
 	t.Helper()
 	ranks := opt.Ranks
@@ -68,7 +68,7 @@ func RunWith(t *testing.T, opt Options, launch Launch) {
 	t.Run("Broken", func(t *testing.T) { runBroken(t, opt, launch) })
 }
 
-// upTo is those of sizes that are no more than Most.
+// upTo returns the sizes up to Most.
 func (o Options) upTo(sizes ...int) []int {
 	if o.Most <= 0 {
 		return sizes
@@ -76,8 +76,8 @@ func (o Options) upTo(sizes ...int) []int {
 	return slices.DeleteFunc(sizes, func(n int) bool { return n > o.Most })
 }
 
-// worlds is the sizes of worlds that break: those of upTo, or the largest of them where opening one
-// takes long.
+// worlds returns the sizes of worlds that break: those of upTo, or only the largest if opening a
+// world is slow.
 func (o Options) worlds(sizes ...int) []int {
 	all := o.upTo(sizes...)
 	if o.OneWorld && len(all) > 0 {
@@ -86,8 +86,8 @@ func (o Options) worlds(sizes ...int) []int {
 	return all
 }
 
-// breaking is body with memory of the world's device. What is left in a broken world may still be
-// in use by it, so that memory of a device goes with the process; it is a few blocks.
+// breaking adds memory of the world's device to body. A broken world may still use the memory, so
+// device memory is left to the end of the process: a few blocks.
 func (o Options) breaking(body func(w *dist.World, p *space) error) func(w *dist.World) error {
 	return func(w *dist.World) error {
 		p := o.space(w.Group)
@@ -96,7 +96,7 @@ func (o Options) breaking(body func(w *dist.World, p *space) error) func(w *dist
 	}
 }
 
-// Drive is a Launch once the worlds are open, for ranks that are goroutines: it runs body on each
+// Drive is the second half of a Launch, for goroutine ranks with open worlds: it runs body on each
 // of worlds, closes it, and fails t on errors.
 func Drive(t *testing.T, worlds []*dist.World, body func(w *dist.World) error) {
 	t.Helper()

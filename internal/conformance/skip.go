@@ -9,19 +9,19 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Case is what Options.Skip is asked about: an operation of a group, or a call on a symmetric heap.
+// Case is the argument of Options.Skip: an operation of a group, or a call on a symmetric heap.
 type Case struct {
-	Kind     dist.Kind    // of the operation; KindSplit and KindHeap too; KindInvalid for a call on a heap
-	Call     string       // on a heap, as symmetric.AccessError names it: "iput", "atomic add"
-	DType    tensor.DType // of the buffers; Invalid where there are none, and for a call on a heap
-	Red      dist.RedKind // of a kind that reduces
+	Kind     dist.Kind    // of the operation, also KindSplit and KindHeap; KindInvalid for a call on a heap
+	Call     string       // on a heap, as in symmetric.AccessError: "iput", "atomic add"
+	DType    tensor.DType // of the buffers; Invalid without buffers, and for a call on a heap
+	Red      dist.RedKind // of a reduction
 	InMemory bool         // the scalar of premulsum is in memory
 	InPlace  bool
 	Count    int // as dist.Op counts
 	Bytes    int64
 }
 
-// String is "allreduce i16[13] max in place", "iput".
+// String returns a text such as "allreduce i16[13] max in place" or "iput".
 func (c Case) String() string {
 	if c.Kind == dist.KindInvalid {
 		return c.Call
@@ -42,7 +42,7 @@ func (c Case) String() string {
 	return text
 }
 
-// caseOf is an operation as Skip is asked about it.
+// caseOf returns the Case of an operation.
 func caseOf(op *dist.Op) Case {
 	c := Case{Kind: op.Kind, DType: op.DType(), Count: op.Count, Bytes: max(op.Src.Bytes(), op.Dst.Bytes())}
 	if op.Kind.Reduces() {
@@ -53,8 +53,8 @@ func caseOf(op *dist.Op) Case {
 	return c
 }
 
-// skips reports whether err says that the backend does not support what there is a reason not to
-// support. The cases are in the error; a group call is skipped when one of its operations is.
+// skips reports whether err is ErrUnsupported for a case that Skip has a reason for. The error
+// contains the case; a group call is skipped if one of its operations is.
 func (o Options) skips(err error) bool {
 	if o.Skip == nil || !errors.Is(err, dist.ErrUnsupported) {
 		return false
@@ -82,12 +82,12 @@ func (o Options) skips(err error) bool {
 	return false
 }
 
-// skipsKind is skips for calls whose errors do not say what they were.
+// skipsKind is skips for calls whose errors do not contain the case.
 func (o Options) skipsKind(kind dist.Kind, err error) bool {
 	return o.skips(err) || o.Skip != nil && errors.Is(err, dist.ErrUnsupported) && o.Skip(Case{Kind: kind}) != ""
 }
 
-// allowed is err, or nil when it is that of something skipped.
+// allowed returns err, or nil if its case is skipped.
 func (s *suite) allowed(err error) error {
 	if s.opt.skips(err) {
 		return nil

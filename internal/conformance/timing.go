@@ -11,8 +11,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// timing: what was asked to be timed has a time, other work has none, and every collective can be
-// called by its name.
+// timing: timed operations have a time, others have none, and every collective can be called by its
+// name.
 func (s *suite) timing() error {
 	dst, src := s.floats(8*s.n), s.floats(8*s.n)
 	if err := s.timed(s.g, dst, src); err != nil {
@@ -36,11 +36,11 @@ func (s *suite) timing() error {
 	return nil
 }
 
-// timed asks for the times of operations of a view, of a blocking view of it, and of small and
-// large ones.
+// timed checks the times of operations of a view, of a blocking view of it, and of small and large
+// ones.
 func (s *suite) timed(g *dist.Group, dst, src tensor.Buffer) error {
 	large := s.floats(1 << 14)
-	for range 2 { // the second is the same operation again, for backends that keep launches
+	for range 2 { // the second repeats the operation, for backends with cached launches
 		for _, view := range []struct {
 			what string
 			g    *dist.Group
@@ -60,7 +60,7 @@ func (s *suite) timed(g *dist.Group, dst, src tensor.Buffer) error {
 	return nil
 }
 
-// byName does the collective of a name on untyped bytes, as elements of i32, and looks at its time.
+// byName calls a collective by its name on untyped bytes, as elements of i32, and checks its time.
 func (s *suite) byName(name string) error {
 	dst, src := of(s.space, slices.Repeat([]int32{0}, s.n*s.n)...), of(s.space, slices.Repeat([]int32{1}, s.n*s.n)...)
 	c := dist.Call{Collective: name, Dst: dst.buf, Src: src.buf, DType: tensor.I32, Timing: true}

@@ -9,9 +9,9 @@ import (
 // success is CUDA_SUCCESS and NVRTC_SUCCESS.
 const success = 0
 
-// api is the functions of libcuda.so.1 that this package calls. Calls that are made once, or that
-// block anyway, are typed; those of the hot path take machine words. A function with a suffix _v2
-// is what cuda.h calls by the name without it.
+// api holds the functions of libcuda.so.1 that this package calls. Rare and blocking calls are
+// typed; those of the hot path take machine words. cuda.h maps the plain name of a function to its
+// name with a suffix _v2.
 type api struct {
 	init          func(flags uint32) int32                                        `dl:"cuInit"`
 	deviceCount   func(out *int32) int32                                          `dl:"cuDeviceGetCount"`
@@ -88,7 +88,8 @@ type api struct {
 	execDestroy   func(exec uintptr) int32                                        `dl:"cuGraphExecDestroy"`
 }
 
-// front is what tells how old a driver is, before the rest of its functions is looked for.
+// front holds the functions for the version and for errors. They are bound first, so that an old
+// driver is reported as such.
 type front struct {
 	version     func(out *int32) int32                      `dl:"cuDriverGetVersion"`
 	errorName   func(code int32, out *unsafe.Pointer) int32 `dl:"cuGetErrorName"`
@@ -118,7 +119,7 @@ type (
 		grid, block     [3]uint32
 		shared          uint32
 		params, extra   uintptr
-		kernel, context uintptr // none: the function, and the current one
+		kernel, context uintptr // zero: the function and the current context
 	}
 )
 
@@ -152,7 +153,7 @@ const (
 	captureActive     = 1 // CU_STREAM_CAPTURE_STATUS_ACTIVE
 	captureAdd        = 0 // CU_STREAM_ADD_CAPTURE_DEPENDENCIES
 	nodeKernel        = 0 // CU_GRAPH_NODE_TYPE_KERNEL
-	portBegun         = 2 // CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER: all blocks of the kernel have begun
+	portBegun         = 2 // CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER: all blocks of the kernel have started
 	attributeEarly    = 6 // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 	peerAtomics       = 3 // CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
 )

@@ -7,21 +7,21 @@ import (
 	"unsafe"
 )
 
-// What one launch can take. CUDA's own limit is 4096 bytes before Volta's successors, 32764 since.
+// Limits of the arguments of a launch. CUDA's own are 4096 bytes, or 32764 since Volta.
 const (
 	mostArgs     = 128
 	mostArgBytes = 4096
 )
 
-// Args is the arguments of a kernel, in order, with room for 128 and 4096 bytes. One Args serves
-// any number of launches, one at a time: a launch copies them. Adding allocates nothing once there
-// is room: NewArgs makes it, or else the first argument. What does not fit is an error of the
-// launch. It is not safe for concurrent use.
+// Args holds the arguments of a kernel in order, at most 128 and 4096 bytes. An Args serves many
+// launches, one at a time: a launch copies it. The first argument allocates the memory, unless
+// NewArgs did. An argument that does not fit is an error of the launch. It is not safe for
+// concurrent use.
 type Args struct {
 	b *argBlock
 }
 
-// argBlock is always on the Go heap, where nothing moves: the driver reads it by address.
+// argBlock is always on the Go heap, where nothing moves: the driver reads it by its address.
 type argBlock struct {
 	params [mostArgs]uintptr // addresses in data; the kernelParams of cuLaunchKernel
 	sizes  [mostArgs]uint16
@@ -35,8 +35,8 @@ type argBlock struct {
 //go:noinline
 func newBlock() *argBlock { return new(argBlock) }
 
-// NewArgs is room for the arguments of launches, empty; most is how many the caller will add at
-// most. Errors: ErrInvalid for more than 128.
+// NewArgs allocates the memory of an empty Args; most is the largest number of arguments. Errors:
+// ErrInvalid for more than 128.
 func NewArgs(most int) (*Args, error) {
 	if most < 0 || most > mostArgs {
 		return nil, fmt.Errorf("cuda: %w: room for %d arguments, at most %d fit", ErrInvalid, most, mostArgs)
@@ -51,7 +51,7 @@ func (a *Args) Reset() {
 	}
 }
 
-// Len is the number of arguments.
+// Len returns the number of arguments.
 func (a *Args) Len() int {
 	if a.b == nil {
 		return 0
@@ -59,7 +59,7 @@ func (a *Args) Len() int {
 	return a.b.n
 }
 
-// next is room for an argument of size bytes, aligned to 16; nil where there is none.
+// next returns memory for an argument of size bytes, aligned to 16; nil if it does not fit.
 func (a *Args) next(size int) []byte {
 	if a.b == nil {
 		a.b = newBlock()
@@ -77,15 +77,15 @@ func (a *Args) next(size int) []byte {
 	return room
 }
 
-// refuse notes the first argument that did not fit.
+// refuse records the first argument that did not fit.
 func (b *argBlock) refuse(size int) {
 	if b.failed == nil {
-		b.failed = fmt.Errorf("cuda: %w: argument %d of %d B, after %d B of others, does not fit: %d arguments of 1 B and more, and %d B, do",
+		b.failed = fmt.Errorf("cuda: %w: argument %d of %d B, after %d B of others, does not fit: use at most %d arguments of at least 1 B, and %d B",
 			ErrInvalid, b.n, size, b.at, mostArgs, mostArgBytes)
 	}
 }
 
-// Ptr adds an address of a device's memory, or of HostMemory's Device.
+// Ptr adds an address of device memory, or a HostMemory.Device.
 func (a *Args) Ptr(p uintptr) { a.U64(uint64(p)) }
 
 // U32 adds an unsigned int.
@@ -114,6 +114,5 @@ func (a *Args) F32(v float32) { a.U32(math.Float32bits(v)) }
 // F64 adds a double.
 func (a *Args) F64(v float64) { a.U64(math.Float64bits(v)) }
 
-// Bytes adds a copy of b, which is a value of any other type: a char, a half, a struct with its
-// padding.
+// Bytes adds a copy of b, a value of any other type: a char, a half, a struct with its padding.
 func (a *Args) Bytes(b []byte) { copy(a.next(len(b)), b) }

@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// at is the argument's bytes as the driver finds them: by the address in the list.
+// at reads an argument as the driver does: by the address in the list.
 func (b *argBlock) argument(i int) []byte {
 	p := b.params[i]
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), b.sizes[i])
@@ -133,8 +133,7 @@ func TestKernelTakesArgumentsByNumberAndSize(t *testing.T) {
 	}
 }
 
-// What Args has no room for is not half of what a kernel takes: the driver would take what lies
-// behind for the rest.
+// An argument that does not fit is not added in part: the driver would read past its end.
 func TestKernelOfMoreParametersThanArgsHoldTakesNone(t *testing.T) {
 	for _, tt := range []struct {
 		params int

@@ -2,10 +2,10 @@ package cuda
 
 import "fmt"
 
-// Attribute is a number that the driver knows of a device, a CUdevice_attribute.
+// Attribute is a numeric property of a device, a CUdevice_attribute.
 type Attribute int32
 
-// The attributes that this library, its tests or its reports ask for, with cuda.h's numbers.
+// Attributes used by this library, its tests or its reports, with cuda.h's numbers.
 const (
 	MaxThreadsPerBlock          Attribute = 1
 	MaxBlockDimX                Attribute = 2
@@ -42,7 +42,7 @@ const (
 	StreamWaitNOR               Attribute = 123
 )
 
-// Attribute is the value of a for the device. Errors: *Error.
+// Attribute returns the value of a for the device. Errors: *Error.
 func (v *Device) Attribute(a Attribute) (int, error) {
 	var n int32
 	if err := v.d.check("cuDeviceGetAttribute", v.d.api.deviceAttr(&n, int32(a), v.dev)); err != nil {

@@ -18,8 +18,8 @@ struct words { unsigned long long w[24]; };
 extern "C" __global__ void one(words w) {}
 `
 
-// The cost to the host of one call, between Enter and Leave but for the last. The stream is emptied
-// now and then, outside of the time, since a queue that is full makes callers wait.
+// Host cost of one call, between Enter and Leave except the last. The stream is drained now and
+// then, outside of the measured time, because a full queue blocks callers.
 func BenchmarkHostCost(b *testing.B) {
 	v := cudatest.Devices(b, 1)[0]
 	f := cudatest.Kernel(b, v, kernels, "increment")

@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// AllocBuffer is Alloc of bytes bytes as a Buffer (u8).
+// AllocBuffer allocates bytes bytes as a Buffer of U8.
 //
 // Owns: the caller frees it with FreeBuffer. Errors: those of Alloc.
 func (v *Device) AllocBuffer(bytes int64) (tensor.Buffer, error) {
@@ -19,8 +19,8 @@ func (v *Device) AllocBuffer(bytes int64) (tensor.Buffer, error) {
 	return tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&p)), int(bytes), tensor.U8, v.Tensor())
 }
 
-// FreeBuffer frees what AllocBuffer has made. Errors: those of Free; ErrInvalid for memory that is
-// not the device's.
+// FreeBuffer frees a buffer of AllocBuffer. Errors: those of Free; ErrInvalid for memory of another
+// device.
 func (v *Device) FreeBuffer(b tensor.Buffer) error {
 	if err := v.owns(b, 0); err != nil {
 		return err
@@ -28,9 +28,9 @@ func (v *Device) FreeBuffer(b tensor.Buffer) error {
 	return v.Free(address(b))
 }
 
-// WriteBuffer copies src, which is no longer than b, to the beginning of b.
+// WriteBuffer copies src to the beginning of b.
 //
-// Returns: when done. Errors: *Error; ErrInvalid for memory that is not the device's or too short.
+// Returns: when done. Errors: *Error; ErrInvalid if b is of another device or shorter than src.
 func (v *Device) WriteBuffer(b tensor.Buffer, src []byte) error {
 	if err := v.owns(b, len(src)); err != nil || len(src) == 0 {
 		return err
@@ -39,7 +39,7 @@ func (v *Device) WriteBuffer(b tensor.Buffer, src []byte) error {
 	return v.CopyFromHost(address(b), unsafe.Pointer(&src[0]), int64(len(src)))
 }
 
-// ReadBuffer is the inverse of WriteBuffer: it fills dst from the beginning of b.
+// ReadBuffer fills dst from the beginning of b, with the contract of WriteBuffer.
 func (v *Device) ReadBuffer(dst []byte, b tensor.Buffer) error {
 	if err := v.owns(b, len(dst)); err != nil || len(dst) == 0 {
 		return err
@@ -50,7 +50,7 @@ func (v *Device) ReadBuffer(dst []byte, b tensor.Buffer) error {
 
 func (v *Device) owns(b tensor.Buffer, bytes int) error {
 	if b.Device() != v.Tensor() || b.Bytes() < int64(bytes) {
-		return fmt.Errorf("cuda: %w: %d B of %v, by %v", ErrInvalid, bytes, b, v.Tensor())
+		return fmt.Errorf("cuda: %w: %d B of %v on %v", ErrInvalid, bytes, b, v.Tensor())
 	}
 	return nil
 }

@@ -18,36 +18,35 @@ import (
 	"github.com/symgrad/symgrad/internal/foreign"
 )
 
-// cacheMagic begins a file of the cache; the SHA-256 of the image and the image follow.
+// cacheMagic starts a file of the cache; the SHA-256 of the image and the image follow.
 const cacheMagic = "symgrad kernel 1\n"
 
-// maxImage is the bytes of a file of the cache that are read at most. The largest kernels here have
-// some 100 KiB.
+// maxImage limits the bytes read from a file of the cache. The largest kernels here have about 100
+// KiB.
 const maxImage = 64 << 20
 
-// cache is a folder of compiled kernels, for one user and any number of processes. A file is
-// written whole under another name and then renamed, and is only taken when its sum is right:
-// whatever happens to it, the worst is that a kernel is compiled again.
+// cache is a folder of compiled kernels for one user and any number of processes. A file is written
+// under a temporary name and then renamed, and is used only if its checksum is right. Whatever
+// happens to it, at worst a kernel is compiled again.
 //
-// The sum is no secret, and a kernel does what it likes with the memory of its process. So a folder
-// or a file is used only if this user or root owns it and no other user may write to it. Both are
-// checked on open descriptors: a folder that is one's own holds no files of others, whoever owns
-// the folders above it.
+// The checksum is public, and a kernel can access all memory of its process. A folder or file is
+// therefore used only if this user or root owns it and no other user may write to it. Both are
+// checked on open descriptors, so the owners of the folders above do not matter.
 type cache struct {
-	dir string // empty: nothing is kept
+	dir string // empty: nothing is cached
 
 	mu     sync.Mutex // of the fields below
 	last   error      // of store
-	warned bool       // that the cache is not used
+	warned bool       // warn has logged
 }
 
-// open opens the folder, which it makes if make is set.
+// open opens the folder, and creates it if make is set.
 //
 // Errors: ErrUntrusted for a folder that another user owns or may write to; those of the file
 // system.
 func (c *cache) open(make bool) (*os.Root, error) {
 	if make {
-		if err := os.MkdirAll(c.dir, 0o700); err != nil { // for the user alone: what lies here is run
+		if err := os.MkdirAll(c.dir, 0o700); err != nil { // private: its content is run
 			return nil, err
 		}
 	}
@@ -65,7 +64,7 @@ func (c *cache) open(make bool) (*os.Root, error) {
 	return root, nil
 }
 
-// trusted refuses a folder or file that other users can change.
+// trusted rejects a folder or file that other users can change.
 func trusted(path string, info fs.FileInfo) error {
 	if err := foreign.Private(info); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrUntrusted, path, err)
@@ -73,7 +72,7 @@ func trusted(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// warn says, once, that the cache is not used for safety's sake.
+// warn logs once that the cache is not used because it is not safe.
 func (c *cache) warn(err error) {
 	if !errors.Is(err, ErrUntrusted) {
 		return
@@ -83,11 +82,11 @@ func (c *cache) warn(err error) {
 	c.warned = true
 	c.mu.Unlock()
 	if first {
-		slog.Warn("kernels are compiled in each process: their cache is not used", "reason", err)
+		slog.Warn("kernels are compiled in each process, because their cache is not safe", "reason", err)
 	}
 }
 
-// cacheKey is the name of what is made of parts: equal lists have equal names, others do not.
+// cacheKey hashes parts: equal lists have equal keys, different ones do not.
 func cacheKey(parts []string) string {
 	h := sha256.New()
 	for _, p := range parts {
@@ -99,13 +98,13 @@ func cacheKey(parts []string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// fileName is the name of the file of key.
+// fileName returns the name of the file of key.
 func fileName(key string) string { return key + ".cubin" }
 
-// path is the file of key.
+// path returns the path of the file of key.
 func (c *cache) path(key string) string { return filepath.Join(c.dir, fileName(key)) }
 
-// load is the image of key, or nil.
+// load returns the image of key, or nil.
 func (c *cache) load(key string) []byte {
 	if c.dir == "" {
 		return nil
@@ -132,7 +131,7 @@ func (c *cache) read(key string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close() // it was only read
+	defer root.Close() // opened for reading only
 	f, err := root.OpenFile(fileName(key), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -151,7 +150,7 @@ func (c *cache) read(key string) ([]byte, error) {
 	return foreign.ReadAll(f, maxImage)
 }
 
-// store keeps image under key, if it can.
+// store caches image under key if possible.
 func (c *cache) store(key string, image []byte) {
 	if c.dir == "" {
 		return
@@ -163,7 +162,7 @@ func (c *cache) store(key string, image []byte) {
 	c.last = err
 }
 
-// failure is the error of the last store.
+// failure returns the error of the last store.
 func (c *cache) failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -131,7 +131,7 @@ func TestCacheKeysDifferWhereListsDo(t *testing.T) {
 	}
 }
 
-// What Cached finds is under the name that Compile gives it, of one architecture.
+// Cached finds the images that Compile stores, for one architecture.
 func TestCachedIsWhatCompileHasKept(t *testing.T) {
 	c := &Compiler{lib: new(dl.Library), major: 13, cache: cache{dir: ownFolder(t)}}
 	v, older := &Device{major: 9}, &Device{major: 8}
@@ -150,7 +150,7 @@ func TestCachedIsWhatCompileHasKept(t *testing.T) {
 	}
 }
 
-// What was compiled of other files too is not found again: these may be others by now.
+// A source that includes files is not cached: the files may have changed.
 func TestWhatIncludesFilesIsNotKept(t *testing.T) {
 	c := &Compiler{lib: new(dl.Library), major: 13, cache: cache{dir: ownFolder(t)}}
 	v := &Device{major: 9}

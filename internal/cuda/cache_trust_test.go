@@ -33,7 +33,7 @@ func kept(t *testing.T) (c *cache, key, path string) {
 	return c, key, c.path(key)
 }
 
-// warnings is what a test's code logs.
+// warnings collects the log output of a test.
 func warnings(t *testing.T) *bytes.Buffer {
 	t.Helper()
 	var text bytes.Buffer
@@ -58,13 +58,12 @@ func refused(t *testing.T, what string, c *cache, key, why string, writes bool) 
 			t.Errorf("%s: written: %v", what, c.failure())
 		}
 	}
-	if strings.Count(text.String(), "their cache is not used") != 1 || !strings.Contains(text.String(), why) {
+	if strings.Count(text.String(), "their cache is not safe") != 1 || !strings.Contains(text.String(), why) {
 		t.Errorf("%s: logged %q, want once %q", what, text, why)
 	}
 }
 
-// A kernel that others could have planted is not loaded: the folder or the file may be written by
-// them.
+// A kernel is not loaded if other users may write to its file or to the folder.
 func TestCacheThatOthersMayWriteIsNotUsed(t *testing.T) {
 	for _, mode := range []fs.FileMode{0o770, 0o702, 0o777} {
 		c, key, _ := kept(t)
@@ -100,7 +99,7 @@ func TestCacheOfAnotherUserIsNotUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "file", c, key, "user 65534 owns it", true)
-	// By a link to a folder of one's own the file is found, and by one to another's it is not.
+	// A link to an own folder works, one to another user's folder does not.
 	c, key, _ = kept(t)
 	link := &cache{dir: filepath.Join(ownFolder(t), "link")}
 	if err := os.Symlink(c.dir, link.dir); err != nil {

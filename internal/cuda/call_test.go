@@ -39,7 +39,7 @@ func TestStructsHaveCUDAsLayout(t *testing.T) {
 	}
 }
 
-// answers makes a C function that notes what it was called with and returns what answer says.
+// answers makes a C function that records its arguments and returns the result of answer.
 func answers(t *testing.T, answer func(a, b, c, d uintptr) int32) dl.Proc {
 	t.Helper()
 	addr, err := dl.Callback(func(a, b, c, d uintptr) uintptr { return uintptr(uint32(answer(a, b, c, d))) })
@@ -107,8 +107,7 @@ func TestCallOnAThreadWithoutContextIsMadeAgainInside(t *testing.T) {
 	}
 }
 
-// A default stream is that of the context which is current: nothing else could tell the driver
-// whose it is.
+// A default stream belongs to the current context: its handle does not name a device.
 func TestCallsOnDefaultStreamsAreMadeInside(t *testing.T) {
 	var log []string
 	note := func(what string) func(a, b, c, d uintptr) int32 {
@@ -309,8 +308,7 @@ func TestIPCHandleIsPassedByValue(t *testing.T) {
 	}
 }
 
-// What the hot path adds to the driver's work is counted with a function of the C library that
-// returns 0 whatever it is given.
+// The hot path's own cost is measured with a function of the C library that always returns 0.
 func TestHotPathDoesNotAllocate(t *testing.T) {
 	zero := library(t, "libc.so.6").Proc("sched_yield", "")
 	d := &Driver{}

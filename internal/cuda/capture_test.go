@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// capturing is a driver one of whose streams captures a graph: what it says of that, and what it is
-// asked to change.
+// capturing is a driver with a stream in capture: the answers it gives, and the changes it
+// receives.
 type capturing struct {
 	status int32
 	nodes  []uintptr // behind which what comes next is

@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// nvrtc is the functions of libnvrtc that this package calls.
+// nvrtc holds the functions of libnvrtc that this package calls.
 type nvrtc struct {
 	version     func(major, minor *int32) int32                                                   `dl:"nvrtcVersion"`
 	errorString func(code int32) string                                                           `dl:"nvrtcGetErrorString"`
@@ -30,29 +30,29 @@ type nvrtc struct {
 // codeBuiltins is NVRTC_ERROR_BUILTIN_OPERATION_FAILURE: libnvrtc-builtins was not found.
 const codeBuiltins = 7
 
-// Compiler is NVRTC. It is safe for concurrent use, and nothing is to be closed.
+// Compiler is NVRTC. It is safe for concurrent use and needs no Close.
 type Compiler struct {
 	lib          *dl.Library
 	api          nvrtc
 	major, minor int
-	archs        []int // the architectures it knows: 90 is sm_90
+	archs        []int // supported architectures: 90 is sm_90
 	name         string
 	cache        cache
 	builtins     error // why libnvrtc-builtins could not be loaded beforehand
 }
 
-// Source is CUDA C of one file.
+// Source is the CUDA C of one file.
 type Source struct {
 	Name    string   // of the file, for the compiler's messages; "" means "kernel.cu"
-	Text    string   // kernels are extern "C", so that Module.Function finds them by their names
-	Options []string // of NVRTC: "--std=c++17", "-DRANKS=4"; the architecture is the device's
+	Text    string   // kernels are extern "C", so that Module.Function finds them by name
+	Options []string // for NVRTC: "--std=c++17", "-DRANKS=4"; the architecture is the device's
 }
 
-// Compiler is NVRTC, opened at the first use: Config.NVRTC, or that of the newest CUDA that the
-// driver can run and that is found.
+// Compiler returns NVRTC, which the first call opens: Config.NVRTC, or the one for the newest CUDA
+// that the driver can run.
 //
 // Errors: dl.ErrNotFound with every place that was tried, ErrTooOld, dl.ErrUnsupported for a
-// library that is no NVRTC, *Error.
+// library that is not NVRTC, *Error.
 func (d *Driver) Compiler() (*Compiler, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,7 +71,7 @@ func (d *Driver) Compiler() (*Compiler, error) {
 		return nil, err
 	}
 	if c.major > d.version/1000 {
-		return nil, fmt.Errorf("cuda: %w: the driver is for CUDA %s and cannot run what %s makes: set an NVRTC of CUDA %d, or update the driver",
+		return nil, fmt.Errorf("cuda: %w: the driver is for CUDA %s and cannot run code of %s: set the path of an NVRTC of CUDA %d, or update the driver",
 			ErrTooOld, versionText(d.version), c.name, d.version/1000)
 	}
 	c.builtins = c.openBuiltins(d.cfg.dirs())
@@ -79,7 +79,7 @@ func (d *Driver) Compiler() (*Compiler, error) {
 	return c, nil
 }
 
-// openNVRTC loads the library: of the driver's CUDA before that of an older one, wherever they lie.
+// openNVRTC loads the library of the driver's CUDA version, or else of an older one.
 func (d *Driver) openNVRTC() (*dl.Library, error) {
 	search := dl.Search{Name: "NVRTC", Override: d.cfg.NVRTC, Dirs: d.cfg.dirs()}
 	if search.Override != "" {
@@ -98,10 +98,10 @@ func (d *Driver) openNVRTC() (*dl.Library, error) {
 		}
 		tried = append(tried, err)
 	}
-	return nil, fmt.Errorf("cuda: %w: it comes with CUDA's toolkit, and with the Python wheel nvidia-cuda-nvrtc", errors.Join(tried...))
+	return nil, fmt.Errorf("cuda: %w: install CUDA's toolkit, or the Python wheel nvidia-cuda-nvrtc", errors.Join(tried...))
 }
 
-// identify asks the library what it is.
+// identify reads the library's version and architectures.
 func (c *Compiler) identify() error {
 	var major, minor, n int32
 	c.name = "NVRTC (" + c.lib.Path() + ")"
@@ -123,8 +123,8 @@ func (c *Compiler) identify() error {
 	return nil
 }
 
-// openBuiltins loads what NVRTC would look for by its bare name at the first compilation, from
-// where NVRTC came from.
+// openBuiltins loads the library that NVRTC would look for by its bare name at the first
+// compilation: from NVRTC's folder, or else from dirs.
 func (c *Compiler) openBuiltins(dirs []string) error {
 	soname := fmt.Sprintf("libnvrtc-builtins.so.%d.%d", c.major, c.minor)
 	_, err := dl.Open(dl.Search{Name: "NVRTC's builtins", Override: filepath.Join(filepath.Dir(c.lib.Path()), soname)})
@@ -138,32 +138,32 @@ func (c *Compiler) openBuiltins(dirs []string) error {
 	return errors.Join(err, found)
 }
 
-// Version is NVRTC's version: 13, 0.
+// Version returns NVRTC's version: 13, 0.
 func (c *Compiler) Version() (major, minor int) { return c.major, c.minor }
 
-// Path is the file that NVRTC was loaded from.
+// Path returns the file that NVRTC was loaded from.
 func (c *Compiler) Path() string { return c.lib.Path() }
 
-// Archs is the architectures that NVRTC compiles for, ascending: 90 is sm_90.
+// Archs returns the architectures that NVRTC compiles for, ascending: 90 is sm_90.
 func (c *Compiler) Archs() []int { return slices.Clone(c.archs) }
 
-// CacheDir is where compiled kernels are kept; empty for nowhere.
+// CacheDir returns the folder of compiled kernels; "" if they are not cached.
 func (c *Compiler) CacheDir() string { return c.cache.dir }
 
-// CacheError returns why the last compiled kernel could not be kept; nil if it was. Compiling again
-// is the only cost. A folder or file that other users can change is an ErrUntrusted, which is
-// logged once: it is neither read nor written.
+// CacheError returns why the last compiled kernel could not be cached; nil if it was. The only cost
+// is compiling again. For a folder or file that other users can change it is an ErrUntrusted,
+// logged once: such a cache is neither read nor written.
 func (c *Compiler) CacheError() error { return c.cache.failure() }
 
-// String is "NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so.13.0.48)".
+// String returns a text such as "NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so.13.0.48)".
 func (c *Compiler) String() string { return c.name }
 
-// Compile is the machine code of src for v, for Device.Load. What was compiled once is read from
-// the cache, by any process: it is found by text, name, options, architecture and NVRTC. What
-// includes files is compiled each time, since these may change.
+// Compile compiles src for v into machine code for Device.Load. Results are cached for all
+// processes, by text, name, options, architecture and NVRTC. A source that includes files is
+// compiled each time, since these may change.
 //
-// Errors: ErrInvalid for what no compiler would take, ErrTooOld for a device that this NVRTC does
-// not know, *Error with the compiler's log.
+// Errors: ErrInvalid for a source that every compiler would reject, ErrTooOld for a device that
+// this NVRTC does not know, *Error with the compiler's log.
 func (c *Compiler) Compile(v *Device, src Source) ([]byte, error) {
 	if err := src.validate(); err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (c *Compiler) Compile(v *Device, src Source) ([]byte, error) {
 	return image, nil
 }
 
-// Cached is what Compile finds in the cache; nil where it would have to compile.
+// Cached returns Compile's result from the cache; nil if Compile would have to compile.
 func (c *Compiler) Cached(v *Device, src Source) []byte {
 	if !src.whole() {
 		return nil
@@ -197,10 +197,10 @@ func (c *Compiler) Cached(v *Device, src Source) []byte {
 	return c.cache.load(c.key(src, src.optionsFor(v.major*10+v.minor)))
 }
 
-// inclusion matches a directive that includes a file, or asks for one.
+// inclusion matches a directive that includes a file, or tests for one.
 var inclusion = regexp.MustCompile(`(?m)^\s*#\s*include|__has_include`)
 
-// whole reports whether src is all that the compiler reads: it includes no file, by its text or by
+// whole reports whether the compiler reads nothing but src: no file is included by its text or by
 // an option (--pre-include).
 func (src Source) whole() bool {
 	return !inclusion.MatchString(src.Text) && !slices.ContainsFunc(src.Options, func(o string) bool {
@@ -208,18 +208,18 @@ func (src Source) whole() bool {
 	})
 }
 
-// optionsFor is the options for sm_arch.
+// optionsFor returns the options for sm_arch.
 func (src Source) optionsFor(arch int) []string {
 	return append([]string{fmt.Sprintf("--gpu-architecture=sm_%d", arch)}, src.Options...)
 }
 
-// key names what compile would give.
+// key returns the cache key of a compilation.
 func (c *Compiler) key(src Source, options []string) string {
 	identity := fmt.Sprintf("%d.%d %s", c.major, c.minor, filepath.Base(c.lib.Path()))
 	return cacheKey(append([]string{identity, src.name(), src.Text}, options...))
 }
 
-// compile has NVRTC compile.
+// compile calls NVRTC.
 func (c *Compiler) compile(src Source, options []string) (image []byte, err error) {
 	var prog uintptr
 	if err := c.check("nvrtcCreateProgram", c.api.create(&prog, src.Text, src.name(), 0, 0, 0), ""); err != nil {
@@ -233,7 +233,7 @@ func (c *Compiler) compile(src Source, options []string) (image []byte, err erro
 	if r := c.api.compile(prog, int32(len(list)), unsafe.Pointer(unsafe.SliceData(list))); r != success {
 		err := c.check("nvrtcCompileProgram", r, c.log(prog))
 		if r == codeBuiltins && c.builtins != nil {
-			err = fmt.Errorf("%w: it lies beside libnvrtc in a whole installation: %w", err, c.builtins)
+			err = fmt.Errorf("%w: a complete installation has it next to libnvrtc: %w", err, c.builtins)
 		}
 		return nil, err
 	}
@@ -242,13 +242,13 @@ func (c *Compiler) compile(src Source, options []string) (image []byte, err erro
 		return nil, err
 	}
 	if n == 0 {
-		return nil, fmt.Errorf("cuda: %s gives no machine code for options %q", c.name, options)
+		return nil, fmt.Errorf("cuda: %s returned no machine code for options %q", c.name, options)
 	}
 	image = make([]byte, n)
 	return image, c.check("nvrtcGetCUBIN", c.api.cubin(prog, &image[0]), "")
 }
 
-// log is what the compiler wrote; empty if it cannot be had.
+// log returns the compiler's messages; "" if they are unavailable.
 func (c *Compiler) log(prog uintptr) string {
 	var n uint64
 	if c.api.logSize(prog, &n) != success || n == 0 {
@@ -261,7 +261,8 @@ func (c *Compiler) log(prog uintptr) string {
 	return strings.TrimSpace(upToNUL(text))
 }
 
-// check is nil for success, and otherwise an *Error in NVRTC's words, with the log if there is one.
+// check returns nil for success, and otherwise an *Error with NVRTC's text, or with the log if
+// there is one.
 func (c *Compiler) check(call string, code int32, log string) error {
 	if code == success {
 		return nil
@@ -274,7 +275,7 @@ func (c *Compiler) check(call string, code int32, log string) error {
 	return fmt.Errorf("cuda: %w", e)
 }
 
-// name is Name or its default.
+// name returns Name or its default.
 func (src Source) name() string {
 	if src.Name == "" {
 		return "kernel.cu"
@@ -282,7 +283,7 @@ func (src Source) name() string {
 	return src.Name
 }
 
-// validate reports what no compiler is needed for to see. Errors: ErrInvalid.
+// validate reports errors that need no compiler. Errors: ErrInvalid.
 func (src Source) validate() error {
 	if strings.TrimSpace(src.Text) == "" {
 		return fmt.Errorf("cuda: %w: %s is empty", ErrInvalid, src.name())

@@ -9,16 +9,16 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Config is where the libraries are and where compiled kernels are kept. The zero value searches
-// for the libraries and keeps kernels in the user's cache folder.
+// Config has the places of the libraries and of the cache of compiled kernels. The zero value
+// searches for the libraries and caches kernels in the user's cache folder.
 type Config struct {
-	Driver   string   // path or soname of libcuda; "" means libcuda.so.1, searched for
-	NVRTC    string   // path or soname of libnvrtc; "" means that of the newest CUDA the driver can run, searched for
-	CacheDir string   // absolute folder for compiled kernels, of this user alone; "" means symgrad/kernels in os.UserCacheDir
-	Dirs     []string // folders and patterns to search after the loader's own; nil means dl.Places without an environment
+	Driver   string   // path or soname of libcuda; "" means libcuda.so.1
+	NVRTC    string   // path or soname of libnvrtc; "" means the newest CUDA that the driver can run
+	CacheDir string   // absolute folder for compiled kernels, private to this user; "" means symgrad/kernels in os.UserCacheDir
+	Dirs     []string // folders and patterns to search after the loader's; nil means dl.Places without an environment
 }
 
-// Validate reports what Open would refuse. Errors: ErrInvalid.
+// Validate reports values that Open would reject. Errors: ErrInvalid.
 func (c Config) Validate() error {
 	for _, f := range []struct{ name, value string }{{"Driver", c.Driver}, {"NVRTC", c.NVRTC}, {"CacheDir", c.CacheDir}} {
 		if strings.ContainsRune(f.value, 0) {
@@ -34,7 +34,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// dirs is Dirs or its default.
+// dirs returns Dirs or its default.
 func (c Config) dirs() []string {
 	if c.Dirs == nil {
 		return dl.Places(os.DirFS("/"), nil)
@@ -42,7 +42,7 @@ func (c Config) dirs() []string {
 	return c.Dirs
 }
 
-// cacheDir is CacheDir or its default; empty where the user has no cache folder.
+// cacheDir returns CacheDir or its default; "" if the user has no cache folder.
 func (c Config) cacheDir() string {
 	if c.CacheDir != "" {
 		return c.CacheDir

@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Device is one GPU and its primary context. It is safe for concurrent use, as is all that it makes
-// unless it says otherwise.
+// Device is one GPU and its primary context. It is safe for concurrent use, as are its objects
+// unless they say otherwise.
 type Device struct {
 	d     *Driver
 	index int
@@ -22,7 +22,7 @@ type Device struct {
 	major int
 	minor int
 	sms   int
-	own   *Stream // of the calls that wait
+	own   *Stream // for the blocking calls
 	doubt stuckWork
 }
 
@@ -45,12 +45,12 @@ func newDevice(d *Driver, i int) (*Device, error) {
 	return v, nil
 }
 
-// close gives the context back.
+// close releases the context.
 func (v *Device) close() error {
 	return errors.Join(v.own.Close(), v.d.check("cuDevicePrimaryCtxRelease_v2", v.d.api.release(v.dev)))
 }
 
-// identify reads what never changes.
+// identify reads the properties that never change.
 func (v *Device) identify() error {
 	d := v.d
 	var text [256]byte
@@ -79,7 +79,7 @@ func (v *Device) identify() error {
 	return nil
 }
 
-// upToNUL is the C string at the start of b.
+// upToNUL returns the C string at the start of b.
 func upToNUL(b []byte) string {
 	for i, c := range b {
 		if c == 0 {
@@ -89,42 +89,41 @@ func upToNUL(b []byte) string {
 	return string(b)
 }
 
-// Driver is the driver that the device belongs to.
+// Driver returns the driver of the device.
 func (v *Device) Driver() *Driver { return v.d }
 
-// Index is the device's number among those that the process sees.
+// Index returns the device's number among those that the process sees.
 func (v *Device) Index() int { return v.index }
 
-// Name is what NVIDIA calls the GPU: "NVIDIA H200".
+// Name returns NVIDIA's name of the GPU, such as "NVIDIA H200".
 func (v *Device) Name() string { return v.name }
 
-// UUID tells the GPU from all others, in any process; of a MIG instance it is the instance's.
+// UUID identifies the GPU, or the MIG instance, in all processes.
 func (v *Device) UUID() [16]byte { return v.uuid }
 
-// PCI is the GPU's place on the bus: "0000:1b:00.0".
+// PCI returns the GPU's address on the bus, such as "0000:1b:00.0".
 func (v *Device) PCI() string { return v.pci }
 
-// Arch is the compute capability: 9, 0 for an H200.
+// Arch returns the compute capability: 9, 0 for an H200.
 func (v *Device) Arch() (major, minor int) { return v.major, v.minor }
 
-// SMs is the number of multiprocessors.
+// SMs returns the number of multiprocessors.
 func (v *Device) SMs() int { return v.sms }
 
-// Tensor is the device as buffers name it.
+// Tensor returns the device as buffers name it.
 func (v *Device) Tensor() tensor.Device { return tensor.CUDA(v.index) }
 
-// Context is the primary context, a CUcontext; it stays the driver's.
+// Context returns the primary context, a CUcontext; the driver owns it.
 func (v *Device) Context() uintptr { return v.ctx }
 
-// String is "cuda:0 (NVIDIA H200, 0000:1b:00.0)".
+// String returns a text such as "cuda:0 (NVIDIA H200, 0000:1b:00.0)".
 func (v *Device) String() string { return fmt.Sprintf("cuda:%d (%s, %s)", v.index, v.name, v.pci) }
 
-// Enter holds the goroutine on its thread and makes the device's context the thread's, until Leave.
-// Calls nest, also those of different devices; each Enter that succeeds has its Leave. It allocates
-// nothing.
+// Enter locks the goroutine to its thread and makes the device's context current there, until
+// Leave. Calls nest, also across devices; each successful Enter needs a Leave. It allocates
+// nothing. Several calls are fastest between one Enter and Leave.
 //
-// Calls that come many at a time are fastest between Enter and Leave: elsewhere each enters by
-// itself. Errors: ErrClosed, *Error; the goroutine is then as it was.
+// Errors: ErrClosed, *Error; nothing has then changed.
 func (v *Device) Enter() error {
 	if v.d.closed.Load() {
 		return errClosed
@@ -137,15 +136,15 @@ func (v *Device) Enter() error {
 	return nil
 }
 
-// Leave ends the last Enter: the thread gets the context back that it had before.
+// Leave undoes the last Enter and restores the thread's previous context.
 func (v *Device) Leave() {
-	// It fails only where somebody in between took contexts off the thread that were not theirs;
-	// there is nothing to give back then.
+	// It fails only if other code has popped contexts of this thread that it did not push; then
+	// there is nothing to restore.
 	_, _ = v.d.api.ctxPop.Status(0)
 	runtime.UnlockOSThread()
 }
 
-// inside runs fn between Enter and Leave and turns its status into an error.
+// inside calls fn between Enter and Leave and converts its status into an error.
 func (v *Device) inside(call string, fn func() int32) error {
 	if err := v.Enter(); err != nil {
 		return err
@@ -154,7 +153,7 @@ func (v *Device) inside(call string, fn func() int32) error {
 	return v.d.check(call, fn())
 }
 
-// call is a call of the hot path. A thread without a context gets the device's for the call.
+// call calls p on the hot path. A thread without a context gets the device's for the call.
 func (v *Device) call(p *dl.Proc, name string, words ...uintptr) error {
 	code, err := v.status(p, words...)
 	if err == nil && code == success {
@@ -163,7 +162,8 @@ func (v *Device) call(p *dl.Proc, name string, words ...uintptr) error {
 	return v.refused(name, code, err)
 }
 
-// poll is call for functions that answer "not ready": false then, and true for success.
+// poll is call for functions that may return "not ready": it returns true for success, false for
+// not ready.
 func (v *Device) poll(p *dl.Proc, name string, word uintptr) (bool, error) {
 	code, err := v.status(p, word)
 	switch {
@@ -175,7 +175,7 @@ func (v *Device) poll(p *dl.Proc, name string, word uintptr) (bool, error) {
 	return false, v.refused(name, code, err)
 }
 
-// refused is the error of a call that did not succeed.
+// refused returns the error of a failed call.
 func (v *Device) refused(name string, code int32, err error) error {
 	if err != nil {
 		return err
@@ -183,8 +183,8 @@ func (v *Device) refused(name string, code int32, err error) error {
 	return v.d.failure(name, code)
 }
 
-// status is what p answers. If it is the thread's context that the driver does not like, p is
-// called once more inside: what is refused for that reason has not begun.
+// status calls p and returns its status. If the driver rejects the thread's context, status calls p
+// again with the device's context. That is safe: a rejected call had no effect.
 func (v *Device) status(p *dl.Proc, words ...uintptr) (int32, error) {
 	if v.d.closed.Load() {
 		return 0, errClosed
@@ -200,28 +200,28 @@ func (v *Device) status(p *dl.Proc, words ...uintptr) (int32, error) {
 	return p.Status(words...)
 }
 
-// Synchronize waits for all work on the device's context. Errors: *Error, also of kernels that
-// failed.
+// Synchronize waits for all work on the device's context. Errors: *Error, including those of failed
+// kernels.
 func (v *Device) Synchronize() error {
 	return v.inside("cuCtxSynchronize", func() int32 { return v.d.api.ctxSync() })
 }
 
-// PriorityRange is the least and the greatest priority of streams. A smaller number is a greater
-// priority: 0 and -5. Errors: *Error.
+// PriorityRange returns the lowest and the highest priority of streams. A smaller number is a
+// higher priority: 0 and -5. Errors: *Error.
 func (v *Device) PriorityRange() (least, greatest int, err error) {
 	var lo, hi int32
 	err = v.inside("cuCtxGetStreamPriorityRange", func() int32 { return v.d.api.priorityRange(&lo, &hi) })
 	return int(lo), int(hi), err
 }
 
-// Memory is the bytes of the device's memory: free to all processes, and in all. Errors: *Error.
+// Memory returns the device's memory in bytes: free for all processes, and total. Errors: *Error.
 func (v *Device) Memory() (free, total int64, err error) {
 	var f, t uint64
 	err = v.inside("cuMemGetInfo_v2", func() int32 { return v.d.api.memInfo(&f, &t) })
 	return int64(f), int64(t), err
 }
 
-// CanAccess reports whether kernels of v can address memory of peer. A device can access itself.
+// CanAccess reports whether kernels of v can address memory of peer; always true for v itself.
 // Errors: *Error.
 func (v *Device) CanAccess(peer *Device) (bool, error) {
 	if peer.index == v.index {
@@ -232,7 +232,8 @@ func (v *Device) CanAccess(peer *Device) (bool, error) {
 	return can != 0, err
 }
 
-// PeerAtomics reports whether atomics of v on memory of peer are atomic to all. Errors: *Error.
+// PeerAtomics reports whether atomics of v on memory of peer are atomic for all devices. Errors:
+// *Error.
 func (v *Device) PeerAtomics(peer *Device) (bool, error) {
 	if peer.index == v.index {
 		return true, nil
@@ -242,9 +243,9 @@ func (v *Device) PeerAtomics(peer *Device) (bool, error) {
 	return can != 0, err
 }
 
-// EnablePeer lets kernels and copies of v use addresses of peer's memory, in this process; it is
-// not mutual. That it was enabled before is no error. Memory of another process comes with OpenIPC,
-// which does this by itself. Errors: dl.ErrUnsupported when the devices cannot; *Error.
+// EnablePeer lets kernels and copies of v use addresses of peer's memory in this process, in this
+// direction only. It may be called again. Memory of another process needs OpenIPC instead, which
+// does this itself. Errors: dl.ErrUnsupported if the devices cannot; *Error.
 func (v *Device) EnablePeer(peer *Device) error {
 	if peer.index == v.index {
 		return nil
@@ -254,7 +255,7 @@ func (v *Device) EnablePeer(peer *Device) error {
 		return err
 	}
 	if !can {
-		return fmt.Errorf("cuda: %w: %s cannot address the memory of %s: no NVLink between them, and PCIe's peer access is off (IOMMU, ACS, or a virtual machine)",
+		return fmt.Errorf("cuda: %w: %s cannot address the memory of %s: there is no NVLink between them, and peer access over PCIe is off (IOMMU, ACS, or a virtual machine)",
 			dl.ErrUnsupported, v, peer)
 	}
 	if err := v.Enter(); err != nil {

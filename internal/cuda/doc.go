@@ -1,5 +1,5 @@
-// Package cuda is CUDA's driver and NVRTC, its compiler, without cgo and without a toolkit:
-// devices, streams, events, memory, kernels, graphs. It knows nothing of ranks and groups.
+// Package cuda binds CUDA's driver and its compiler NVRTC, without cgo and without a toolkit:
+// devices, streams, events, memory, kernels, graphs. It knows no ranks and groups.
 //
 //	d, err := cuda.Open(cuda.Config{})
 //	defer d.Close()
@@ -24,48 +24,46 @@
 //	err = add.Launch(s, cuda.Launch{Grid: [3]uint32{4096}, Block: [3]uint32{256}}, &args)
 //	err = s.Synchronize()
 //
-// # What is found where
+// # Search for the libraries
 //
-// The driver's library, libcuda.so.1, comes with NVIDIA's kernel module and lies where the loader
-// looks. NVRTC comes with a toolkit or a Python wheel. Config sets a path for either; else the
-// loader's places are searched, and then those of [dl.Places]. Of several NVRTCs the one of the
-// driver's own CUDA is taken, and an older one otherwise: what a newer one makes, the driver might
-// not run. NVRTC loads a second library, libnvrtc-builtins, by its bare name; it is loaded
-// beforehand from beside the first.
+// The driver's library, libcuda.so.1, comes with NVIDIA's kernel module and is in the loader's
+// folders. NVRTC comes with a toolkit or a Python wheel. Config sets a path for either; otherwise
+// the loader's folders are searched, then those of [dl.Places]. Of several NVRTCs the one of the
+// driver's own CUDA version is used, or else an older one: the driver might not run the code of a
+// newer one. NVRTC loads a second library, libnvrtc-builtins, by its bare name. It is loaded
+// beforehand from NVRTC's folder.
 //
 // # Threads and contexts
 //
 // The driver keeps a current context for every OS thread. Each method makes its device's context
-// current and gives back what the thread had before, so callers need not care. Those that are
-// called for every operation (of Stream and Event, and Launch) leave that out: they are meant to be
-// called between [Device.Enter] and [Device.Leave], which is the cheapest way for several at once;
-// elsewhere they notice that the driver refuses them, and try again inside. Nothing is left current
-// on a thread, so other users of CUDA in the process are not disturbed.
+// current, and restores the previous one on return. The hot methods of Stream and Event, and
+// Launch, skip this: they are fastest between [Device.Enter] and [Device.Leave]. On a thread
+// without the context the driver rejects them, and they retry with the context. No context is left
+// current, so other users of CUDA in the process are not disturbed.
 //
-// The context is the device's primary one. The CUDA runtime uses the same one, so memory, streams
-// and events may be handed to and taken from NCCL, NVSHMEM, or any library on top of the runtime.
+// The context is the device's primary one, which the CUDA runtime also uses. Memory, streams and
+// events can therefore be shared with NCCL, NVSHMEM and any library on top of the runtime.
 //
 // # Streams and the host
 //
-// Streams are not joined with the default stream. The blocking copies of Device run on a stream of
-// their own and return when done; with what is queued elsewhere, order is by events or Synchronize,
-// as between any two streams.
+// Streams do not synchronize with the default stream. The blocking copies of Device run on a stream
+// of their own and return when done. Events or Synchronize order them with work on other streams.
 //
 // # Memory
 //
-// Device memory is an address without an owner. Pinned memory of the host is the driver's, or
-// mapped memory that was pinned, never the Go heap's; kernels, copies and stream operations reach
-// it by [HostMemory.Device]. Go memory may be copied from and to, since such copies do not outlast
-// the call. In captured work use HostMemory only: it is read and written again at every launch.
+// Device memory is an address without an owner. Pinned host memory belongs to the driver, or is
+// mapped memory that was pinned; it is never Go memory. Kernels, copies and stream operations use
+// it by [HostMemory.Device]. Copies from and to Go memory are allowed, because they end before the
+// call returns. Captured work must use HostMemory only: every launch reads and writes it again.
 //
 // # Errors
 //
-// Every status is an [Error] with the library's own name and text for it, its file and version, and
-// what can be done. The device works while the host goes on, so that an error of a kernel is that
-// of some later call; most of these are [Error.Fatal]: the process has lost the device.
+// Every failed status is an [Error] with the library's name and text for it, its file and version,
+// and a remedy. The device works asynchronously, so an error of a kernel appears in a later call.
+// Most such errors are [Error.Fatal]: the process has lost the device.
 //
 // # Cost
 //
-// Enter and Leave, Launch, GraphExec.Launch, and the methods of Stream and Event that queue or ask
-// allocate nothing on the Go heap.
+// Enter and Leave, Launch, GraphExec.Launch, and the methods of Stream and Event that queue or
+// query allocate no Go memory.
 package cuda

@@ -8,30 +8,27 @@ import (
 )
 
 var (
-	// ErrNoDevice is returned by Open and Device when there is no GPU, or not the one that was
-	// asked for.
+	// ErrNoDevice is returned by Open and Device if there is no GPU, or not the requested one.
 	ErrNoDevice = errors.New("no such device")
 
-	// ErrTooOld is returned by Open and Compiler when a library is older than what this package
-	// calls.
+	// ErrTooOld is returned by Open and Compiler if a library is older than this package needs.
 	ErrTooOld = errors.New("too old")
 
-	// ErrInvalid is returned when an argument is one that no driver would take.
+	// ErrInvalid is returned for an argument that every driver would reject.
 	ErrInvalid = errors.New("invalid argument")
 
-	// ErrMemory is what an Error matches when memory of the device, or memory that could be pinned,
-	// has run out.
+	// ErrMemory matches an Error if device memory, or memory that can be pinned, has run out.
 	ErrMemory = errors.New("out of memory")
 
-	// ErrUntrusted is returned by Compiler.CacheError when other users can change the folder of
+	// ErrUntrusted is returned by Compiler.CacheError if other users can change the folder of
 	// compiled kernels, or a file in it.
 	ErrUntrusted = errors.New("other users can change it")
 
-	// ErrClosed is returned by what was closed, and by what belongs to a driver that was closed.
+	// ErrClosed is returned by closed objects, and by objects of a closed driver.
 	ErrClosed = errors.New("closed")
 )
 
-// Error is a status of the driver or of NVRTC that is not success, in the library's own words.
+// Error is a status of the driver or of NVRTC other than success, with the library's own text.
 type Error struct {
 	Call    string // the function: "cuMemAlloc_v2"
 	Code    int    // CUresult or nvrtcResult
@@ -39,10 +36,10 @@ type Error struct {
 	Text    string // "out of memory"; for NVRTC the compiler's log follows
 	Library string // name, file and version: "CUDA 13.0 (/usr/lib/libcuda.so.580.65.06)"
 
-	compiler bool // of NVRTC: Code is an nvrtcResult
+	compiler bool // NVRTC's: Code is an nvrtcResult
 }
 
-// Error is call, text, name, number, library, and what can be done, if anything is known.
+// Error returns call, text, name, number, library, and the remedy if one is known.
 func (e *Error) Error() string {
 	text := fmt.Sprintf("%s: %s (%s, %d), %s", e.Call, e.Text, e.Name, e.Code, e.Library)
 	if r := e.Remedy(); r != "" {
@@ -51,7 +48,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is reports whether e is what target stands for: ErrNoDevice, ErrMemory, or dl.ErrUnsupported.
+// Is reports whether e matches target: ErrNoDevice, ErrMemory, or dl.ErrUnsupported.
 func (e *Error) Is(target error) bool {
 	if e.compiler {
 		return false
@@ -67,24 +64,24 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// remedies is what to do about codes whose text does not say it, in the order of their numbers.
+// remedies lists remedies for codes whose text names none, in the order of their numbers.
 var remedies = []struct {
 	code int
 	text string
 }{
 	{codeOutOfMemory, "use smaller buffers, or end other processes on this GPU (nvidia-smi lists them)"},
-	{codeStub, "this libcuda.so is a toolkit's stub: take its folder out of LD_LIBRARY_PATH, and install a driver"},
-	{46, "the GPU is busy, or another process has it for itself: end that process, or nvidia-smi -c 0"}, // DEVICE_UNAVAILABLE
-	{codeNoDevice, "is there a GPU, is it in CUDA_VISIBLE_DEVICES, and are /dev/nvidia* in the container?"},
-	{101, "is it in CUDA_VISIBLE_DEVICES?"}, // INVALID_DEVICE
+	{codeStub, "this libcuda.so is a toolkit's stub: remove its folder from LD_LIBRARY_PATH, and install a driver"},
+	{46, "the GPU is busy, or another process uses it exclusively: end that process, or run nvidia-smi -c 0"}, // DEVICE_UNAVAILABLE
+	{codeNoDevice, "check the GPU, CUDA_VISIBLE_DEVICES and, in a container, /dev/nvidia*"},
+	{101, "check CUDA_VISIBLE_DEVICES"}, // INVALID_DEVICE
 	{codeInvalidContext, "the calling thread has no context of this device: call between Enter and Leave"},
-	{209, "the image is for another architecture: compile it for this device"},                // NO_BINARY_FOR_GPU
-	{214, "memory of the GPU has failed: see nvidia-smi -q -d ECC, and reset or replace it"},  // ECC_UNCORRECTABLE
-	{220, "an NVLink has failed: see nvidia-smi nvlink -e, and reset or replace it"},          // NVLINK_UNCORRECTABLE
-	{222, "the compiler is newer than the driver: update the driver, or take an older NVRTC"}, // UNSUPPORTED_PTX_VERSION
-	{codeInvalidHandle, "closed before, or of another device or process?"},                    // INVALID_HANDLE
+	{209, "the image is for another architecture: compile it for this device"},               // NO_BINARY_FOR_GPU
+	{214, "memory of the GPU has failed: see nvidia-smi -q -d ECC, and reset or replace it"}, // ECC_UNCORRECTABLE
+	{220, "an NVLink has failed: see nvidia-smi nvlink -e, and reset or replace it"},         // NVLINK_UNCORRECTABLE
+	{222, "the compiler is newer than the driver: update the driver, or use an older NVRTC"}, // UNSUPPORTED_PTX_VERSION
+	{codeInvalidHandle, "it is closed, or belongs to another device or process"},             // INVALID_HANDLE
 	{700, lost}, // ILLEGAL_ADDRESS
-	{701, "fewer threads a block, or less shared memory"}, // LAUNCH_OUT_OF_RESOURCES
+	{701, "use fewer threads per block, or less shared memory"}, // LAUNCH_OUT_OF_RESOURCES
 	{710, lost}, // ASSERT
 	{714, lost}, // HARDWARE_STACK_ERROR
 	{715, lost}, // ILLEGAL_INSTRUCTION
@@ -92,17 +89,17 @@ var remedies = []struct {
 	{717, lost}, // INVALID_ADDRESS_SPACE
 	{718, lost}, // INVALID_PC
 	{719, lost}, // LAUNCH_FAILED
-	{720, "fewer blocks: all blocks of a cooperative launch run at once"}, // COOPERATIVE_LAUNCH_TOO_LARGE
-	{codeNotSupported, "this GPU, driver or container cannot do it"},
-	{802, "on machines with NVSwitch the fabric manager must run"},                                                                           // SYSTEM_NOT_READY
-	{803, "libcuda.so and the kernel's driver are of different versions: restart the machine after an update; a container needs the host's"}, // SYSTEM_DRIVER_MISMATCH
-	{804, "take the folder of cuda-compat out of LD_LIBRARY_PATH, or update the driver"},                                                     // COMPAT_NOT_SUPPORTED_ON_DEVICE
+	{720, "use fewer blocks: all blocks of a cooperative launch run at once"}, // COOPERATIVE_LAUNCH_TOO_LARGE
+	{codeNotSupported, "this GPU, driver or container does not support it"},
+	{802, "start the fabric manager, which machines with NVSwitch need"},                                                                           // SYSTEM_NOT_READY
+	{803, "versions of libcuda.so and the kernel's driver differ: restart the machine after an update; in a container, use the host's libcuda.so"}, // SYSTEM_DRIVER_MISMATCH
+	{804, "remove the folder of cuda-compat from LD_LIBRARY_PATH, or update the driver"},                                                           // COMPAT_NOT_SUPPORTED_ON_DEVICE
 }
 
-// lost is the remedy for what breaks a context.
-const lost = "a kernel that was queued before has failed, here or on a peer; this process has lost the device and must end"
+// lost is the remedy for errors that destroy the context.
+const lost = "an earlier kernel has failed, here or on a peer; this process has lost the device and must end"
 
-// Remedy is what can be done about e; empty if nothing is known.
+// Remedy returns the remedy for e; "" if none is known.
 func (e *Error) Remedy() string {
 	if e.compiler {
 		return ""
@@ -120,5 +117,5 @@ func (e *Error) Fatal() bool {
 	return e.Remedy() == lost || !e.compiler && (e.Code == 214 || e.Code == 220)
 }
 
-// versionText is a version as CUDA writes it: 13000 is "13.0".
+// versionText formats a version as CUDA does: 13000 is "13.0".
 func versionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }

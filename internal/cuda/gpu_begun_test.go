@@ -40,7 +40,7 @@ extern "C" __global__ void tells(volatile u64 *words) {
 }
 `
 
-// What waits for a kernel to have begun runs beside it, and not before.
+// Work that waits for the start of a kernel runs concurrently with it, and not before.
 func TestWaitBegunIsForTheBeginningAndNotForTheEnd(t *testing.T) {
 	v := cudatest.Devices(t, 1)[0]
 	if v.Driver().Version() < 12030 {

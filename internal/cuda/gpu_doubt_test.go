@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 )
 
-// Behind work that does not end nothing is freed, and no call waits; once it has ended all is as
-// before.
+// While work does not end nothing is freed and no call waits. After its end resources are freed
+// again.
 func TestADeviceThatIsStuckFreesNothing(t *testing.T) {
 	v := cudatest.Devices(t, 1)[0]
 	s, word := stream(t, v, 0), pinned(t, v, 8)

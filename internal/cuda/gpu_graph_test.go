@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 )
 
-// captured is what queue queues on s, ready to launch.
+// captured returns the work that queue queues on s as an executable graph.
 func captured(t *testing.T, s *cuda.Stream, nodes int, queue func() error) *cuda.GraphExec {
 	t.Helper()
 	must(t, s.BeginCapture())

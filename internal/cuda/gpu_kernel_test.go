@@ -51,7 +51,7 @@ extern "C" __global__ void where(unsigned *out) {
     out[block * blockDim.x * blockDim.y * blockDim.z + thread] = block * 1000000 + thread * 1000 + bytes / 1024;
 }
 
-// Counts the blocks that have begun, and tells the host of the first; each lasts for about 100 microseconds.
+// Counts the started blocks and signals the first to the host; each takes about 100 microseconds.
 extern "C" __global__ void slow(u64 *started, volatile u64 *begun) {
     if (threadIdx.x == 0) {
         atomicAdd(started, 1ull);
@@ -308,7 +308,7 @@ func TestCompiledKernelsAreKept(t *testing.T) {
 	if len(files) != 1 {
 		t.Fatalf("the cache has %v, want one file", files)
 	}
-	// What is in the cache is taken: another image under the same name is what Compile gives.
+	// The cache is used: Compile returns another image that is stored under the same name.
 	other, err := c.Compile(v, cuda.Source{Name: "k.cu", Text: `extern "C" __global__ void other() {}`})
 	must(t, err)
 	all, err := filepath.Glob(filepath.Join(dir, "*"))
@@ -368,8 +368,8 @@ func TestCompilerSaysWhatItIsAndWhatIsWrong(t *testing.T) {
 	t.Logf("%s, for %v", c, c.Archs())
 }
 
-// A long computation at the default priority must not hold up communication that is launched after
-// it: of the blocks that wait for room, those of the stream with the greatest priority come first.
+// A long computation at the default priority must not delay communication that is launched after
+// it: waiting blocks of the stream with the highest priority come first.
 func TestLongKernelDoesNotDelayOneOfTheGreatestPriority(t *testing.T) {
 	v := cudatest.Devices(t, 1)[0]
 	slow, look := cudatest.Kernel(t, v, kernels, "slow"), cudatest.Kernel(t, v, kernels, "look")

@@ -25,7 +25,7 @@ extern "C" __global__ void early(unsigned long long *x, unsigned by) {
 }
 `
 
-// inOrder is what n launches make of 0, with by from 1 upwards.
+// inOrder returns the result of n launches on 0, with by from 1 upwards.
 func inOrder(n int) (x uint64) {
 	for i := range n {
 		x = 3*x + uint64(i+1)
@@ -92,8 +92,7 @@ func TestWhatIsKeptIsLaunchedAgain(t *testing.T) {
 	}
 }
 
-// What was made before is set to other launches, and launched, behind one that waits, without
-// waiting for it.
+// A prepared launch can be set and launched while an earlier launch waits.
 func TestWhatIsKeptIsSetBehindAWait(t *testing.T) {
 	v := cudatest.Devices(t, 1)[0]
 	f := cudatest.Kernel(t, v, kernels, "increment")

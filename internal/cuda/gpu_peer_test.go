@@ -197,7 +197,7 @@ func TestHandlesThatCannotBeOpened(t *testing.T) {
 	}
 }
 
-// A stream of one process waits for a word that another writes: what kernels do between ranks.
+// A stream of one process waits for a word that another process writes, as kernels of ranks do.
 func TestProcessesSignalEachOther(t *testing.T) {
 	if line := os.Getenv(childVariable); line != "" {
 		answerParent(t, line)

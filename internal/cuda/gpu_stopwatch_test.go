@@ -23,8 +23,7 @@ func TestAStopwatchTimesWhatIsQueuedOverAndOver(t *testing.T) {
 		return s.Fill(p, 1, 64<<20)
 	})
 	// A graph repeats what was queued once, so that there are more launches than calls: twice ten
-	// in each of four rounds, and three before. 64 MiB: no memory there is writes more than 20
-	// TB/s.
+	// in each of four rounds, and three before. 64 MiB: no memory writes more than 20 TB/s.
 	if most := time.Since(began) / 83; err != nil || calls < 10 || calls > 20 || d < 3*time.Microsecond || d > 2*most {
 		t.Errorf("%v for each, after %d calls, of at most %v, %v", d, calls, most, err)
 	}
@@ -42,7 +41,7 @@ func TestAStopwatchTimesWhatIsQueuedOverAndOver(t *testing.T) {
 	}
 }
 
-// TestAStopwatchComparesCandidates has one among three that is refused.
+// TestAStopwatchComparesCandidates rejects one of three candidates.
 func TestAStopwatchComparesCandidates(t *testing.T) {
 	v := cudatest.Devices(t, 1)[0]
 	s := stream(t, v, 0)

@@ -302,7 +302,7 @@ func TestTimersMeasureWhatLiesBetween(t *testing.T) {
 	must(t, end.Synchronize())
 	most := time.Since(began)
 	d, err := end.Since(start)
-	// 640 MiB: no memory there is writes more than 100 TB/s.
+	// 640 MiB: no memory writes more than 100 TB/s.
 	if err != nil || d < 6*time.Microsecond || d > most {
 		t.Errorf("%v, %v; between 6µs and %v", d, err, most)
 	}

@@ -7,12 +7,12 @@ import (
 	"unsafe"
 )
 
-// BeginCapture makes the stream note what is queued from here on, instead of running it, until
-// EndCapture. Streams that wait for an event of it join in, and must be joined again before the
-// end. Other threads may use the driver meanwhile.
+// BeginCapture makes the stream record later work instead of running it, until EndCapture. Streams
+// that wait for one of its events join the capture, and s must wait for them before the end. Other
+// threads may use the driver meanwhile.
 //
-// What is noted keeps the addresses it was given, and the arguments of kernels as they are now.
-// Calls that wait are refused on a stream that captures. Errors: *Error, ErrClosed.
+// The recorded work keeps its addresses, and a copy of its kernel arguments. Calls that wait fail
+// on a stream in capture. Errors: *Error, ErrClosed.
 func (s *Stream) BeginCapture() error {
 	h := s.h.Load()
 	if h == 0 {
@@ -25,11 +25,10 @@ func (s *Stream) BeginCapture() error {
 	return err
 }
 
-// EndCapture is what was queued since BeginCapture. The stream runs what is queued again, also
-// after an error.
+// EndCapture returns the work queued since BeginCapture as a graph. The stream then runs its work
+// again, also after an error.
 //
-// Owns: the caller closes the graph. Errors: *Error, where something could not be captured;
-// ErrClosed.
+// Owns: the caller closes the graph. Errors: *Error if some work could not be captured; ErrClosed.
 func (s *Stream) EndCapture() (*Graph, error) {
 	h := s.h.Load()
 	if h == 0 {
@@ -46,11 +45,10 @@ func (s *Stream) EndCapture() (*Graph, error) {
 	return g, nil
 }
 
-// Capture is what queue queues on s, and on streams that join it, as a graph, between BeginCapture
-// and EndCapture.
+// Capture returns the work that queue queues on s, and on streams that join it, as a graph.
 //
-// Owns: the caller closes the graph. Errors: queue's, and then there is no graph; *Error,
-// ErrClosed.
+// Owns: the caller closes the graph. Errors: queue's; *Error, ErrClosed. After an error there is no
+// graph.
 func (s *Stream) Capture(queue func() error) (*Graph, error) {
 	if err := s.BeginCapture(); err != nil {
 		return nil, err
@@ -66,8 +64,8 @@ func (s *Stream) Capture(queue func() error) (*Graph, error) {
 	return g, nil
 }
 
-// Capturing reports whether the stream is between BeginCapture and EndCapture, or joined one that
-// is. Errors: *Error, ErrClosed.
+// Capturing reports whether the stream is in a capture, its own or one that it joined. Errors:
+// *Error, ErrClosed.
 func (s *Stream) Capturing() (bool, error) {
 	h := s.h.Load()
 	if h == 0 {
@@ -78,12 +76,12 @@ func (s *Stream) Capturing() (bool, error) {
 	return status != captureNone, err
 }
 
-// Recording is Capturing without asking the driver, of streams that BeginCapture was called for,
-// not of those that joined.
+// Recording is Capturing without a call of the driver. It covers streams in their own capture, not
+// those that joined one.
 func (s *Stream) Recording() bool { return s.recording.Load() }
 
-// Captured is how many operations the graph has that the stream captures, with those of streams
-// that joined; 0 where it captures none. Errors: *Error, ErrClosed.
+// Captured returns the number of operations in the graph that the stream captures, including joined
+// streams; 0 outside of a capture. Errors: *Error, ErrClosed.
 func (s *Stream) Captured() (int, error) {
 	graph, err := s.capturedGraph(nil, nil)
 	if err != nil || graph == 0 {
@@ -94,8 +92,8 @@ func (s *Stream) Captured() (int, error) {
 	return int(n), err
 }
 
-// capturedGraph is the graph that the stream captures, 0 for none, and the n nodes behind which
-// what comes next is.
+// capturedGraph returns the graph that the stream captures, or 0. It sets the n nodes that the next
+// operation depends on.
 func (s *Stream) capturedGraph(nodes *unsafe.Pointer, n *uint64) (graph uintptr, err error) {
 	h := s.h.Load()
 	if h == 0 {
@@ -110,8 +108,8 @@ func (s *Stream) capturedGraph(nodes *unsafe.Pointer, n *uint64) (graph uintptr,
 	return graph, err
 }
 
-// newest is the kernel behind which the next operation comes of a stream that captures; 0 where
-// that is none, or more than one.
+// newest returns the kernel that the next operation of the stream in capture depends on; 0 if that
+// is not exactly one kernel.
 func (s *Stream) newest() (uintptr, error) {
 	var nodes unsafe.Pointer
 	var n uint64
@@ -127,14 +125,14 @@ func (s *Stream) newest() (uintptr, error) {
 	return node, nil
 }
 
-// WaitBegun makes what is captured on s from here on wait until all blocks of the kernel have begun
-// that of, which captures into the same graph, has captured last. It is for a kernel of greater
-// priority, which must not wait for multiprocessors that the next operation of s would take. The
-// device does what it can: one that waits for the ends of others besides may wait for the end of
-// this one.
+// WaitBegun makes the next operation captured on s wait until all blocks of of's last captured
+// kernel have started. of captures into the same graph. It is meant for a kernel of higher
+// priority, whose start must not wait for multiprocessors that the next operation of s would
+// occupy. The device may be stricter: an operation with further dependencies may wait for the
+// kernel's end.
 //
-// Returns: false where that cannot be said: of does not capture, or has captured no kernel last; a
-// driver before CUDA 12.3. Errors: *Error, ErrClosed.
+// Returns: false if not possible: of does not capture, its last operation is no kernel, or the
+// driver is older than CUDA 12.3. Errors: *Error, ErrClosed.
 func (s *Stream) WaitBegun(of *Stream) (bool, error) {
 	h := s.h.Load()
 	if h == 0 {
@@ -156,7 +154,8 @@ type Graph struct {
 	h atomic.Uintptr // CUgraph; 0 when closed
 }
 
-// Nodes is the number of kernels, copies, fills and other operations. Errors: *Error, ErrClosed.
+// Nodes returns the number of kernels, copies, fills and other operations. Errors: *Error,
+// ErrClosed.
 func (g *Graph) Nodes() (int, error) {
 	h := g.h.Load()
 	if h == 0 {
@@ -167,16 +166,16 @@ func (g *Graph) Nodes() (int, error) {
 	return int(n), err
 }
 
-// errGraphClosed is made once, because the hot path returns it.
+// errGraphClosed is allocated once, because the hot path returns it.
 var errGraphClosed = fmt.Errorf("cuda: the graph: %w", ErrClosed)
 
 // useNodePriority is CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY: kernels keep the priorities of
-// the streams on which they were captured. Without it all have that of the stream that launches the
-// graph.
+// the streams on which they were captured. Without it all have the priority of the launching
+// stream.
 const useNodePriority = 8
 
-// Instantiate makes of the graph what can be launched, any number of times; the graph itself may be
-// closed then.
+// Instantiate returns an executable copy of the graph for any number of launches; the graph may
+// then be closed.
 //
 // Owns: the caller closes it. Errors: *Error, ErrClosed.
 func (g *Graph) Instantiate() (*GraphExec, error) {
@@ -206,7 +205,7 @@ func (g *Graph) Close() error {
 	return g.v.inside("cuGraphDestroy", func() int32 { return g.v.d.api.graphDestroy(h) })
 }
 
-// GraphExec is a graph that can be launched. Launches of one GraphExec run one after another.
+// GraphExec is an executable graph. Launches of one GraphExec run one after another.
 type GraphExec struct {
 	v *Device
 	h atomic.Uintptr // CUgraphExec; 0 when closed
@@ -223,14 +222,14 @@ func (x *GraphExec) Launch(s *Stream) error {
 		return errStreamClosed
 	}
 	d := x.v.d
-	if h > streamPerThread && !d.closed.Load() && d.api.graphLaunch.Status2(exec, h) == success { // s.call, with few functions on the way back
+	if h > streamPerThread && !d.closed.Load() && d.api.graphLaunch.Status2(exec, h) == success { // s.call with fewer nested calls
 		return nil
 	}
-	return s.call(&d.api.graphLaunch, "cuGraphLaunch", exec, h) // what was refused has not begun
+	return s.call(&d.api.graphLaunch, "cuGraphLaunch", exec, h) // safe: a rejected call had no effect
 }
 
-// Upload gets the graph ready on the device of s, which otherwise the first Launch does. Errors:
-// *Error, ErrClosed.
+// Upload prepares the graph on the device of s; otherwise the first Launch does. Errors: *Error,
+// ErrClosed.
 func (x *GraphExec) Upload(s *Stream) error {
 	exec, h := x.h.Load(), s.h.Load()
 	switch {
@@ -242,7 +241,7 @@ func (x *GraphExec) Upload(s *Stream) error {
 	return x.v.inside("cuGraphUpload", func() int32 { return x.v.d.api.graphUpload(exec, h) })
 }
 
-// Close frees it, once launches that are queued have run. Idempotent. Errors: *Error.
+// Close frees it, after queued launches have run. Idempotent. Errors: *Error.
 func (x *GraphExec) Close() error {
 	h := x.h.Swap(0)
 	if h == 0 {

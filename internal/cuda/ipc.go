@@ -7,17 +7,17 @@ import (
 	"unsafe"
 )
 
-// IPCHandle is a name under which other processes of this machine can open the allocation that
+// IPCHandle returns a handle by which other processes of this machine can open the allocation that
 // begins at p. It is valid until p is freed.
 //
-// Errors: ErrInvalid when p is not where an allocation of Alloc begins, *Error.
+// Errors: ErrInvalid if p is not the beginning of an allocation of Alloc, *Error.
 func (v *Device) IPCHandle(p uintptr) ([64]byte, error) {
 	base, bytes, err := v.Range(p)
 	if err != nil {
 		return [64]byte{}, fmt.Errorf("handle of %#x: %w", p, err)
 	}
 	if base != p {
-		return [64]byte{}, fmt.Errorf("cuda: handle of %#x: %w: it is %d B into an allocation of %d B: give the handle of its beginning and the offset",
+		return [64]byte{}, fmt.Errorf("cuda: handle of %#x: %w: it is %d B into an allocation of %d B: use the handle of its beginning and the offset",
 			p, ErrInvalid, p-base, bytes)
 	}
 	var h ipcHandle
@@ -25,8 +25,8 @@ func (v *Device) IPCHandle(p uintptr) ([64]byte, error) {
 	return h, err
 }
 
-// OpenIPC maps an allocation of another process, on this device or on a peer, so that v can address
-// it. A process cannot open its own.
+// OpenIPC maps an allocation of another process, on this device or a peer, so that v can address
+// it. A process cannot open its own handles.
 //
 // Owns: the caller closes it with CloseIPC, before the other process frees it. Errors: *Error.
 func (v *Device) OpenIPC(h [64]byte) (uintptr, error) {
@@ -39,8 +39,8 @@ func (v *Device) OpenIPC(h [64]byte) (uintptr, error) {
 		words[i] = uintptr(binary.LittleEndian.Uint64(h[8*i:]))
 	}
 	var p uintptr
-	// The handle goes by value, as eight words of C's stack; the four zeros are in the way there,
-	// in the registers that the other two parameters leave.
+	// The handle is passed by value, as eight words on C's stack. The four zeros fill the registers
+	// that the other two parameters leave.
 	r, err := v.d.api.ipcOpen.Call(uintptr(unsafe.Pointer(&p)), ipcLazyPeer, 0, 0, 0, 0,
 		words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7])
 	if err != nil {
@@ -49,13 +49,12 @@ func (v *Device) OpenIPC(h [64]byte) (uintptr, error) {
 	err = v.d.check("cuIpcOpenMemHandle_v2", int32(r))
 	var e *Error
 	if errors.As(err, &e) && (e.Code == codeInvalidContext || e.Code == codeInvalidValue) {
-		return 0, fmt.Errorf("%w: is the handle of this process, or freed?", err)
+		return 0, fmt.Errorf("%w: the handle may be of this process, or freed", err)
 	}
 	return p, err
 }
 
-// CloseIPC unmaps what OpenIPC gave; nothing that is queued may use it. 0 is nothing to close.
-// Errors: *Error.
+// CloseIPC unmaps memory of OpenIPC. No queued work may use it. 0 is a no-op. Errors: *Error.
 func (v *Device) CloseIPC(p uintptr) error {
 	if p == 0 {
 		return nil

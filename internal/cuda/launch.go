@@ -8,25 +8,24 @@ import (
 	"unsafe"
 )
 
-// Launch is the shape of a launch.
+// Launch is the configuration of a launch.
 type Launch struct {
 	Grid, Block [3]uint32 // blocks, and threads of a block, in x, y and z; 0 means 1
 	Shared      uint32    // bytes of dynamic shared memory of a block
-	Together    bool      // all blocks run at once, or it is an error (a cooperative launch)
-	// Early lets the kernel begin before the one in front of it in the stream has ended, once all
-	// blocks of that have allowed it (griddepcontrol.launch_dependents) or come to their own end;
-	// it waits for that end itself, before it touches memory (griddepcontrol.wait). Of what is no
-	// kernel, and of events, it waits for the end before it begins. GPUs before compute capability
-	// 9.0, and launches that are Together, know no such thing.
+	Together    bool      // all blocks run at the same time, else an error (a cooperative launch)
+	// Early lets the kernel start before the previous kernel of the stream has ended: once all of
+	// that kernel's blocks allow it (griddepcontrol.launch_dependents) or have ended. The new
+	// kernel waits for that end itself before it touches memory (griddepcontrol.wait). It starts
+	// after the end of other operations and events. Ignored before compute capability 9.0, and with
+	// Together.
 	Early bool
 }
 
-// Launch queues the kernel on s, a stream of its device, with args; nil is none. It allocates
+// Launch queues the kernel on s, a stream of its device, with args, which may be nil. It allocates
 // nothing.
 //
-// Owns: args may change when it returns. Errors: ErrInvalid when args are not what the kernel
-// takes, by number and size (a driver older than 12.4 does not know them); *Error, also of kernels
-// that were queued before; ErrClosed.
+// Owns: args may change when it returns. Errors: ErrInvalid if number or sizes of args do not match
+// the kernel (unchecked with a driver before 12.4); *Error, also of earlier kernels; ErrClosed.
 func (f *Function) Launch(s *Stream, l Launch, args *Args) error {
 	h := s.h.Load()
 	if h == 0 {
@@ -64,13 +63,13 @@ func (f *Function) Launch(s *Stream, l Launch, args *Args) error {
 	return nil
 }
 
-// early is what a launch is told by that may begin before the kernel in front of it has ended.
+// early is the configuration of a launch that may start before the previous kernel has ended.
 type early struct {
 	config    launchConfig
 	attribute launchAttribute
 }
 
-// fill makes it that of a shape and a stream, and gives its address.
+// fill sets the configuration for a shape and a stream, and returns its address.
 func (e *early) fill(grid, block [3]uintptr, shared uint32, stream uintptr) uintptr {
 	e.attribute = launchAttribute{id: attributeEarly}
 	e.attribute.value[0] = 1
@@ -82,19 +81,17 @@ func (e *early) fill(grid, block [3]uintptr, shared uint32, stream uintptr) uint
 
 func narrow(d [3]uintptr) [3]uint32 { return [3]uint32{uint32(d[0]), uint32(d[1]), uint32(d[2])} }
 
-// Kept is a launch that was made ready for the next time, as a graph of one kernel. It is not safe
-// for concurrent use.
+// Kept is a prepared launch, as a graph of one kernel. It is not safe for concurrent use.
 type Kept struct {
 	graph *Graph
 	node  uintptr // in graph, by which the driver names the kernel in exec
 	exec  *GraphExec
 }
 
-// Keep is the launch, with the arguments that it has now, as what can be launched again and again.
-// A driver for CUDA 13.0 takes half the host's time for one that it takes for Launch. Early and
-// Together have no part in it. What is kept runs in the priority of the stream that it is launched
-// on. To make it may wait for what runs, if the driver needs more memory of the device for it; to
-// Set another launch in its place does not.
+// Keep prepares a launch with its present arguments for repeated use. With a driver for CUDA 13.0 a
+// prepared launch takes half the host time of Launch. Early and Together are ignored. It runs with
+// the priority of the stream it is launched on. Keep may wait for running work if the driver needs
+// more device memory; Set does not.
 //
 // Owns: the caller closes it. Errors: those of Launch.
 func (f *Function) Keep(l Launch, args *Args) (_ *Kept, err error) {
@@ -124,10 +121,10 @@ func (f *Function) Keep(l Launch, args *Args) (_ *Kept, err error) {
 	return k, nil
 }
 
-// Set makes k be another launch, of a kernel of the same device, from the next Launch on. Those
-// that are queued stay what they are.
+// Set replaces the launch by another one, of a kernel of the same device. Queued launches do not
+// change.
 //
-// Errors: those of Function.Launch; k is what it was then.
+// Errors: those of Function.Launch; k is then unchanged.
 func (k *Kept) Set(f *Function, l Launch, args *Args) error {
 	exec := k.exec.h.Load()
 	if exec == 0 {
@@ -150,10 +147,11 @@ func (k *Kept) Set(f *Function, l Launch, args *Args) error {
 // ErrClosed.
 func (k *Kept) Launch(s *Stream) error { return k.exec.Launch(s) }
 
-// Close frees it, once launches that are queued have run. Idempotent. Errors: *Error.
+// Close frees it, after queued launches have run. Idempotent. Errors: *Error.
 func (k *Kept) Close() error { return errors.Join(k.exec.Close(), k.graph.Close()) }
 
-// node is the launch as graphs get it. The arguments have to stay until they have it.
+// node returns the parameters of a graph node. The caller keeps the arguments alive until it is
+// added.
 func (f *Function) node(l Launch, args *Args) (p kernelNode, block *argBlock, err error) {
 	if f.m.h.Load() == 0 {
 		return p, nil, errModuleClosed
@@ -166,17 +164,17 @@ func (f *Function) node(l Launch, args *Args) (p kernelNode, block *argBlock, er
 	return p, block, f.takes(block)
 }
 
-// about is an error of a launch, with what was to be launched.
+// about adds the kernel and the configuration to an error of a launch.
 func (f *Function) about(l Launch, err error) error {
 	return fmt.Errorf("kernel %q, grid %v, block %v, %d B of shared memory: %w", f.name, dimensions(l.Grid), dimensions(l.Block), l.Shared, err)
 }
 
-// dimensions is d with 1 for 0.
+// dimensions returns d with 1 for 0.
 func dimensions(d [3]uint32) [3]uintptr {
 	return [3]uintptr{uintptr(max(d[0], 1)), uintptr(max(d[1], 1)), uintptr(max(d[2], 1))}
 }
 
-// takes is nil when the kernel takes the arguments.
+// takes returns nil if the kernel accepts the arguments.
 func (f *Function) takes(b *argBlock) error {
 	if b == nil {
 		if len(f.params) > 0 {
@@ -193,7 +191,7 @@ func (f *Function) takes(b *argBlock) error {
 	return nil
 }
 
-// refuse is the error of arguments of these sizes.
+// refuse returns the error for arguments of these sizes.
 //
 //go:noinline
 func (f *Function) refuse(sizes []uint16) error {

@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// launching is a device of a driver that notes what it is asked to launch, and a kernel there that
-// takes one number of 8 B.
+// launching is a device of a driver that records launches, with a kernel that takes one number of
+// 8 B.
 func launching(t *testing.T, major int) (*Function, *[]string, *launchConfig) {
 	t.Helper()
 	calls, config := new([]string), new(launchConfig)
@@ -55,8 +55,8 @@ func TestLaunchesThatMayBeginEarlySayTheSame(t *testing.T) {
 	}
 }
 
-// keeping is a driver that knows graphs of one kernel: the last node that it was told of, what was
-// closed, and what it answers.
+// keeping is a driver for graphs of one kernel: it records the last node and closed objects, and
+// returns the configured status.
 type keeping struct {
 	node   kernelNode
 	closed []uintptr

@@ -7,11 +7,11 @@ import (
 	"unsafe"
 )
 
-// Alloc is bytes bytes of the device's memory, aligned to 256 bytes at least; their contents are
-// undefined.
+// Alloc allocates bytes bytes of device memory, aligned to at least 256 bytes, with undefined
+// content.
 //
-// Owns: the caller frees it with Free. Errors: ErrMemory with what is free, ErrInvalid for no
-// bytes, *Error.
+// Owns: the caller frees it with Free. Errors: ErrMemory with the free memory, ErrInvalid for bytes
+// < 1, *Error.
 func (v *Device) Alloc(bytes int64) (uintptr, error) {
 	if bytes <= 0 {
 		return 0, fmt.Errorf("cuda: %w: allocation of %d B", ErrInvalid, bytes)
@@ -22,13 +22,13 @@ func (v *Device) Alloc(bytes int64) (uintptr, error) {
 		return p, nil
 	}
 	if free, total, e := v.Memory(); e == nil {
-		return 0, fmt.Errorf("allocation of %d B on %s, of whose %d B %d are free: %w", bytes, v, total, free, err)
+		return 0, fmt.Errorf("allocation of %d B on %s, with %d B free of %d: %w", bytes, v, free, total, err)
 	}
 	return 0, fmt.Errorf("allocation of %d B on %s: %w", bytes, v, err)
 }
 
-// Free frees what Alloc gave, once the device has done all that was queued; 0 is nothing to free.
-// On a device that is Stuck the memory is left to the end of the process. Errors: *Error.
+// Free frees memory of Alloc, once the device has finished the queued work; 0 is a no-op. On a
+// device that is Stuck the memory is left to the end of the process. Errors: *Error.
 func (v *Device) Free(p uintptr) error {
 	if p == 0 {
 		return nil
@@ -36,27 +36,27 @@ func (v *Device) Free(p uintptr) error {
 	return v.release("cuMemFree_v2", func() int32 { return v.d.api.memFree(p) })
 }
 
-// Range is the allocation that the device address p lies in. Errors: *Error, where p is no address
-// of a device.
+// Range returns the allocation that contains the device address p. Errors: *Error if p is not a
+// device address.
 func (v *Device) Range(p uintptr) (base uintptr, bytes int64, err error) {
 	var n uint64
 	err = v.inside("cuMemGetAddressRange_v2", func() int32 { return v.d.api.memRange(&base, &n, p) })
 	return base, int64(n), err
 }
 
-// Copy copies bytes bytes from src to dst, addresses of any devices of this process, or of memory
-// that AllocHost pinned. It neither waits for what is queued on other streams nor holds it up.
-// Returns: when done. Errors: ErrInvalid, *Error.
+// Copy copies bytes bytes from src to dst: addresses of any devices of this process, or of pinned
+// memory of AllocHost. It neither waits for work on other streams nor delays it. Returns: when
+// done. Errors: ErrInvalid, *Error.
 func (v *Device) Copy(dst, src uintptr, bytes int64) error {
 	return v.finish(v.own.Copy(dst, src, bytes))
 }
 
-// CopyToHost is Copy from a device at src to any memory of the host at dst.
+// CopyToHost is Copy from a device at src to any host memory at dst.
 func (v *Device) CopyToHost(dst unsafe.Pointer, src uintptr, bytes int64) error {
 	return v.finish(v.own.CopyToHost(dst, src, bytes))
 }
 
-// CopyFromHost is Copy from any memory of the host at src to a device at dst.
+// CopyFromHost is Copy from any host memory at src to a device at dst.
 func (v *Device) CopyFromHost(dst uintptr, src unsafe.Pointer, bytes int64) error {
 	return v.finish(v.own.CopyFromHost(dst, src, bytes))
 }
@@ -67,8 +67,8 @@ func (v *Device) Fill(p uintptr, b byte, bytes int64) error {
 	return v.finish(v.own.Fill(p, b, bytes))
 }
 
-// finish waits for what was queued on the device's own stream. The driver's blocking calls would
-// not do: they run on the default stream, and some return before the device's memory has changed.
+// finish waits for the device's own stream. The driver's blocking calls cannot replace it: they use
+// the default stream, and some return before device memory has changed.
 func (v *Device) finish(err error) error {
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (v *Device) finish(err error) error {
 	return v.own.Synchronize()
 }
 
-// HostMemory is pinned memory of the host that all devices can address.
+// HostMemory is pinned host memory that all devices can address.
 type HostMemory struct {
 	v      *Device
 	bytes  []byte
@@ -84,9 +84,9 @@ type HostMemory struct {
 	closed atomic.Bool
 }
 
-// AllocHost is bytes bytes of pinned memory, zeroed, aligned to a page.
+// AllocHost allocates bytes bytes of pinned memory, zeroed and aligned to a page.
 //
-// Owns: the caller closes it. Errors: ErrMemory, ErrInvalid for no bytes, *Error.
+// Owns: the caller closes it. Errors: ErrMemory, ErrInvalid for bytes < 1, *Error.
 func (v *Device) AllocHost(bytes int64) (*HostMemory, error) {
 	if bytes <= 0 {
 		return nil, fmt.Errorf("cuda: %w: allocation of %d B on the host", ErrInvalid, bytes)
@@ -107,7 +107,7 @@ func (v *Device) AllocHost(bytes int64) (*HostMemory, error) {
 	return h, nil
 }
 
-// Bytes is the memory as the host addresses it; nil after Close.
+// Bytes returns the memory as the host addresses it; nil after Close.
 func (h *HostMemory) Bytes() []byte {
 	if h.closed.Load() {
 		return nil
@@ -115,16 +115,16 @@ func (h *HostMemory) Bytes() []byte {
 	return h.bytes
 }
 
-// Pointer is the address of Bytes; nil after Close.
+// Pointer returns the address of Bytes; nil after Close.
 func (h *HostMemory) Pointer() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(h.Bytes())) }
 
-// Device is the address of the same memory for kernels, copies and stream operations.
+// Device returns the address of the same memory for kernels, copies and stream operations.
 func (h *HostMemory) Device() uintptr { return h.device }
 
 func (h *HostMemory) address() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(h.bytes))) }
 
-// Close frees the memory. No queued operation may still use it.
-// Idempotent. Errors: *Error.
+// Close frees the memory, or unpins that of PinHost. No queued work may use it. Idempotent. Errors:
+// *Error.
 func (h *HostMemory) Close() error {
 	if h.closed.Swap(true) {
 		return nil
@@ -132,7 +132,7 @@ func (h *HostMemory) Close() error {
 	return h.v.release("cuMemFreeHost", func() int32 { return h.v.d.api.hostFree(h.address()) })
 }
 
-// extent is the error of a length that cannot be.
+// extent returns the error of a negative length.
 func extent(what string, bytes int64) error {
 	if bytes < 0 {
 		return fmt.Errorf("cuda: %w: %s of %d B", ErrInvalid, what, bytes)

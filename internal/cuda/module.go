@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// Module is kernels and variables loaded onto a device.
+// Module holds kernels and variables loaded onto a device.
 type Module struct {
 	v *Device
 	h atomic.Uintptr // CUmodule; 0 when closed
@@ -18,7 +18,7 @@ func (v *Device) Load(image []byte) (*Module, error) {
 	if len(image) == 0 {
 		return nil, fmt.Errorf("cuda: %w: empty image", ErrInvalid)
 	}
-	// PTX is text, which ends with a NUL; a cubin knows its own length.
+	// PTX is text and needs a NUL at its end; a cubin contains its length.
 	image = append(image[:len(image):len(image)], 0)
 	var h uintptr
 	if err := v.inside("cuModuleLoadData", func() int32 { return v.d.api.moduleLoad(&h, &image[0]) }); err != nil {
@@ -29,17 +29,17 @@ func (v *Device) Load(image []byte) (*Module, error) {
 	return m, nil
 }
 
-// errModuleClosed is what a closed module answers.
+// errModuleClosed is the error of calls on a closed module.
 var errModuleClosed = fmt.Errorf("cuda: the module: %w", ErrClosed)
 
-// Handle is the CUmodule; 0 after Close.
+// Handle returns the CUmodule; 0 after Close.
 func (m *Module) Handle() uintptr { return m.h.Load() }
 
-// Device is where the module is loaded.
+// Device returns the device of the module.
 func (m *Module) Device() *Device { return m.v }
 
-// Function is the kernel with a name as it stands in the image: C++ mangles names, so kernels are
-// extern "C". It is ready to run: no launch of it waits for code to be loaded.
+// Function returns the kernel with this name in the image. C++ mangles names, so kernels are extern
+// "C". Its code is loaded, so that no launch waits for loading.
 //
 // Owns: the module. Errors: *Error, ErrClosed.
 func (m *Module) Function(name string) (*Function, error) {
@@ -56,8 +56,8 @@ func (m *Module) Function(name string) (*Function, error) {
 	if err := m.v.d.check("cuModuleGetFunction", api.moduleFunc(&f.h, h, name)); err != nil {
 		return nil, fmt.Errorf("kernel %q: %w", name, err)
 	}
-	// The driver loads code when it is first launched, and then waits for what runs: for good, if
-	// that waits for this launch.
+	// Without this the driver loads code at the first launch and waits for running work. That hangs
+	// if the running work waits for this launch.
 	if api.funcLoad != nil {
 		if err := m.v.d.check("cuFuncLoad", api.funcLoad(f.h)); err != nil {
 			return nil, fmt.Errorf("kernel %q: %w", name, err)
@@ -69,8 +69,8 @@ func (m *Module) Function(name string) (*Function, error) {
 	if api.funcParam != nil {
 		f.known = true
 		var offset, bytes uint64
-		// One more than Args can be: such a kernel takes none, where the driver would read behind
-		// the list of addresses.
+		// A kernel with more parameters than Args can hold gets one too many here, so that takes
+		// rejects every Args: the driver would read past the list of addresses.
 		for i := uint64(0); i <= mostArgs && api.funcParam(f.h, i, &offset, &bytes) == success; i++ {
 			f.params = append(f.params, uint16(bytes))
 		}
@@ -78,7 +78,7 @@ func (m *Module) Function(name string) (*Function, error) {
 	return f, nil
 }
 
-// Global is a variable of the module, by its name in the image. Errors: *Error, ErrClosed.
+// Global returns a variable of the module by its name in the image. Errors: *Error, ErrClosed.
 func (m *Module) Global(name string) (p uintptr, bytes int64, err error) {
 	h := m.h.Load()
 	if h == 0 {
@@ -100,39 +100,39 @@ func (m *Module) Close() error {
 	return m.v.release("cuModuleUnload", func() int32 { return m.v.d.api.moduleUnload(h) })
 }
 
-// Function is a kernel. It ends with its module.
+// Function is a kernel. It is valid until its module is closed.
 type Function struct {
 	m      *Module
 	name   string
 	h      uintptr  // CUfunction
 	params []uint16 // bytes of each parameter
-	known  bool     // whether params is
+	known  bool     // params is known
 }
 
-// FunctionAttribute is a number that the driver knows of a kernel, a CUfunction_attribute.
+// FunctionAttribute is a numeric property of a kernel, a CUfunction_attribute.
 type FunctionAttribute int32
 
 // The attributes of kernels, with cuda.h's numbers.
 const (
-	FunctionMaxThreads  FunctionAttribute = 0 // of a block
-	FunctionShared      FunctionAttribute = 1 // bytes a block, static
+	FunctionMaxThreads  FunctionAttribute = 0 // threads per block
+	FunctionShared      FunctionAttribute = 1 // static bytes per block
 	FunctionConstant    FunctionAttribute = 2 // bytes
-	FunctionLocal       FunctionAttribute = 3 // bytes a thread: registers that did not fit, and arrays
-	FunctionRegisters   FunctionAttribute = 4 // a thread
-	FunctionMaxDynamic  FunctionAttribute = 8 // bytes a block of dynamic shared memory, at most: see AllowShared
+	FunctionLocal       FunctionAttribute = 3 // bytes per thread: spilled registers and arrays
+	FunctionRegisters   FunctionAttribute = 4 // per thread
+	FunctionMaxDynamic  FunctionAttribute = 8 // limit of dynamic shared bytes per block: see AllowShared
 	functionSetMaxBytes                   = int32(FunctionMaxDynamic)
 )
 
-// Name is what Module.Function was given.
+// Name returns the name of Module.Function.
 func (f *Function) Name() string { return f.name }
 
-// Handle is the CUfunction.
+// Handle returns the CUfunction.
 func (f *Function) Handle() uintptr { return f.h }
 
-// Device is where the kernel runs.
+// Device returns the device of the kernel.
 func (f *Function) Device() *Device { return f.m.v }
 
-// Attribute is the value of a for the kernel. Errors: *Error, ErrClosed.
+// Attribute returns the value of a for the kernel. Errors: *Error, ErrClosed.
 func (f *Function) Attribute(a FunctionAttribute) (int, error) {
 	if f.m.h.Load() == 0 {
 		return 0, errModuleClosed
@@ -142,8 +142,8 @@ func (f *Function) Attribute(a FunctionAttribute) (int, error) {
 	return int(n), err
 }
 
-// AllowShared lets launches have more dynamic shared memory than 48 KiB a block. Errors: *Error for
-// more than the device has; ErrClosed.
+// AllowShared permits launches with more than 48 KiB of dynamic shared memory per block. Errors:
+// *Error beyond the device's limit; ErrClosed.
 func (f *Function) AllowShared(bytes int) error {
 	if f.m.h.Load() == 0 {
 		return errModuleClosed
@@ -151,9 +151,9 @@ func (f *Function) AllowShared(bytes int) error {
 	return f.m.v.inside("cuFuncSetAttribute", func() int32 { return f.m.v.d.api.funcSet(f.h, functionSetMaxBytes, int32(bytes)) })
 }
 
-// Resident is how many blocks of threads threads and shared bytes of dynamic shared memory a
-// multiprocessor runs at once. Blocks that wait for each other must not be more than that times
-// Device.SMs. Errors: *Error, ErrClosed.
+// Resident returns the number of blocks that a multiprocessor runs at the same time, each with
+// threads threads and shared bytes of dynamic shared memory. Blocks that wait for each other must
+// number at most that times Device.SMs. Errors: *Error, ErrClosed.
 func (f *Function) Resident(threads int, shared uint32) (int, error) {
 	if f.m.h.Load() == 0 {
 		return 0, errModuleClosed

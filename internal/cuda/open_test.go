@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/internal/dl/dltest"
 )
 
-// library is a library that is no driver, and is everywhere.
+// library is a library that is not a driver and that every machine has.
 func library(t *testing.T, soname string) *dl.Library {
 	t.Helper()
 	l, err := dl.Open(dl.Search{Name: soname, Sonames: []string{soname}})
@@ -79,7 +79,7 @@ func TestOpenWithoutADriverSaysWhatWasTried(t *testing.T) {
 	if !errors.Is(err, dl.ErrNotFound) {
 		t.Fatalf("got %v, want dl.ErrNotFound", err)
 	}
-	for _, want := range []string{missing, "cannot open shared object file", "it comes with NVIDIA's driver"} {
+	for _, want := range []string{missing, "cannot open shared object file", "install NVIDIA's driver"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q lacks %q", err, want)
 		}
@@ -92,7 +92,7 @@ func TestOpenRefusesWhatIsNoDriver(t *testing.T) {
 	if !errors.Is(err, dl.ErrUnsupported) {
 		t.Fatalf("got %v, want dl.ErrUnsupported", err)
 	}
-	for _, want := range []string{"cuda: " + m.Path() + " is no driver's library", "cuDriverGetVersion"} {
+	for _, want := range []string{"cuda: " + m.Path() + " is not a library of the driver", "cuDriverGetVersion"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q lacks %q", err, want)
 		}
@@ -108,7 +108,7 @@ func TestDriversThatAreTooOldAreRefused(t *testing.T) {
 			t.Errorf("%d: %v, version %d, %s", version, err, d.Version(), d)
 		}
 		if !ok && (!errors.Is(err, ErrTooOld) || !strings.Contains(err.Error(),
-			m.Path()+" is a driver for CUDA "+versionText(version)+", and 12.0 is the oldest that will do: update NVIDIA's driver to 525 or later")) {
+			m.Path()+" is a driver for CUDA "+versionText(version)+", the minimum is 12.0: update NVIDIA's driver to 525 or later")) {
 			t.Errorf("%d: %v", version, err)
 		}
 	}
@@ -128,7 +128,7 @@ func TestOpenAsksTheDriverForItsVersionFirst(t *testing.T) {
 func TestDeviceNumbersAreThoseThatThereAre(t *testing.T) {
 	d := &Driver{name: "CUDA 13.0 (libcuda)", devices: make([]*Device, 2)}
 	for _, i := range []int{-1, 2, 1 << 40} {
-		if v, err := d.Device(i); v != nil || !errors.Is(err, ErrNoDevice) || !strings.Contains(err.Error(), "sees 2, numbered from 0") {
+		if v, err := d.Device(i); v != nil || !errors.Is(err, ErrNoDevice) || !strings.Contains(err.Error(), "sees 2 devices, numbered from 0") {
 			t.Errorf("Device(%d) = %v, %v", i, v, err)
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// How a Stopwatch measures: rounds of launches, of which the fastest round counts, because what
-// disturbs only makes slower. Of several candidates each has its rounds twice: a device that had
-// nothing to do is slow at first.
+// A Stopwatch takes the fastest of several rounds of launches, because disturbances only slow a
+// round down. Compare measures each candidate in two turns, because an idle device is slow at
+// first.
 const (
 	warmLaunches  = 3
 	timedRounds   = 4
@@ -15,7 +15,7 @@ const (
 	timedTurns    = 2
 )
 
-// Stopwatch measures what a stream takes for work that is queued on it over and over.
+// Stopwatch measures the device time of repeated work on a stream.
 type Stopwatch struct {
 	s          *Stream
 	start, end *Event
@@ -36,10 +36,10 @@ func NewStopwatch(s *Stream) (*Stopwatch, error) {
 	return w, nil
 }
 
-// Room is memory for an operand of so many bytes, with small numbers in all types, so that the
-// device draws the power that it does with real ones; 0 for no bytes.
+// Room returns memory for an operand of bytes bytes; 0 for no bytes. Its content is a small number
+// in every type, so that the device draws about the power of real data.
 //
-// Owns: w frees it when it closes. Errors: ErrMemory, *Error.
+// Owns: w frees it in Close. Errors: ErrMemory, *Error.
 func (w *Stopwatch) Room(bytes int64) (uintptr, error) {
 	if bytes == 0 {
 		return 0, nil
@@ -53,11 +53,12 @@ func (w *Stopwatch) Room(bytes int64) (uintptr, error) {
 	return p, v.Fill(p, 0x3c, bytes)
 }
 
-// Time is what the work takes that queue queues, at least 1 ns: in a graph, where the host has
-// little part in it, unless it cannot be captured. The stream has done all of it when Time returns.
+// Time returns the time of the work that queue queues, at least 1 ns. It launches the work as a
+// graph, which keeps host time out of the result, unless the work cannot be captured. All of it has
+// ended when Time returns.
 //
-// Errors: the first of queue, after which no more is queued; *Error, also for what the stream had
-// been given before that.
+// Errors: the first of queue, after which it queues no more; *Error, also for earlier work of the
+// stream.
 func (w *Stopwatch) Time(queue func() error) (time.Duration, error) {
 	if err := w.run(func() error { return times(warmLaunches, queue) }); err != nil {
 		return 0, err
@@ -79,8 +80,7 @@ func times(n int, queue func() error) error {
 	return nil
 }
 
-// run queues work and waits for it. What the device says of it is worth more than a refusal to
-// queue more.
+// run queues work and waits for it. An error of the device takes precedence over one of queue.
 func (w *Stopwatch) run(queue func() error) error {
 	err := queue()
 	if failed := w.s.Synchronize(); failed != nil {
@@ -89,8 +89,8 @@ func (w *Stopwatch) run(queue func() error) error {
 	return err
 }
 
-// captured is what queue queues as a graph; nil where it cannot be captured, which leaves the
-// stream as it was.
+// captured returns the work that queue queues as a graph; nil if it cannot be captured. The stream
+// is unchanged then.
 func (w *Stopwatch) captured(queue func() error) *GraphExec {
 	g, err := w.s.Capture(queue)
 	if err != nil {
@@ -106,9 +106,8 @@ func (w *Stopwatch) captured(queue func() error) *GraphExec {
 	return x
 }
 
-// best is what one launch takes of the fastest of several rounds, each of which queue queues. As
-// much is queued before each, so that the device has something to do until the host has queued the
-// round.
+// best returns the time of one launch in the fastest of several rounds; queue queues one round.
+// Each measured round follows another one, which keeps the device busy while the host queues.
 func (w *Stopwatch) best(queue func() error) (time.Duration, error) {
 	var best time.Duration
 	for range timedRounds {
@@ -134,10 +133,10 @@ func (w *Stopwatch) best(queue func() error) (time.Duration, error) {
 	return best, nil
 }
 
-// Compare is the Time of each of n candidates: take makes i the one that queue queues. One is left
-// out, with 0, for which an error says so by refused.
+// Compare returns the Time of each of n candidates; take(i) makes queue queue candidate i. A
+// candidate is dropped, with time 0, if refused reports true for its error.
 //
-// Errors: those of take, and of Time but for refused ones.
+// Errors: those of take, and of Time except refused ones.
 func (w *Stopwatch) Compare(n int, take func(i int) error, queue func() error, refused func(error) bool) ([]time.Duration, error) {
 	best, out := make([]time.Duration, n), make([]bool, n)
 	for turn := range timedTurns {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// timing is a driver that notes what a stopwatch asks of it, and says that each round took a time.
+// timing is a driver that records a stopwatch's calls and reports configured times of its rounds.
 type timing struct {
 	refuses bool   // to end a capture
 	fault   bool   // of the device, found when the stream is waited for
@@ -55,8 +55,8 @@ func (c *timing) stopwatch(t *testing.T) *Stopwatch {
 	return &Stopwatch{s: v.BorrowStream(3), start: v.BorrowEvent(4, true), end: v.BorrowEvent(5, true)}
 }
 
-// A time is that of the fastest of four rounds of ten launches, each behind as many: of a graph, or
-// one by one where there is none.
+// A time is that of the fastest of four rounds of ten launches, each after another ten: launches of
+// a graph, or single ones without a graph.
 func TestAStopwatchTakesTheFastestRound(t *testing.T) {
 	const ten = "QQQQQQQQQQ"
 	graph, plain := "LrLrs", ten+"r"+ten+"rs"
@@ -73,7 +73,7 @@ func TestAStopwatchTakesTheFastestRound(t *testing.T) {
 	}
 }
 
-// What the device says of the work before is told, and not that more of it is refused.
+// An error of earlier work is reported, and not the refusal to queue more.
 func TestAStopwatchTellsOfFaultsFirst(t *testing.T) {
 	no := errors.New("not this one")
 	for _, tt := range []struct {

@@ -9,29 +9,29 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Handles of default streams: that which 0 says, too (CU_STREAM_LEGACY), and the thread's
-// (CU_STREAM_PER_THREAD).
+// Handles of default streams: the legacy one, which 0 also means (CU_STREAM_LEGACY), and the
+// thread's (CU_STREAM_PER_THREAD).
 const (
 	streamLegacy    = 1
 	streamPerThread = 2
 )
 
-// Stream is a queue of work on a device. What is queued runs in order; streams run beside each
-// other, and beside the device's default stream.
+// Stream is a queue of work on a device. Its work runs in order, and concurrently with other
+// streams and the device's default stream.
 //
 // Methods that queue return when the work is queued, and allocate nothing. They are fastest between
-// the device's Enter and Leave. After Close they answer ErrClosed. An *Error that they return may
-// be that of a kernel that was queued before.
+// the device's Enter and Leave. After Close they return ErrClosed. An *Error may be that of an
+// earlier kernel.
 type Stream struct {
 	v         *Device
 	h         atomic.Uintptr // CUstream; 0 when closed
-	borrowed  bool           // Close leaves the CUstream alone
+	borrowed  bool           // Close does not destroy the CUstream
 	priority  int
 	recording atomic.Bool // see Recording
 }
 
-// NewStream makes a stream. priority is within PriorityRange, a smaller number is greater; the
-// driver takes the nearest it has.
+// NewStream makes a stream. priority is in PriorityRange, where a smaller number is a higher
+// priority; the driver rounds it to a supported one.
 //
 // Owns: the caller closes it. Errors: *Error.
 func (v *Device) NewStream(priority int) (*Stream, error) {
@@ -53,8 +53,8 @@ func (v *Device) NewStream(priority int) (*Stream, error) {
 	return s, nil
 }
 
-// BorrowStream is the stream with a CUstream of somebody else's on this device; 0 is the default
-// stream. Its Close leaves the CUstream as it is.
+// BorrowStream wraps another library's CUstream of this device; 0 is the default stream. Its Close
+// does not destroy the CUstream.
 func (v *Device) BorrowStream(handle uintptr) *Stream {
 	if handle == 0 {
 		handle = streamLegacy
@@ -64,23 +64,23 @@ func (v *Device) BorrowStream(handle uintptr) *Stream {
 	return s
 }
 
-// Borrowed reports whether the stream is BorrowStream's.
+// Borrowed reports whether the stream is from BorrowStream.
 func (s *Stream) Borrowed() bool { return s.borrowed }
 
-// Handle is the CUstream; 0 after Close.
+// Handle returns the CUstream; 0 after Close.
 func (s *Stream) Handle() uintptr { return s.h.Load() }
 
-// Device is where the stream's work runs.
+// Device returns the device of the stream.
 func (s *Stream) Device() *Device { return s.v }
 
-// Priority is what the driver made of that which NewStream was given.
+// Priority returns the driver's choice for the priority of NewStream.
 func (s *Stream) Priority() int { return s.priority }
 
-// errStreamClosed is made once, because the hot path returns it.
+// errStreamClosed is allocated once, because the hot path returns it.
 var errStreamClosed = fmt.Errorf("cuda: the stream: %w", ErrClosed)
 
-// call is the device's call, for the stream. A default stream is that of the context which is
-// current.
+// call is Device.call for the stream. A default stream belongs to the current context, so it needs
+// Enter.
 func (s *Stream) call(p *dl.Proc, name string, words ...uintptr) error {
 	if s.h.Load() > streamPerThread {
 		return s.v.call(p, name, words...)
@@ -92,8 +92,8 @@ func (s *Stream) call(p *dl.Proc, name string, words ...uintptr) error {
 	return s.v.call(p, name, words...)
 }
 
-// Synchronize waits until all that was queued is done. Errors: *Error, also of kernels that failed;
-// ErrClosed.
+// Synchronize waits until all queued work is done. Errors: *Error, including those of failed
+// kernels; ErrClosed.
 func (s *Stream) Synchronize() error {
 	h := s.h.Load()
 	if h == 0 {
@@ -102,7 +102,7 @@ func (s *Stream) Synchronize() error {
 	return s.call(&s.v.d.api.streamSync, "cuStreamSynchronize", h)
 }
 
-// Idle reports whether all that was queued is done. Errors: as Synchronize.
+// Idle reports whether all queued work is done. Errors: as Synchronize.
 func (s *Stream) Idle() (bool, error) {
 	h := s.h.Load()
 	if h == 0 {
@@ -117,7 +117,7 @@ func (s *Stream) Idle() (bool, error) {
 	return s.v.poll(&s.v.d.api.streamQuery, "cuStreamQuery", h)
 }
 
-// Record makes e stand for all that was queued so far. Errors: *Error, ErrClosed.
+// Record records e after the work queued so far. Errors: *Error, ErrClosed.
 func (s *Stream) Record(e *Event) error {
 	h, event := s.h.Load(), e.h.Load()
 	switch {
@@ -129,9 +129,8 @@ func (s *Stream) Record(e *Event) error {
 	return s.call(&s.v.d.api.eventRecord, "cuEventRecord", event, h)
 }
 
-// Wait holds up what is queued next until what e was last recorded for is done; an event that was
-// never recorded holds up nothing. e may be of another device of this process. Errors: *Error,
-// ErrClosed.
+// Wait makes later work wait for the last record of e; without a record it waits for nothing. e may
+// be of another device of this process. Errors: *Error, ErrClosed.
 func (s *Stream) Wait(e *Event) error {
 	h, event := s.h.Load(), e.h.Load()
 	switch {
@@ -143,7 +142,7 @@ func (s *Stream) Wait(e *Event) error {
 	return s.call(&s.v.d.api.streamWait, "cuStreamWaitEvent", h, event, 0)
 }
 
-// Copy queues a copy of bytes bytes from src to dst, addresses of any devices of this process, or
+// Copy queues a copy of bytes bytes from src to dst: addresses of any devices of this process, or
 // of HostMemory. Errors: *Error, ErrInvalid, ErrClosed.
 func (s *Stream) Copy(dst, src uintptr, bytes int64) error {
 	h := s.h.Load()
@@ -159,8 +158,8 @@ func (s *Stream) Copy(dst, src uintptr, bytes int64) error {
 	return err
 }
 
-// CopyToHost queues a copy from a device at src to the host at dst. Only HostMemory is copied to
-// later: for other memory the call returns when the copy is done. Errors: as Copy.
+// CopyToHost queues a copy from a device at src to the host at dst. Only a copy to HostMemory is
+// asynchronous: for other memory the call returns when the copy is done. Errors: as Copy.
 func (s *Stream) CopyToHost(dst unsafe.Pointer, src uintptr, bytes int64) error {
 	h := s.h.Load()
 	if h == 0 || bytes <= 0 {
@@ -191,15 +190,15 @@ func (s *Stream) CopyFromHost(dst uintptr, src unsafe.Pointer, bytes int64) erro
 	return err
 }
 
-// host is call with an address of Go memory among the words, which the pragma keeps, and off the
-// stack, until it returns.
+// host is call with an address of Go memory among the words. The pragma keeps that memory alive and
+// off the stack until the call returns.
 //
 //go:uintptrescapes
 func (s *Stream) host(p *dl.Proc, name string, dst, src, bytes, h uintptr) error {
 	return s.call(p, name, dst, src, bytes, h)
 }
 
-// Fill queues the setting of bytes bytes of a device at p to b. Errors: as Copy.
+// Fill queues the setting of bytes bytes of device memory at p to b. Errors: as Copy.
 func (s *Stream) Fill(p uintptr, b byte, bytes int64) error {
 	h := s.h.Load()
 	if h == 0 || bytes <= 0 {
@@ -214,14 +213,13 @@ func (s *Stream) Fill(p uintptr, b byte, bytes int64) error {
 	return err
 }
 
-// granularity is that of memory that is mapped piece by piece (CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
-// on all GPUs so far).
+// granularity is the size of the pieces of incrementally mapped memory
+// (CU_MEM_ALLOC_GRANULARITY_RECOMMENDED on all GPUs so far).
 const granularity = 2 << 20
 
-// cut is where to cut bytes bytes at the addresses a and, unless it is 0, b in two, when err is
-// that the driver refuses them as a whole: it does so where memory was mapped piece by piece and
-// they lie on both sides of a seam, as in NVSHMEM's heap when it has grown. It is 0 where there is
-// nothing to cut or another error.
+// cut returns where to split a copy of bytes bytes at the addresses a and b (0 for none) after the
+// error err. The driver rejects a range that spans separately mapped pieces of memory, such as
+// NVSHMEM's heap after it has grown. It returns 0 for other errors, and if nothing can be split.
 func cut(err error, bytes int64, a, b uintptr) int64 {
 	if err == nil {
 		return 0
@@ -245,8 +243,7 @@ func cut(err error, bytes int64, a, b uintptr) int64 {
 	return 0
 }
 
-// nothing is the answer to a call on a closed stream, with a length that cannot be, or without
-// bytes.
+// nothing returns the result of a call on a closed stream, or with bytes < 1.
 func (s *Stream) nothing(what string, h uintptr, bytes int64) error {
 	if h == 0 {
 		return errStreamClosed
@@ -254,8 +251,8 @@ func (s *Stream) nothing(what string, h uintptr, bytes int64) error {
 	return extent(what, bytes)
 }
 
-// Write64 queues *p = v, visible to the host and to all devices after what the stream did before. p
-// is a multiple of 8, in a device's memory or HostMemory. Errors: dl.ErrUnsupported where the
+// Write64 queues *p = v, visible to the host and to all devices after the earlier work of the
+// stream. p is a multiple of 8, in device memory or HostMemory. Errors: dl.ErrUnsupported if the
 // device cannot, *Error, ErrClosed.
 func (s *Stream) Write64(p uintptr, v uint64) error {
 	h := s.h.Load()
@@ -265,9 +262,8 @@ func (s *Stream) Write64(p uintptr, v uint64) error {
 	return s.call(&s.v.d.api.write64, "cuStreamWriteValue64_v2", h, p, uintptr(v), 0)
 }
 
-// Wait64 holds up what is queued next until *p >= v, as the sign of the 64-bit difference tells, so
-// that counters may wrap. p is as for Write64. Nothing but such a value ends the wait. Errors: as
-// Write64.
+// Wait64 makes later work wait until *p >= v. It compares by the sign of the 64-bit difference, so
+// counters may wrap. p is as for Write64. Nothing else ends the wait. Errors: as Write64.
 func (s *Stream) Wait64(p uintptr, v uint64) error {
 	h := s.h.Load()
 	if h == 0 {
@@ -276,7 +272,7 @@ func (s *Stream) Wait64(p uintptr, v uint64) error {
 	return s.call(&s.v.d.api.wait64, "cuStreamWaitValue64_v2", h, p, uintptr(v), waitAtLeast)
 }
 
-// Close gives the stream back; the device still does what was queued. Idempotent. Errors: *Error.
+// Close destroys the stream; the device still runs the queued work. Idempotent. Errors: *Error.
 func (s *Stream) Close() error {
 	h := s.h.Swap(0)
 	if h == 0 || s.borrowed {

@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// stuckWork is what a device knows of work on it that may never end.
+// stuckWork tracks device work that may never end because a peer died.
 type stuckWork struct {
-	any atomic.Bool // somebody has one
+	any atomic.Bool // the list is not empty
 
-	mu    sync.Mutex // of the list
+	mu    sync.Mutex // protects the list
 	ended []func() bool
 
-	look  sync.Mutex // of who looks, with all that follows
-	all   *Event     // behind all that was queued when somebody looked; nil for none
-	known int        // doubts of the list that are about work in front of that
-	late  bool       // it was waited for in vain
+	look  sync.Mutex // serializes Stuck; protects the fields below
+	all   *Event     // recorded after the work of the known entries; nil if the driver cannot
+	known int        // entries of the list whose work all covers
+	late  bool       // the wait for them has timed out
 }
 
-// endTime is how long work that is in doubt gets to end, once.
+// endTime limits the wait for work in doubt. It is spent once.
 const endTime = time.Second
 
-// Doubt notes that what is queued on the device may never end: it waits for a process that has
-// died, and nobody can end it. To free memory, or to unload a module, then waits in the driver for
-// good; so Free and the Close of modules, graphs and memory of the host ask Stuck from then on.
-// ended reports whether the work has ended, where the driver does not tell: before CUDA 12.5.
+// Doubt records that queued work may never end, because it waits for a process that has died.
+// Freeing memory or unloading a module would then block in the driver. Free and the Close of
+// modules, graphs and host memory therefore call Stuck from now on. ended reports whether the work
+// has ended; it is used with drivers before CUDA 12.5.
 func (v *Device) Doubt(ended func() bool) {
 	u := &v.doubt
 	u.mu.Lock()
@@ -35,8 +35,8 @@ func (v *Device) Doubt(ended func() bool) {
 	u.any.Store(true)
 }
 
-// Stuck reports whether the device has work that does not end, of which there was doubt. It gives
-// the work a second, the first time.
+// Stuck reports whether work that Doubt reported has not ended. The first call waits for it for up
+// to a second.
 func (v *Device) Stuck() bool {
 	u := &v.doubt
 	if !u.any.Load() {
@@ -53,7 +53,7 @@ func (v *Device) Stuck() bool {
 			return false
 		}
 		if u.known == 0 {
-			u.all, _ = v.MarkAll() // without one the functions are asked
+			u.all, _ = v.MarkAll() // without it done calls the functions
 			u.known = len(list)
 		}
 		for began := time.Now(); !u.done(list[:u.known]); time.Sleep(100 * time.Microsecond) {
@@ -72,8 +72,7 @@ func (v *Device) Stuck() bool {
 	}
 }
 
-// done reports whether the device has done all that is in front of u.all: as the functions say, if
-// there is no such event.
+// done reports whether the work before u.all is done. Without that event it calls the functions.
 func (u *stuckWork) done(ended []func() bool) bool {
 	if u.all != nil {
 		done, err := u.all.Done()
@@ -82,8 +81,8 @@ func (u *stuckWork) done(ended []func() bool) bool {
 	return !slices.ContainsFunc(ended, func(ended func() bool) bool { return !ended() })
 }
 
-// release is inside for calls that wait for the device: where it is stuck, what they would free is
-// left to the end of the process.
+// release is inside for calls that wait for the device. On a stuck device it does nothing: the
+// resource is left to the end of the process.
 func (v *Device) release(call string, fn func() int32) error {
 	if v.Stuck() {
 		return nil

@@ -12,21 +12,21 @@ var procType = reflect.TypeFor[Proc]()
 
 // Bind fills the tagged fields of the struct that table points to:
 //
-//	init   func(argc *int32, argv uintptr) int32 `dl:"MPI_Init"`                              // converted call
-//	reduce dl.Proc                               `dl:"MPI_Reduce"`                            // call with machine words
-//	comm   uintptr                               `dl:"ompi_mpi_comm_world,optional"`          // address of a variable
-//	shrink dl.Proc                               `dl:"ncclCommShrink,optional,since=2.27"`    // may be missing
+//	init   func(*int32, uintptr) int32 `dl:"MPI_Init"`                           // typed
+//	reduce dl.Proc                     `dl:"MPI_Reduce"`                         // words
+//	comm   uintptr                     `dl:"ompi_mpi_comm_world,optional"`       // variable
+//	shrink dl.Proc                     `dl:"ncclCommShrink,optional,since=2.27"` // optional
 //
-// since is the version that brought the symbol, for the message when it is missing. Fields without
-// the tag are left alone; fields may be unexported. A missing optional symbol is a nil func (see
-// Require for its error), a zero address, or a Proc that answers ErrUnsupported.
+// since is the version that introduced the symbol, for the message if it is missing. Fields without
+// the tag are unchanged; fields may be unexported. A missing optional symbol is a nil func (see
+// Require for its error), a zero address, or a Proc whose Call returns ErrUnsupported.
 //
-// Errors: ErrUnsupported, naming every missing required symbol and every func type that has no C
-// counterpart; a malformed tag. On an error the table is as it was.
+// Errors: ErrUnsupported, with every missing required symbol and every func type that has no C
+// counterpart; a malformed tag. After an error the table is unchanged.
 func (l *Library) Bind(table any) error {
 	ptr := reflect.ValueOf(table)
 	if ptr.Kind() != reflect.Pointer || ptr.IsNil() || ptr.Elem().Kind() != reflect.Struct {
-		return fmt.Errorf("dl: %s: bind wants a pointer to a struct, got %T", l, table)
+		return fmt.Errorf("dl: %s: bind needs a pointer to a struct, got %T", l, table)
 	}
 	st := ptr.Elem()
 	values := make([]reflect.Value, st.NumField())
@@ -56,15 +56,15 @@ func (l *Library) Bind(table any) error {
 	return nil
 }
 
-// bindField is the value for one field.
+// bindField returns the value for a field.
 func (l *Library) bindField(typ reflect.Type, tag string) (reflect.Value, error) {
 	t, err := parseTag(tag)
 	if err != nil {
 		return reflect.Value{}, err
 	}
 	if typ.Kind() == reflect.Func {
-		// Before the lookup: a wrong signature is a mistake whether or not this machine's library
-		// has the symbol.
+		// Before the lookup: an invalid signature is an error even if this machine's library lacks
+		// the symbol.
 		if err := checkSignature(typ); err != nil {
 			return reflect.Value{}, fmt.Errorf("symbol %q as %s: %w", t.symbol, typ, err)
 		}
@@ -88,7 +88,7 @@ func (l *Library) bindField(typ reflect.Type, tag string) (reflect.Value, error)
 		}
 		return fn.Elem(), nil
 	}
-	return reflect.Value{}, fmt.Errorf("symbol %q: a %s cannot hold one, want a func, dl.Proc or uintptr", t.symbol, typ)
+	return reflect.Value{}, fmt.Errorf("symbol %q: a %s cannot hold a symbol: use a func, dl.Proc or uintptr", t.symbol, typ)
 }
 
 // fieldTag is a parsed dl:"symbol[,optional][,since=version]".
@@ -118,8 +118,8 @@ func parseTag(tag string) (fieldTag, error) {
 	return t, nil
 }
 
-// checkSignature refuses the func types that purego would only refuse, leak or garble at the call.
-// It knows nothing of struct layouts: register has purego check those.
+// checkSignature rejects func types that purego would reject, leak or garble only at the call. It
+// does not check struct layouts, which register leaves to purego.
 func checkSignature(typ reflect.Type) error {
 	if typ.IsVariadic() {
 		return fmt.Errorf("%w: variadic C functions cannot be called with floats", ErrUnsupported)
@@ -127,7 +127,7 @@ func checkSignature(typ reflect.Type) error {
 	for i := range typ.NumIn() {
 		switch k := typ.In(i).Kind(); k {
 		case reflect.Func:
-			return fmt.Errorf("%w: func parameter: make it with Callback once and pass the address", ErrUnsupported)
+			return fmt.Errorf("%w: func parameter: make a Callback once and pass its address", ErrUnsupported)
 		case reflect.Interface, reflect.Map, reflect.Chan, reflect.Array, reflect.Complex64, reflect.Complex128:
 			return fmt.Errorf("%w: %s parameter", ErrUnsupported, k)
 		}
@@ -158,9 +158,9 @@ func register(fptr any, addr uintptr) (err error) {
 // Callback makes a C function of fn, for a library to call: at most one result; integers, bools and
 // pointers, and float32 or float64 parameters. It may be called on any thread.
 //
-// Returns: the C address, valid until the process ends. A process has 2000 of them and never gets
-// one back: make each once, and tell calls apart by the user pointer that C interfaces pass along.
-// Errors: ErrUnsupported for a signature with no C counterpart, or when none are left.
+// Returns: the C address, valid until the process ends. A process has at most 2000 callbacks, which
+// are never freed: make each once, and distinguish calls by the user pointer of C interfaces.
+// Errors: ErrUnsupported for a signature without a C counterpart, or if none are left.
 func Callback(fn any) (addr uintptr, err error) {
 	defer recoverAs(&err)
 	if reflect.ValueOf(fn).Kind() != reflect.Func {
@@ -169,7 +169,7 @@ func Callback(fn any) (addr uintptr, err error) {
 	return sysCallback(fn)
 }
 
-// recoverAs turns purego's panics (it has no error results) into an error.
+// recoverAs converts a panic of purego, which returns no errors, into an error.
 func recoverAs(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("dl: %w: %v", ErrUnsupported, r)

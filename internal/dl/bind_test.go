@@ -140,7 +140,7 @@ func TestBindRefusesWhatIsNoTable(t *testing.T) {
 	lib := libc(t)
 	var number int
 	for _, table := range []any{nil, 1, struct{}{}, &number, (*struct{})(nil)} {
-		if err := lib.Bind(table); err == nil || !strings.Contains(err.Error(), "bind wants a pointer to a struct") {
+		if err := lib.Bind(table); err == nil || !strings.Contains(err.Error(), "bind needs a pointer to a struct") {
 			t.Errorf("Bind(%T) = %v", table, err)
 		}
 	}
@@ -158,7 +158,7 @@ func TestBindRefusesSignaturesWithoutACCounterpart(t *testing.T) {
 		}{}, "variadic C functions cannot be called with floats"},
 		{"func parameter", &struct {
 			F func(p unsafe.Pointer, n, size uintptr, less func(a, b *int32) int32) `dl:"qsort"`
-		}{}, "make it with Callback once"},
+		}{}, "make a Callback once"},
 		{"interface", &struct {
 			F func(any) `dl:"labs"`
 		}{}, "interface parameter"},
@@ -217,7 +217,7 @@ func TestBindRefusesMalformedFields(t *testing.T) {
 		}{}, `field F: tag dl:"labs,since=": unknown option "since=", want optional or since=VERSION`},
 		{&struct {
 			F int `dl:"labs"`
-		}{}, `field F: symbol "labs": a int cannot hold one, want a func, dl.Proc or uintptr`},
+		}{}, `field F: symbol "labs": a int cannot hold a symbol: use a func, dl.Proc or uintptr`},
 	}
 	for _, tt := range tests {
 		if err := lib.Bind(tt.table); err == nil || err.Error() != tt.want {
@@ -259,7 +259,7 @@ func FuzzParseTag(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What was accepted can be written back in its normal form and means the same.
+		// An accepted tag can be written back in its normal form and means the same.
 		normal := got.symbol
 		if got.optional {
 			normal += ",optional"

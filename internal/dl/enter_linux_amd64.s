@@ -2,9 +2,10 @@
 
 #include "textflag.h"
 
-// enter goes on to a C function with up to six words, on the stack that runtime.cgocall calls it on, from DI, which is *[7]uintptr: the
-// function's address and the words. Where a function of the System V ABI expects them they are in DI, SI, DX, CX, R8 and R9; AL, the number
-// of vector registers that a variadic one looks at, is 0. The function returns to who called this. One that is missing answers -1.
+// enter calls a C function with up to six words, on the stack of runtime.cgocall. DI is a *[7]uintptr:
+// the function's address and the words. The System V ABI passes the words in DI, SI, DX, CX, R8 and R9;
+// AL, the number of vector registers of a variadic call, is 0. The function returns to enter's caller.
+// For address 0 the result is -1.
 TEXT enter(SB), NOSPLIT|NOFRAME, $0-0
 	MOVQ 0(DI), R10
 	TESTQ R10, R10

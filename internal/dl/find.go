@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// maxLinks is how many symbolic links one path may lead through, as in Linux (path_resolution(7)).
+// maxLinks is the largest number of symbolic links in a path, as in Linux (path_resolution(7)).
 const maxLinks = 40
 
-// File is a library as a file, not loaded.
+// File is a library file that is not loaded.
 type File struct {
 	Path string // as it was found
 	Real string // with links resolved: two files are the same if these are equal
 }
 
-// Find lists the files that s could mean, without loading any: Override alone; or every soname in
-// each of loaderDirs, then every soname in each of s.Dirs, as far as they exist. Files that are one
-// and the same appear once, where they came first.
+// Find lists the existing files that s could mean, without loading any: Override alone; or every
+// soname in each of loaderDirs, then every soname in each of s.Dirs. A file that is found several
+// times is listed once, at its first place.
 //
-// Shapes/units: root is the file system from "/" on. An Override that is a bare soname is looked
-// for in loaderDirs. Errors: what Validate finds.
+// Shapes/units: root is the file system from "/" on. An Override that is a bare soname is searched
+// for in loaderDirs. Errors: those of Validate.
 func (s Search) Find(root fs.FS, loaderDirs []string) ([]File, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (s Search) Find(root fs.FS, loaderDirs []string) ([]File, error) {
 	}
 	for _, soname := range sonames {
 		for _, pattern := range patterns {
-			dirs, _ := fs.Glob(root, inRoot(pattern)) // sorted; its only error, a malformed pattern, was Validate's
+			dirs, _ := fs.Glob(root, inRoot(pattern)) // sorted; Validate has excluded its only error, a malformed pattern
 			for _, dir := range dirs {
 				add(path.Join("/", dir, soname))
 			}
@@ -59,7 +59,7 @@ func (s Search) Find(root fs.FS, loaderDirs []string) ([]File, error) {
 	return files, nil
 }
 
-// realPath is an absolute path with symbolic links resolved, "/" being root.
+// realPath resolves the symbolic links of an absolute path; root is "/".
 func realPath(root fs.FS, name string) (string, error) {
 	rest := strings.Split(inRoot(name), "/")
 	at := "/"
@@ -84,7 +84,7 @@ func realPath(root fs.FS, name string) (string, error) {
 		if path.IsAbs(target) {
 			at = "/"
 		}
-		// Word by word, not cleaned: ".." leads to the parent of what a link points to.
+		// Not cleaned: ".." means the parent of a link's target.
 		rest = append(strings.FieldsFunc(target, func(r rune) bool { return r == '/' }), rest...)
 	}
 	return at, nil

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Library is a shared library loaded into this process, for as long as the process lives. It has no
-// state that changes: any number of goroutines may use it.
+// Library is a shared library loaded into this process until the process ends. It is immutable and
+// safe for concurrent use.
 type Library struct {
 	name   string
 	path   string
@@ -19,7 +19,7 @@ func newLibrary(name, file string, handle uintptr) *Library {
 	if path == "" {
 		path = file
 	}
-	// A bare name is no path: it would be completed with the working directory.
+	// A bare name is not made absolute with the working directory.
 	if strings.ContainsRune(path, filepath.Separator) {
 		if abs, err := filepath.Abs(path); err == nil {
 			path = abs
@@ -31,18 +31,18 @@ func newLibrary(name, file string, handle uintptr) *Library {
 	return &Library{name: name, path: path, handle: handle}
 }
 
-// Name is what the Search called the library.
+// Name returns the Name of the Search.
 func (l *Library) Name() string { return l.name }
 
-// Path is the file that the library was loaded from, with symbolic links resolved:
+// Path returns the file that the library was loaded from, with symbolic links resolved:
 // "libopenblas.so.0" becomes "/usr/lib/x86_64-linux-gnu/openblas-pthread/libopenblasp-r0.3.21.so".
 func (l *Library) Path() string { return l.path }
 
-// String is the name and the path: "openblas (/usr/lib/libopenblas.so.0.3)".
+// String returns the name and the path: "openblas (/usr/lib/libopenblas.so.0.3)".
 func (l *Library) String() string { return l.name + " (" + l.path + ")" }
 
-// Lookup is the address of a symbol of the library or of the libraries it depends on. Returns: an
-// address, never zero without an error. Errors: ErrUnsupported when the symbol is not exported.
+// Lookup returns the address of a symbol of the library or of its dependencies. Returns: an
+// address, not zero unless there is an error. Errors: ErrUnsupported if the symbol is not exported.
 func (l *Library) Lookup(symbol string) (uintptr, error) {
 	if addr := l.find(symbol); addr != 0 {
 		return addr, nil
@@ -50,9 +50,9 @@ func (l *Library) Lookup(symbol string) (uintptr, error) {
 	return 0, l.missing(symbol, "")
 }
 
-// Require is the error to return in place of a call to a symbol that may be missing; since is the
-// version that brought it, or empty. Returns: nil when the library exports the symbol. Errors:
-// ErrUnsupported naming library, file, symbol and version.
+// Require checks a symbol that may be missing, before it is called; since is the version that
+// introduced it, or empty. Returns: nil if the library exports the symbol. Errors: ErrUnsupported
+// with library, file, symbol and version.
 func (l *Library) Require(symbol, since string) error {
 	if l.find(symbol) != 0 {
 		return nil

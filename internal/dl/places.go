@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Places is where libraries lie that the loader does not look for by itself: the toolkits that
-// environment variables name, the site-packages of the Python that runs here (wheels keep CUDA's
-// libraries in nvidia/*/lib), and the usual folders of installers. The value is for Search.Dirs:
-// patterns, the most deliberate choice first, without duplicates.
+// Places returns folders with libraries that the loader does not search by itself: toolkits named
+// by environment variables, site-packages of Python (wheels keep CUDA's libraries in nvidia/*/lib),
+// and the usual folders of installers. The result is for Search.Dirs: patterns without duplicates,
+// explicit choices first.
 //
 // Shapes/units: root is the file system from "/" on, for the links of python3; environ is as from
-// os.Environ, and package dl reads none itself.
+// os.Environ, which package dl does not read itself.
 func Places(root fs.FS, environ []string) []string {
 	env := variables(environ)
 	var dirs []string
@@ -35,7 +35,7 @@ func Places(root fs.FS, environ []string) []string {
 		"/opt/*/.venv/lib/python3*/site-packages/nvidia/*/lib",
 		"/opt/*/lib/python3*/site-packages/nvidia/*/lib",
 		"/usr/local/cuda/lib64", "/usr/local/cuda-*/lib64", "/opt/cuda/lib64",
-		"/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/run/opengl-driver/lib", // drivers that containers, WSL and NixOS mount
+		"/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/run/opengl-driver/lib", // drivers mounted by containers, WSL and NixOS
 		"/usr/lib/x86_64-linux-gnu/nvshmem/*", // NVIDIA's packages for Debian
 		"/opt/intel/oneapi/mkl/latest/lib",
 		"/usr/lib/x86_64-linux-gnu/openmpi/lib", "/usr/lib64/openmpi/lib", "/usr/lib64/mpich/lib", "/opt/openmpi/lib", "/opt/mpich/lib",
@@ -46,21 +46,21 @@ func Places(root fs.FS, environ []string) []string {
 	return unique(dirs)
 }
 
-// Product is a library for which a variable of its own can name an installation. Who sets it has
-// chosen, whatever the loader would find.
+// Product is a library with an environment variable that names an installation. That choice takes
+// precedence over the loader's.
 type Product struct {
 	Home    string   // the variable
 	Sonames []string // the best first
 }
 
-// The products that programs here choose so.
+// The products with such a variable.
 var (
 	NCCL    = Product{"NCCL_HOME", []string{"libnccl.so.2", "libnccl.so"}}
 	NVSHMEM = Product{"NVSHMEM_HOME", []string{"libnvshmem_host.so.3"}}
 )
 
-// AtHome is the file of p in the installation that its variable names, for Search.Override: the
-// first of its Sonames that is there; "" where there is none.
+// AtHome returns the first existing file of p's Sonames in the installation that its variable
+// names, for Search.Override; "" if there is none.
 //
 // Shapes/units: root and environ as for Places.
 func (p Product) AtHome(root fs.FS, environ []string) string {
@@ -76,7 +76,7 @@ func (p Product) AtHome(root fs.FS, environ []string) string {
 	return ""
 }
 
-// homeDirs is the folders of an installation in which libraries lie.
+// homeDirs returns the folders of an installation that may have libraries.
 func homeDirs(home string) []string {
 	if !path.IsAbs(home) {
 		return nil
@@ -84,9 +84,9 @@ func homeDirs(home string) []string {
 	return []string{home + "/lib64", home + "/lib", home + "/targets/x86_64-linux/lib"}
 }
 
-// LoaderDirs is where the loader looks for a soname: LD_LIBRARY_PATH, the folders of
-// /etc/ld.so.conf, and those that are built in (ld.so(8)). It serves to list every file that there
-// is; which one a soname means is for the loader to say, through Open.
+// LoaderDirs returns the loader's folders for sonames: LD_LIBRARY_PATH, the folders of
+// /etc/ld.so.conf, and the built-in ones (ld.so(8)). It is for listing files; only Open finds the
+// file that the loader chooses.
 //
 // Shapes/units: as for Places.
 func LoaderDirs(root fs.FS, environ []string) []string {
@@ -96,12 +96,11 @@ func LoaderDirs(root fs.FS, environ []string) []string {
 	return unique(dirs)
 }
 
-// maxIncludes bounds how deep files of loaderConfig include each other, in case one includes
-// itself.
+// maxIncludes limits the depth of includes in loaderConfig, in case a file includes itself.
 const maxIncludes = 4
 
-// loaderConfig is the folders that a file in the format of ld.so.conf names: one a line, "include
-// PATTERN", comments after "#".
+// loaderConfig returns the folders named in a file in the format of ld.so.conf: one per line,
+// "include PATTERN", comments after "#".
 func loaderConfig(root fs.FS, file string, depth int) []string {
 	text, err := fs.ReadFile(root, inRoot(file))
 	if err != nil || depth > maxIncludes {
@@ -128,8 +127,8 @@ func loaderConfig(root fs.FS, file string, depth int) []string {
 	return dirs
 }
 
-// pythonPrefixes is the installations that python3 may be run from: the active environment, and
-// those of every python3 on the PATH, which is often a link into one.
+// pythonPrefixes returns the possible installations of python3: the active environment, and those
+// of every python3 on the PATH, which is often a link into one.
 func pythonPrefixes(root fs.FS, env map[string]string) []string {
 	var prefixes []string
 	for _, name := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
@@ -158,12 +157,11 @@ func pythonPrefixes(root fs.FS, env map[string]string) []string {
 			file = path.Clean(target)
 		}
 	}
-	// These are in the list anyway, at its end: a toolkit that somebody installed comes before the
-	// system's own.
+	// Places lists these at its end: an installed toolkit precedes the system's libraries.
 	return slices.DeleteFunc(prefixes, func(p string) bool { return p == "/" || p == "/usr" || p == "/usr/local" })
 }
 
-// variables is environ as a map; the last of several values counts.
+// variables returns environ as a map; the last of several values counts.
 func variables(environ []string) map[string]string {
 	env := make(map[string]string, len(environ))
 	for _, s := range environ {
@@ -174,7 +172,7 @@ func variables(environ []string) map[string]string {
 	return env
 }
 
-// folders is the absolute folders of a value like that of PATH.
+// folders returns the absolute folders of a value in the format of PATH.
 func folders(value string) []string {
 	var dirs []string
 	for _, d := range strings.Split(value, ":") {
@@ -185,7 +183,7 @@ func folders(value string) []string {
 	return dirs
 }
 
-// unique is list without what it had before.
+// unique returns list without repeated elements.
 func unique(list []string) []string {
 	seen := make(map[string]bool, len(list))
 	return slices.DeleteFunc(list, func(s string) bool {
@@ -195,7 +193,7 @@ func unique(list []string) []string {
 	})
 }
 
-// inRoot is an absolute path as a file system from "/" wants it.
+// inRoot returns an absolute path as an fs.FS for "/" expects it.
 func inRoot(p string) string {
 	p = strings.TrimPrefix(path.Clean(p), "/")
 	if p == "" {

@@ -5,19 +5,18 @@ import (
 	"unsafe"
 )
 
-// maxArgs is how many words one call can pass (purego's own limit).
+// maxArgs is the largest number of words of a call (purego's limit).
 const maxArgs = 32
 
-// Proc is one C function to be called with machine words, or the reason why it cannot be called. It
-// is the hot path: no reflection. The zero Proc is a function that nobody looked up; calling it is
-// an error.
+// Proc is a C function to be called with machine words, or the reason why it cannot be called. It
+// is for the hot path: no reflection. The zero Proc was never looked up; calling it is an error.
 type Proc struct {
 	addr uintptr
 	err  error // why addr is zero
 }
 
-// Proc looks a symbol up for calls with machine words; since is the version that brought it, or
-// empty. Returns: always a Proc; that of a missing symbol answers each Call with ErrUnsupported.
+// Proc looks up a symbol for calls with machine words; since is the version that introduced it, or
+// empty. Returns: always a Proc; for a missing symbol its Call returns ErrUnsupported.
 func (l *Library) Proc(symbol, since string) Proc {
 	if addr := l.find(symbol); addr != 0 {
 		return Proc{addr: addr}
@@ -25,9 +24,8 @@ func (l *Library) Proc(symbol, since string) Proc {
 	return Proc{err: l.missing(symbol, since)}
 }
 
-// ProcAt makes a Proc of a function's address that came from C (cuGetProcAddress and the like);
-// name is for messages. Returns: a Proc; that of address zero answers each Call with
-// ErrUnsupported.
+// ProcAt makes a Proc of a function address that came from C (cuGetProcAddress and similar); name
+// is for messages. Returns: a Proc; for address zero its Call returns ErrUnsupported.
 func ProcAt(addr uintptr, name string) Proc {
 	if addr == 0 {
 		return Proc{err: fmt.Errorf("dl: %s has no address: %w", name, ErrUnsupported)}
@@ -35,10 +33,10 @@ func ProcAt(addr uintptr, name string) Proc {
 	return Proc{addr: addr}
 }
 
-// Addr is the function's address, zero if it is missing.
+// Addr returns the function's address, zero if it is missing.
 func (p Proc) Addr() uintptr { return p.addr }
 
-// Err is nil if the function can be called, else the error that Call returns.
+// Err returns nil if the function can be called, otherwise the error of Call.
 func (p Proc) Err() error {
 	if p.addr != 0 {
 		return nil
@@ -49,14 +47,13 @@ func (p Proc) Err() error {
 	return p.err
 }
 
-// Call calls the function with up to 32 words: integers, handles, and pointers, the last converted
-// in the call expression itself (see Memory in the package comment). It cannot pass or return
-// floats.
+// Call calls the function with up to 32 words: integers, handles, and pointers, which must be
+// converted in the call expression itself (see Memory in the package comment). It cannot pass or
+// return floats.
 //
-// Returns: the result register. A C function that returns void leaves anything there, and one that
-// returns int leaves anything in its upper half: convert with int32(r). Owns: the callee may use Go
-// memory until Call returns. Errors: ErrUnsupported when the function is missing or there are too
-// many words.
+// Returns: the result register. It is undefined for a C function that returns void, and its upper
+// half for one that returns int: convert with int32(r). Owns: the callee may use Go memory until
+// Call returns. Errors: ErrUnsupported if the function is missing or there are too many words.
 //
 //go:uintptrescapes
 func (p Proc) Call(args ...uintptr) (uintptr, error) {
@@ -64,14 +61,14 @@ func (p Proc) Call(args ...uintptr) (uintptr, error) {
 		return 0, p.Err()
 	}
 	if len(args) > maxArgs {
-		return 0, fmt.Errorf("dl: call with %d words, at most %d fit: %w", len(args), maxArgs, ErrUnsupported)
+		return 0, fmt.Errorf("dl: call with %d words, the maximum is %d: %w", len(args), maxArgs, ErrUnsupported)
 	}
 	return sysCall(p.addr, args), nil
 }
 
-// CallWords is Call for words none of which is the address of Go memory that only the words keep:
-// handles, counts, addresses of devices and of C memory, and of Go memory on the heap that the
-// caller keeps alive otherwise. It allocates nothing.
+// CallWords is Call for words that do not keep Go memory alive: handles, counts, addresses of
+// devices and of C memory, and of Go heap memory that the caller keeps alive otherwise. It
+// allocates nothing.
 //
 // Returns: as Call. Errors: as Call.
 func (p Proc) CallWords(args ...uintptr) (uintptr, error) {
@@ -79,14 +76,13 @@ func (p Proc) CallWords(args ...uintptr) (uintptr, error) {
 		return 0, p.Err()
 	}
 	if len(args) > maxArgs {
-		return 0, fmt.Errorf("dl: call with %d words, at most %d fit: %w", len(args), maxArgs, ErrUnsupported)
+		return 0, fmt.Errorf("dl: call with %d words, the maximum is %d: %w", len(args), maxArgs, ErrUnsupported)
 	}
 	return sysCall(p.addr, unkept(args)), nil
 }
 
 // Status is CallWords for a function that returns an int, such as a status. Up to six words take a
-// shorter way than purego's, which has room for all that can be passed: less than half the time
-// (BenchmarkCall).
+// shorter path than purego's general one: less than half the time (BenchmarkCall).
 //
 // Returns: the int. Errors: as Call.
 func (p Proc) Status(args ...uintptr) (int32, error) {
@@ -97,16 +93,15 @@ func (p Proc) Status(args ...uintptr) (int32, error) {
 	return int32(r), err
 }
 
-// Status2 is Status for two words, compiled into who calls it. After a long call of C the processor
-// no longer knows where the functions return to that led there, so that each of them costs some ten
-// nanoseconds on the way back.
+// Status2 is Status for two words, inlined into its caller. After a long C call the processor has
+// lost its predicted return addresses, and each return up the stack costs about ten nanoseconds.
 //
-// Returns: the int; -1 where the function is missing: Err tells.
+// Returns: the int; -1 if the function is missing, see Err.
 func (p *Proc) Status2(a, b uintptr) int32 { return sysStatus2(p.addr, a, b) }
 
-// unkept is args, unseen by the analysis that would otherwise move the list to the heap: purego's
-// pragma tells it that every word may be kept, and the list with them, while what is done with the
-// list is to copy it before the call.
+// unkept returns args, hidden from escape analysis, which would otherwise move the list to the
+// heap: purego's pragma says that every word may be kept. In fact the list is copied before the
+// call.
 //
 //go:nosplit
 func unkept(args []uintptr) []uintptr {

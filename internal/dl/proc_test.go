@@ -205,7 +205,7 @@ func TestCallWordsDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// The list of words lies on the stack of a goroutine, which moves when it grows.
+// The list of words is on the stack of a goroutine, which moves when it grows.
 func TestCallWordsOnAGrowingStack(t *testing.T) {
 	labs := libc(t).Proc("labs", "")
 	var descend func(depth int) error

@@ -8,36 +8,36 @@ import (
 	"strings"
 )
 
-// Search says what a library is called and where it may lie.
+// Search has the names and possible places of a library.
 type Search struct {
-	// Name is what messages call the library: "openblas".
+	// Name is the name in messages: "openblas".
 	Name string
 
-	// Override, if not empty, is the one thing to load: a path, or a bare soname for the loader. It
-	// comes from the user (a config value), so nothing else is tried when it does not load.
+	// Override, if not empty, is the only file to load: a path, or a bare soname for the loader. It
+	// is the user's choice (a config value), so there is no fallback.
 	Override string
 
-	// Sonames are the file names to look for, the best first: "libnccl.so.2".
+	// Sonames are the file names to search for, the best first: "libnccl.so.2".
 	Sonames []string
 
-	// Dirs are further directories, or patterns of filepath.Glob for them
-	// ("/opt/venv/lib/*/site-packages/nvidia/*/lib"), looked into after the loader's own places
-	// (LD_LIBRARY_PATH, the loader's cache, /lib, /usr/lib) had none of the Sonames.
+	// Dirs are further folders, or patterns of filepath.Glob for them
+	// ("/opt/venv/lib/*/site-packages/nvidia/*/lib"). They are searched if the loader's own places
+	// (LD_LIBRARY_PATH, the loader's cache, /lib, /usr/lib) have none of the Sonames.
 	Dirs []string
 
-	// Global makes the library's symbols visible to libraries loaded later (RTLD_GLOBAL). False
-	// means RTLD_LOCAL.
+	// Global makes the symbols visible to libraries loaded later (RTLD_GLOBAL). False means
+	// RTLD_LOCAL.
 	Global bool
 }
 
-// Validate reports what Open would refuse before it touches the loader.
-// Errors: a missing Name, nothing to look for, a NUL byte, a malformed pattern.
+// Validate reports errors that Open would return before it calls the loader. Errors: a missing
+// Name, no file name, a NUL byte, a malformed pattern.
 func (s Search) Validate() error {
 	if s.Name == "" {
 		return errors.New("dl: search without a name")
 	}
 	if s.Override == "" && len(s.Sonames) == 0 {
-		return fmt.Errorf("dl: %s: search names neither a path nor a soname", s.Name)
+		return fmt.Errorf("dl: %s: the search has neither a path nor a soname", s.Name)
 	}
 	for _, text := range append([]string{s.Name, s.Override}, s.Sonames...) {
 		if strings.ContainsRune(text, 0) {
@@ -60,12 +60,12 @@ func (s Search) Validate() error {
 	return nil
 }
 
-// Open loads the first of these that loads: s.Override and nothing else; or each of s.Sonames by
-// the loader's own search; or each of s.Sonames in each of s.Dirs.
+// Open loads the first file that loads: s.Override alone; or each of s.Sonames by the loader's own
+// search, then each of s.Sonames in each of s.Dirs.
 //
 // Returns: the library, which stays loaded until the process ends (see the package comment).
 // Errors: ErrNotFound with everything that was tried; ErrUnsupported on a platform without dlopen;
-// what Validate finds.
+// those of Validate.
 func Open(s Search) (*Library, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -73,9 +73,9 @@ func Open(s Search) (*Library, error) {
 	return s.openFirst(s.candidates())
 }
 
-// OpenBeside loads a part of l, or a plugin for it, which installers keep in l's folder: the first
-// of names that loads from there, else the first that the loader finds. name is what messages call
-// it; global as in Search.
+// OpenBeside loads a part of l, or a plugin for it, that installers keep in l's folder. It loads
+// the first of names that loads from there, or else the first that the loader finds. name is the
+// name in messages; global is as in Search.
 //
 // Errors: those of Open.
 func (l *Library) OpenBeside(name string, global bool, names ...string) (*Library, error) {
@@ -90,7 +90,7 @@ func (l *Library) OpenBeside(name string, global bool, names ...string) (*Librar
 	return s.openFirst(append(files, names...))
 }
 
-// openFirst loads the first of files that loads.
+// openFirst loads the first of files that can be loaded.
 func (s Search) openFirst(files []string) (*Library, error) {
 	var tried []string
 	for _, file := range files {
@@ -109,9 +109,9 @@ func (s Search) openFirst(files []string) (*Library, error) {
 	return nil, fmt.Errorf("dl: %s: %w, tried %s", s.Name, ErrNotFound, strings.Join(tried, "; "))
 }
 
-// candidates lists what Open hands to the loader, in order. A soname is one whether or not it
-// exists (only the loader can tell); a file in Dirs is one only if it is there, so that the message
-// of a failed search stays readable.
+// candidates returns the names that Open passes to the loader, in order. It includes all sonames,
+// because only the loader can find them. It includes only existing files of Dirs, which keeps the
+// message of a failed search readable.
 func (s Search) candidates() []string {
 	if s.Override != "" {
 		return []string{s.Override}
@@ -119,11 +119,11 @@ func (s Search) candidates() []string {
 	files := append([]string(nil), s.Sonames...)
 	for _, soname := range s.Sonames {
 		for _, pattern := range s.Dirs {
-			dirs, _ := filepath.Glob(pattern) // sorted; its only error, a malformed pattern, was Validate's
+			dirs, _ := filepath.Glob(pattern) // sorted; Validate has excluded its only error, a malformed pattern
 			for _, dir := range dirs {
 				file, err := filepath.Abs(filepath.Join(dir, soname))
 				if err != nil {
-					continue // no working directory to complete a relative pattern with
+					continue // no working directory for a relative pattern
 				}
 				if _, err := os.Stat(file); err == nil {
 					files = append(files, file)
@@ -134,7 +134,7 @@ func (s Search) candidates() []string {
 	return files
 }
 
-// attempt is one entry of the list of what was tried. The loader's text mostly starts with the
+// attempt formats an entry of the list of tried files. The loader's text mostly starts with the
 // file's name already.
 func attempt(file string, err error) string {
 	text := err.Error()

@@ -39,7 +39,7 @@ func TestValidateNamesTheMistake(t *testing.T) {
 		{"override", Search{Name: "x", Override: "/lib/libx.so"}, ""},
 		{"dirs", Search{Name: "x", Sonames: []string{"libx.so"}, Dirs: []string{"/opt/*/lib", "/a[bc]"}}, ""},
 		{"no name", Search{Sonames: []string{"libx.so"}}, "dl: search without a name"},
-		{"nothing to look for", Search{Name: "x", Dirs: []string{"/lib"}}, "dl: x: search names neither a path nor a soname"},
+		{"nothing to look for", Search{Name: "x", Dirs: []string{"/lib"}}, "dl: x: the search has neither a path nor a soname"},
 		{"empty soname", Search{Name: "x", Sonames: []string{"libx.so", ""}}, "dl: x: empty soname"},
 		{"NUL in override", Search{Name: "x", Override: "/lib\x00/libx.so"}, `dl: x: NUL byte in "/lib\x00/libx.so"`},
 		{"NUL in soname", Search{Name: "x", Sonames: []string{"a\x00"}}, `dl: x: NUL byte in "a\x00"`},

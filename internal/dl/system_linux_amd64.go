@@ -9,9 +9,9 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// sysOpen is dlopen. The loader keeps its error text per OS thread and purego reads it in a second
-// call, hence the pinning: without it about one failing call in two hundred of many concurrent ones
-// got another call's text, or none.
+// sysOpen is dlopen. The loader keeps its error text per OS thread, and purego reads it in a second
+// call, so the goroutine stays on its thread. Otherwise about one in two hundred concurrent failing
+// calls got the text of another call, or none.
 func sysOpen(file string, global bool) (handle uintptr, err error) {
 	mode := purego.RTLD_NOW | purego.RTLD_LOCAL
 	if global {
@@ -25,8 +25,8 @@ func sysOpen(file string, global bool) (handle uintptr, err error) {
 	return handle, err
 }
 
-// sysSymbol is dlsym, zero if there is no such symbol. It is pinned so that the error text of a
-// miss is consumed on the thread that has it.
+// sysSymbol is dlsym; it returns zero for a missing symbol. It stays on its thread to consume the
+// error text there.
 func sysSymbol(handle uintptr, symbol string) (addr uintptr) {
 	_ = OnThread(func() error {
 		var err error
@@ -36,8 +36,8 @@ func sysSymbol(handle uintptr, symbol string) (addr uintptr) {
 	return addr
 }
 
-// linkMap is the public head of glibc's struct link_map (<link.h>): the loader's record of one
-// loaded object.
+// linkMap is the public part of glibc's struct link_map (<link.h>): the loader's record of a loaded
+// object.
 type linkMap struct {
 	addr uintptr // load bias
 	name *byte   // the file's path as the loader found it
@@ -48,7 +48,7 @@ type linkMap struct {
 
 const rtldDILinkMap = 2 // RTLD_DI_LINKMAP of <dlfcn.h>
 
-// dlinfo is looked up at its first use; nil where the C library has none.
+// dlinfo is looked up at its first use; nil if the C library lacks it.
 var dlinfo = sync.OnceValue(func() (fn func(handle uintptr, request int32, out unsafe.Pointer) int32) {
 	if addr := sysSymbol(purego.RTLD_DEFAULT, "dlinfo"); addr != 0 {
 		purego.RegisterFunc(&fn, addr)
@@ -56,7 +56,7 @@ var dlinfo = sync.OnceValue(func() (fn func(handle uintptr, request int32, out u
 	return fn
 })
 
-// sysPath is the path that the loader found a library at, or empty.
+// sysPath returns the path at which the loader found a library, or "".
 func sysPath(handle uintptr) string {
 	info := dlinfo()
 	if info == nil {
@@ -73,28 +73,28 @@ func sysPath(handle uintptr) string {
 	return string(unsafe.Slice(lm.name, n))
 }
 
-// sysCall calls addr with args; what keeps their memory alive is the uintptrescapes of Proc.Call.
+// sysCall calls addr with args; the uintptrescapes of Proc.Call keeps their memory alive.
 func sysCall(addr uintptr, args []uintptr) uintptr {
 	r, _, _ := purego.SyscallN(addr, args...)
 	return r
 }
 
-// statusWords is how many words a C function takes in registers.
+// statusWords is the number of words that a C function takes in registers.
 const statusWords = 6
 
-// enterAt is the address of enter, which takes a C function and its words.
+// enterAt is the address of enter, which calls a C function with its words.
 var enterAt uintptr
 
-// cgocall is the runtime's way into C, which purego goes, too: it tells the scheduler, and calls fn
-// with arg on the thread's own stack.
+// cgocall is the runtime's entry to C, which purego also uses: it informs the scheduler, and calls
+// fn with arg on the thread's own stack.
 //
 //go:linkname cgocall runtime.cgocall
 //go:noescape
 func cgocall(fn uintptr, arg unsafe.Pointer) int32
 
-// sysStatus is sysCall for up to statusWords words and a result of 32 bits. All is read before the
-// call and nothing is written after it, so that it may lie on the goroutine's stack, which
-// callbacks may move.
+// sysStatus is sysCall for up to statusWords words and a 32-bit result. The array is read before
+// the call and not written after it, so it may be on the goroutine's stack, which callbacks may
+// move.
 func sysStatus(addr uintptr, args []uintptr) int32 {
 	var call [1 + statusWords]uintptr
 	call[0] = addr
@@ -102,14 +102,14 @@ func sysStatus(addr uintptr, args []uintptr) int32 {
 	return cgocall(enterAt, unsafe.Pointer(&call))
 }
 
-// sysStatus2 is sysStatus for two words, and -1 for no address.
+// sysStatus2 is sysStatus for two words; it returns -1 for a zero addr.
 func sysStatus2(addr, a, b uintptr) int32 {
 	call := [1 + statusWords]uintptr{addr, a, b}
 	return cgocall(enterAt, unsafe.Pointer(&call))
 }
 
-// sysRegister panics on a signature that purego does not know.
+// sysRegister panics on a signature that purego does not support.
 func sysRegister(fptr any, addr uintptr) { purego.RegisterFunc(fptr, addr) }
 
-// sysCallback panics on a signature that purego does not know.
+// sysCallback panics on a signature that purego does not support.
 func sysCallback(fn any) (uintptr, error) { return purego.NewCallback(fn), nil }

@@ -100,8 +100,7 @@ func (r *Region) Signal(rank int, at int64, op symmetric.SignalOp, value uint64)
 	return nil
 }
 
-// signal updates a signal that has been checked. The store or addition comes after all earlier
-// stores of this rank.
+// signal updates a checked signal. The update follows all earlier stores of this rank.
 func (r *Region) signal(rank int, at int64, op symmetric.SignalOp, value uint64) {
 	p := (*uint64)(unsafe.Pointer(r.at(rank, at)))
 	if op == symmetric.SignalAdd {

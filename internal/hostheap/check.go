@@ -9,23 +9,21 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// The rules of this file hold on every heap, wherever its memory lies: the same arguments are wrong
-// on all of them, with the same errors.
+// The rules of this file hold for every heap, in any memory: the same arguments are invalid, with
+// the same errors.
 
 var (
 	// ErrClosed is the cause of an error on a closed heap. It matches dist.ErrClosed.
 	ErrClosed = fmt.Errorf("the heap: %w", dist.ErrClosed)
-	// ErrFreed is the cause of an error on a region that was given back. It matches
-	// symmetric.ErrNotAllocated.
+	// ErrFreed is the cause of an error on a freed region. It matches symmetric.ErrNotAllocated.
 	ErrFreed = fmt.Errorf("freed: %w", symmetric.ErrNotAllocated)
 )
 
 // SignalBytes is the size of a signal.
 const SignalBytes = 8
 
-// Product is the bytes of count elements of size bytes each, as an argument that all ranks refuse
-// or none: -1 where one of the two is negative, and where there are too many the largest number,
-// which no heap holds.
+// Product returns the bytes of count elements of size bytes, or a value that all ranks reject: -1
+// if one of them is negative, and the largest int64 after an overflow.
 func Product(count, size int64) int64 {
 	switch {
 	case count < 0 || size < 0:
@@ -36,11 +34,11 @@ func Product(count, size int64) int64 {
 	return count * size
 }
 
-// addressable is more than a process has addresses for.
+// addressable exceeds the address space of a process.
 const addressable = 1 << 47
 
-// CheckHeap is an error for a heap of bytes bytes on each of n ranks that no process can map,
-// before sizes are rounded and multiplied.
+// CheckHeap returns an error if no process can map a heap of bytes bytes on each of n ranks. It
+// runs before sizes are rounded and multiplied.
 func CheckHeap(bytes int64, n int) error {
 	if bytes > addressable/int64(n) {
 		return fmt.Errorf("%w: %d parts of %d B are more than a process can address", symmetric.ErrNoSpace, n, bytes)
@@ -48,7 +46,7 @@ func CheckHeap(bytes int64, n int) error {
 	return nil
 }
 
-// CheckSize is the error of every rank for wrong arguments of Alloc that they share.
+// CheckSize returns the error for invalid arguments of Alloc that all ranks share.
 func CheckSize(alignment, bytes int64) error {
 	if bytes < 0 {
 		return fmt.Errorf("%w: negative size", dist.ErrCount)
@@ -59,8 +57,8 @@ func CheckSize(alignment, bytes int64) error {
 	return nil
 }
 
-// CheckPlace returns the error of an access of n bytes at offset at of rank's part of a region of
-// extent bytes, of so many ranks: nil where the place exists.
+// CheckPlace returns the error of an access of n bytes at offset at of rank's part of a region, or
+// nil. The region has extent bytes on each of ranks ranks.
 func CheckPlace(rank, ranks int, at, n, extent int64) error {
 	switch {
 	case rank < 0 || rank >= ranks:
@@ -77,8 +75,8 @@ func CheckPlace(rank, ranks int, at, n, extent int64) error {
 	return nil
 }
 
-// CheckWord is an error for a word of bytes bytes, a power of two, at an offset of the heap that is
-// no multiple of them.
+// CheckWord returns an error unless off, an offset in the heap, is a multiple of bytes, a power of
+// two.
 func CheckWord(off, bytes int64) error {
 	if off&(bytes-1) == 0 {
 		return nil
@@ -90,7 +88,7 @@ func misaligned(bytes int64) error {
 	return fmt.Errorf("%w: %w, to be a multiple of %d in the heap", dist.ErrInvalid, symmetric.ErrAlignment, bytes)
 }
 
-// CheckBuffer is an error for the local side of a transfer that is no buffer, or lies neither on
+// CheckBuffer returns an error if b, the local side of a transfer, is no buffer, or is neither on
 // the host nor on the device on.
 func CheckBuffer(b tensor.Buffer, on tensor.Device) error {
 	if d := b.Device(); !b.IsZero() && (d == tensor.Host || d == on) {
@@ -106,8 +104,8 @@ func wrongBuffer(b tensor.Buffer, on tensor.Device) error {
 	return fmt.Errorf("%w: the buffer is on %v, the heap on %v", dist.ErrDevice, b.Device(), on)
 }
 
-// CheckStrides is the bytes that a strided transfer with b, which has been checked, spans in its
-// region.
+// CheckStrides returns the extent in the region, in bytes, of a strided transfer with the checked
+// buffer b.
 //
 // Errors: ErrRange for numbers out of range, and for more elements than b has.
 func CheckStrides(b tensor.Buffer, s symmetric.Strides) (int64, error) {
@@ -121,8 +119,8 @@ func CheckStrides(b tensor.Buffer, s symmetric.Strides) (int64, error) {
 	return there, nil
 }
 
-// extent is the bytes from the first to behind the last of count elements of size bytes, stride
-// elements apart; false when a number is out of range.
+// extent returns the bytes from the first to the end of the last of count elements of size bytes,
+// stride elements apart; false if a number is out of range.
 func extent(count, stride, size int) (int64, bool) {
 	switch {
 	case count < 0 || stride < 1:
@@ -135,10 +133,10 @@ func extent(count, stride, size int) (int64, bool) {
 	return (int64(count-1)*int64(stride) + 1) * int64(size), true
 }
 
-// CheckAtomic is an error for an operation that there is not, or not for its type.
+// CheckAtomic rejects an unknown operation, or one that the type does not have.
 func CheckAtomic(a symmetric.Atomic) error {
 	if a.Op == symmetric.AtomicInvalid || a.Op > symmetric.OpCompareSwap {
-		return fmt.Errorf("%w: no such operation", dist.ErrInvalid)
+		return fmt.Errorf("%w: unknown operation %d", dist.ErrInvalid, a.Op)
 	}
 	switch a.DType {
 	case tensor.I32, tensor.I64, tensor.U32, tensor.U64:
@@ -147,42 +145,42 @@ func CheckAtomic(a symmetric.Atomic) error {
 		if a.Op == symmetric.OpFetch || a.Op == symmetric.OpSet {
 			return nil
 		}
-		return fmt.Errorf("%w: %v is only fetched and set at once", dist.ErrDType, a.DType)
+		return fmt.Errorf("%w: %v has only the atomics fetch and set", dist.ErrDType, a.DType)
 	}
 	return fmt.Errorf("%w: %v has no atomics", dist.ErrDType, a.DType)
 }
 
-// CheckSignal is an error for an operation that there is not.
+// CheckSignal rejects an unknown signal operation.
 func CheckSignal(op symmetric.SignalOp) error {
 	if op != symmetric.SignalSet && op != symmetric.SignalAdd {
-		return fmt.Errorf("%w: signal operation %d", dist.ErrInvalid, op)
+		return fmt.Errorf("%w: unknown signal operation %d", dist.ErrInvalid, op)
 	}
 	return nil
 }
 
-// CheckWatch is about a watch of words in a region of bytes bytes that begins at offset off of its
-// heap. That they lie in the region is for the access itself to check.
+// CheckWatch checks a watch in a region of bytes bytes that begins at offset off of its heap. The
+// access itself checks that the words are in the region.
 func CheckWatch(w symmetric.Watch, off, bytes int64) error {
 	switch w.DType {
 	case tensor.I32, tensor.I64, tensor.U32, tensor.U64:
 	default:
-		return fmt.Errorf("%w: no wait for a word of %v", dist.ErrDType, w.DType)
+		return fmt.Errorf("%w: a wait for a word of %v: want i32, i64, u32 or u64", dist.ErrDType, w.DType)
 	}
 	switch {
 	case !w.Cmp.Valid():
 		return fmt.Errorf("%w: %v", dist.ErrInvalid, w.Cmp)
-	case w.Count < 1 || int64(w.Count) > bytes: // before it is multiplied
+	case w.Count < 1 || int64(w.Count) > bytes: // before the multiplication
 		return fmt.Errorf("%w: a wait for %d words in a region of %d B: want at least 1, within the region", dist.ErrRange, w.Count, bytes)
 	}
 	return CheckWord(off+w.At, int64(w.DType.Size()))
 }
 
-// Unmet is the error of a wait that ends with cause, when last is a word that was not as w says.
+// Unmet returns the error of a wait that ends with cause; last is a word that did not satisfy w.
 func Unmet(w symmetric.Watch, last uint64, cause error) error {
 	return fmt.Errorf("for %v %v, not %v: %w", w.Cmp, format(w.DType, w.Value), format(w.DType, last), cause)
 }
 
-// format is a word as a number.
+// format formats a word as a number.
 func format(dt tensor.DType, bits uint64) string {
 	switch dt {
 	case tensor.I64:

@@ -2,19 +2,19 @@ package hostheap
 
 import "sync/atomic"
 
-// Gate counts the accesses under way, so that memory is unmapped behind the last of them. NewGate
+// Gate counts the running accesses, so that memory is unmapped after the last of them. NewGate
 // makes one.
 type Gate struct {
-	inside atomic.Int64 // accesses under way, plus shut once the gate closes
+	inside atomic.Int64 // running accesses, plus shut once the gate closes
 	empty  chan struct{}
 }
 
 const shut = -1 << 62
 
-// NewGate is an open gate.
+// NewGate returns an open gate.
 func NewGate() Gate { return Gate{empty: make(chan struct{}, 1)} }
 
-// Enter reports whether an access may begin. Whoever is let in leaves.
+// Enter reports whether an access may begin. If so, the caller must call Leave.
 func (g *Gate) Enter() bool {
 	if g.inside.Add(1) > 0 {
 		return true
@@ -23,7 +23,7 @@ func (g *Gate) Enter() bool {
 	return false
 }
 
-// Leave ends an access that Enter has let in.
+// Leave ends an access.
 func (g *Gate) Leave() {
 	if g.inside.Add(-1) == shut {
 		select {
@@ -33,12 +33,12 @@ func (g *Gate) Leave() {
 	}
 }
 
-// Closed reports whether somebody has closed the gate, or is about to.
+// Closed reports whether the gate is closed or closing.
 func (g *Gate) Closed() bool { return g.inside.Load() < 0 }
 
-// Close lets nobody in any more, calls hurry if somebody is inside, and returns when all have left.
-// It reports false, at once, when somebody else has closed the gate. Accesses that wait for a peer
-// look at Closed, and leave.
+// Close rejects new accesses, calls hurry if some are running, and returns when all have left. It
+// returns false at once if the gate was closed before. Accesses that wait for a peer check Closed,
+// and leave.
 func (g *Gate) Close(hurry func()) bool {
 	for {
 		n := g.inside.Load()

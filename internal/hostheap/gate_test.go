@@ -50,7 +50,7 @@ func TestEmptyGateClosesAtOnce(t *testing.T) {
 	}
 }
 
-// Whoever was let in is out before close returns, whatever the interleaving.
+// Every accepted access has left before Close returns, in any interleaving.
 func TestGateClosesBehindTheLast(t *testing.T) {
 	for range 200 {
 		g := NewGate()

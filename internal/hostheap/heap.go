@@ -9,34 +9,34 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Host is what a backend brings: agreement, memory, and a way to sleep.
+// Host is a backend's part of a heap: agreement, memory, and sleep.
 type Host interface {
-	// Alloc takes a range of at least bytes bytes at a multiple of alignment on every rank, zeroed
-	// everywhere when it returns. Arguments that ranks do not share are an error of all; wrong ones
-	// are passed on for that reason. Collective: all ranks, same order. Returns: the offset from
-	// the base of a part.
+	// Alloc allocates at least bytes bytes at a multiple of alignment on every rank, zeroed
+	// everywhere when it returns. Different arguments are an error on all ranks; invalid ones are
+	// passed on so that all ranks compare them. Collective: all ranks, same order. Returns: the
+	// offset from the base of a part.
 	Alloc(alignment, bytes int64) (int64, error)
-	// Free gives the range of n bytes at off back. Collective: all ranks, same order.
+	// Free frees the range of n bytes at off. Collective: all ranks, same order.
 	Free(off, n int64) error
-	// Stats is the present use.
+	// Stats returns the present use.
 	Stats() symmetric.Stats
-	// Alive is why the group is broken; nil while it is whole. It is called before every access.
+	// Alive returns why the group is broken, or nil. It is called before every access.
 	Alive() error
-	// Ring wakes who sleeps on bytes off to off+n of rank's part. They have been written before.
+	// Ring wakes sleepers on bytes off to off+n of rank's part, after a write to them.
 	Ring(rank int, off, n int64)
-	// Await returns when done reports true, which it looks at whenever bytes off to off+n of the
-	// own part may have been written. It ends early with the error of ctx, of the group, of a step
-	// timeout, or when leave reports true.
+	// Await returns when done returns true. It calls done whenever bytes off to off+n of the own
+	// part may have changed. It ends early with the error of ctx, of the group, of a step timeout,
+	// or when leave returns true.
 	Await(ctx context.Context, off, n int64, done, leave func() bool) error
-	// Unmap gives the memory back. Nothing accesses it any more.
+	// Unmap frees the memory. No access follows.
 	Unmap() error
 }
 
-// Config is the shape of a heap.
+// Config has the parameters of a heap.
 type Config struct {
 	Rank  int      // this rank in the group
 	Parts [][]byte // by rank: its part, directly addressable
-	Spins int      // looks at a word before a wait goes to sleep
+	Spins int      // checks of a word before a wait sleeps
 }
 
 // Heap is one rank's end of a symmetric heap in host memory. It implements symmetric.Heap.
@@ -50,7 +50,7 @@ type Heap struct {
 	gone  chan struct{} // closed when the memory is unmapped
 }
 
-// New is a heap over parts, which all have one size.
+// New returns a heap over parts of equal size.
 func New(host Host, cfg Config) *Heap {
 	return &Heap{
 		host: host, rank: cfg.Rank, parts: cfg.Parts, spins: max(cfg.Spins, 1), gate: NewGate(), gone: make(chan struct{}),
@@ -80,7 +80,7 @@ func (h *Heap) Aligned(alignment, bytes int64) (symmetric.Region, error) {
 	return r, nil
 }
 
-// alloc lets the ranks agree before it looks at the arguments, so that wrong ones are an error of
+// alloc lets the ranks agree before it checks the arguments, so that invalid ones are an error on
 // every rank.
 func (h *Heap) alloc(call string, alignment, bytes int64) (symmetric.Region, error) {
 	off, err := int64(0), ErrClosed
@@ -129,8 +129,8 @@ func (h *Heap) free(r *Region) error {
 // Fence implements symmetric.Heap: a full memory barrier.
 func (h *Heap) Fence() error { return h.order("fence") }
 
-// Quiet implements symmetric.Heap. Every transfer is a copy by this CPU, complete when its call
-// returns, also a non-blocking one; what is left is to make the stores visible before later loads.
+// Quiet implements symmetric.Heap. Every transfer is a copy by this CPU and complete when its call
+// returns. Quiet therefore only makes the stores visible before later loads.
 func (h *Heap) Quiet() error { return h.order("quiet") }
 
 func (h *Heap) order(call string) error {
@@ -149,8 +149,8 @@ func (h *Heap) order(call string) error {
 // Stats implements symmetric.Heap.
 func (h *Heap) Stats() symmetric.Stats { return h.host.Stats() }
 
-// Close implements symmetric.Heap. Whoever comes second waits as well: a group that closes unmaps
-// next what those who are still inside ask whether it is whole.
+// Close implements symmetric.Heap. A second call waits too: a closing group next unmaps the state
+// that running accesses read through Alive.
 func (h *Heap) Close() error {
 	if !h.gate.Close(func() { h.host.Ring(h.rank, 0, int64(len(h.parts[h.rank]))) }) {
 		<-h.gone
@@ -170,5 +170,5 @@ func (h *Heap) Closed() bool {
 	}
 }
 
-// none is the view of memory that is not there.
+// none returns an empty buffer.
 func none() tensor.Buffer { return tensor.Of([]byte(nil)).Untyped() }

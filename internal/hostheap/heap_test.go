@@ -17,7 +17,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// host is a backend of one rank whose peers do nothing. It notes what it is asked for.
+// host is a backend of one rank whose peers do nothing. It records its calls.
 type host struct {
 	arena    *symmetric.Arena
 	calls    []string // collective ones

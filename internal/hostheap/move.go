@@ -51,9 +51,9 @@ func (r *Region) get(call string, dst tensor.Buffer, rank int, at int64) error {
 	return nil
 }
 
-// moveWord moves a single aligned element of 4 or 8 bytes at once, because the peer may be waiting
-// for it or changing it by an atomic. It reports false when the transfer is another one. The side
-// that is not the heap's is plain memory.
+// moveWord moves a single aligned element of 4 or 8 bytes atomically, because the peer may be
+// waiting for it or changing it by an atomic. It returns false for other transfers. The side
+// outside of the heap is plain memory.
 func moveWord(dst, src unsafe.Pointer, n int64, dt tensor.DType, put bool) bool {
 	if int64(dt.Size()) != n || n < 4 {
 		return false

@@ -40,7 +40,7 @@ func TestExtentOfStridedElements(t *testing.T) {
 	}
 }
 
-// A strided transfer there and back is what two loops over the elements would do, at any offset.
+// A strided transfer there and back equals two loops over the elements, at any offset.
 func TestStridedTransfersAreLoops(t *testing.T) {
 	h, _ := newHeap(t)
 	r := alloc(t, h, 1024)
@@ -88,7 +88,7 @@ func TestStridedTransfersAreLoops(t *testing.T) {
 	})
 }
 
-// Scalars land where a copy would put them, whatever the alignment, and nowhere else.
+// Scalars are stored at the same place as by a copy, at any alignment, and nowhere else.
 func TestScalarsAtEveryOffset(t *testing.T) {
 	h, _ := newHeap(t)
 	r := alloc(t, h, 64)

@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// allocation is what a region shares with its slices.
+// allocation is the state that a region shares with its slices.
 type allocation struct {
 	freed atomic.Bool
 }
@@ -19,7 +19,7 @@ type Region struct {
 	of    *allocation
 	off   int64 // in the heap
 	n     int64
-	slice bool // not the whole of its allocation
+	slice bool // a part of its allocation
 }
 
 // Local implements symmetric.Region.
@@ -55,7 +55,7 @@ func (r *Region) bytes(rank int) []byte {
 	return r.heap.parts[rank][r.off : r.off+r.n : r.off+r.n]
 }
 
-// at is the address of offset at, which has been checked, of rank's part.
+// at returns the address of offset at, already checked, of rank's part.
 func (r *Region) at(rank int, at int64) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.heap.parts[rank])), r.off+at)
 }
@@ -69,7 +69,7 @@ func (r *Region) enter(call string, rank int, at, n int64) error {
 	}
 	var err error
 	switch {
-	case rank < 0 || rank >= len(h.parts) || at < 0 || n < 0 || n > r.n-at: // without a call where all is well
+	case rank < 0 || rank >= len(h.parts) || at < 0 || n < 0 || n > r.n-at: // no call in the valid case
 		err = CheckPlace(rank, len(h.parts), at, n, r.n)
 	case r.of.freed.Load():
 		err = ErrFreed
@@ -82,7 +82,7 @@ func (r *Region) enter(call string, rank int, at, n int64) error {
 	return r.wrong(call, rank, at, n, err)
 }
 
-// enterWord is enter for a word that is accessed at once.
+// enterWord is enter for a word that is accessed atomically.
 func (r *Region) enterWord(call string, rank int, at, n int64) error {
 	if err := r.enter(call, rank, at, n); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (r *Region) enterWord(call string, rank int, at, n int64) error {
 
 // enterBuffer is enter for a transfer of the whole of b.
 func (r *Region) enterBuffer(call string, rank int, at int64, b tensor.Buffer) error {
-	if b.IsZero() || b.Device() != tensor.Host { // without a call where all is well
+	if b.IsZero() || b.Device() != tensor.Host { // no call in the valid case
 		return r.wrong(call, rank, at, b.Bytes(), CheckBuffer(b, tensor.Host))
 	}
 	return r.enter(call, rank, at, b.Bytes())

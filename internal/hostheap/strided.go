@@ -36,8 +36,8 @@ func (r *Region) IGet(dst tensor.Buffer, rank int, at int64, s symmetric.Strides
 	return nil
 }
 
-// enterStrided is enter for a strided transfer between b and the region. Returns: the bytes it
-// spans in the region.
+// enterStrided is enter for a strided transfer between b and the region. Returns: its extent in the
+// region in bytes.
 func (r *Region) enterStrided(call string, rank int, at int64, b tensor.Buffer, s symmetric.Strides) (int64, error) {
 	if err := CheckBuffer(b, tensor.Host); err != nil {
 		return 0, r.wrong(call, rank, at, b.Bytes(), err)
@@ -49,8 +49,8 @@ func (r *Region) enterStrided(call string, rank int, at int64, b tensor.Buffer, 
 	return there, r.enter(call, rank, at, there)
 }
 
-// MoveStrided copies count elements of size bytes; the steps are in bytes. Arrays of bytes, which
-// have no alignment, are moved as one word each.
+// MoveStrided copies count elements of size bytes; the steps are in bytes. Byte arrays have no
+// alignment and are moved as one word each.
 func MoveStrided(dst unsafe.Pointer, dstStep int, src unsafe.Pointer, srcStep int, count, size int) {
 	for i := range count {
 		d, s := unsafe.Add(dst, i*dstStep), unsafe.Add(src, i*srcStep)

@@ -28,8 +28,7 @@ func (r *Region) Wait(ctx context.Context, w symmetric.Watch) (symmetric.Hit, er
 	return r.await(ctx, w)
 }
 
-// await is the slow part of a wait, a function of its own because what its closures hold is
-// allocated.
+// await is the slow part of a wait. It is a separate function because its closures allocate.
 func (r *Region) await(ctx context.Context, w symmetric.Watch) (symmetric.Hit, error) {
 	var hit symmetric.Hit
 	n := int64(w.Count) * int64(w.DType.Size())
@@ -37,7 +36,7 @@ func (r *Region) await(ctx context.Context, w symmetric.Watch) (symmetric.Hit, e
 		hit = r.look(w)
 		return hit.Index >= 0
 	}
-	var left error // kept, because a Free that fails makes the region whole again
+	var left error // kept, because a Free that fails makes the region valid again
 	leave := func() bool {
 		switch {
 		case r.heap.gate.Closed():
@@ -75,7 +74,7 @@ func (r *Region) enterWatch(call string, w symmetric.Watch) error {
 	return r.enter(call, r.heap.rank, w.At, int64(w.Count)*size)
 }
 
-// look is the state of the words of w.
+// look checks the words of w.
 func (r *Region) look(w symmetric.Watch) symmetric.Hit {
 	size := int64(w.DType.Size())
 	var bits uint64
@@ -94,7 +93,7 @@ func (r *Region) look(w symmetric.Watch) symmetric.Hit {
 	return symmetric.Hit{Index: -1}
 }
 
-// word is a word of the own part.
+// word returns a word of the own part.
 func (r *Region) word(at int64, dt tensor.DType) uint64 {
 	p := r.at(r.heap.rank, at)
 	if dt.Size() == 8 {

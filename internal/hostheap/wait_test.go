@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestWaitEnds puts a wait to sleep and then does what must end it.
+// TestWaitEnds puts a wait to sleep and then ends it.
 func TestWaitEnds(t *testing.T) {
 	stop := errors.New("stopped by the test")
 	for name, c := range map[string]struct {
@@ -94,7 +94,7 @@ func (o *failing) Await(ctx context.Context, off, n int64, done, leave func() bo
 	return err
 }
 
-// A wait that a Free has ended tells so also when that Free then fails.
+// A wait that a Free has ended returns that error even if the Free then fails.
 func TestWaitEndsByAFreeThatFails(t *testing.T) {
 	h, o := newHeap(t)
 	f := &failing{o, make(chan struct{}), make(chan struct{})}

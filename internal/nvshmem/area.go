@@ -6,39 +6,39 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// area is a team's staging memory: flags, then three parts of one size, in, out and the mailboxes.
-// It is at the same offset of the pool on all ranks of the team.
+// area is a team's staging memory: flags, then three parts of equal size: in, out and the
+// mailboxes. It has the same offset in the pool on all ranks of the team.
 //
 //	full[i]   8 bytes each from 0      rank i has put a message into its mailbox here
 //	free[i]   8 bytes each from 2048   the mailbox of this rank at rank i is free
-//	in        from 4096                what this rank gives
-//	out       from 4096 + part         what comes back
-//	mail[i]   from 4096 + 2 part       what rank i sends to this one
+//	in        from 4096                this rank's input
+//	out       from 4096 + part         this rank's result
+//	mail[i]   from 4096 + 2 part       messages from rank i to this one
 type area struct {
 	part  int64
-	base  uintptr   // of this rank's own
-	peers []uintptr // of those of the team's ranks, as this rank addresses them
-	slot  int64     // bytes of one mailbox; 0 where there are too many ranks for any
+	base  uintptr   // of this rank
+	peers []uintptr // of each rank of the team, as this rank addresses them
+	slot  int64     // bytes of one mailbox; 0 if the team has more than mostFlags ranks
 }
 
 const (
 	freeFlags  = pageBytes / 2
-	mostFlags  = freeFlags / signalBytes // ranks that the flags are enough for
+	mostFlags  = freeFlags / signalBytes // ranks that the flags can serve
 	staging    = 3                       // parts
 	flagBytes  = pageBytes
 	mailboxMin = heapAlignment
 )
 
-// areaBytes is what an area with parts of part bytes takes.
+// areaBytes returns the size of an area with parts of part bytes.
 func areaBytes(part int64) int64 { return flagBytes + staging*part }
 
-// poolBytes is what all areas take.
+// poolBytes returns the size of all areas.
 func (c Config) poolBytes() int64 {
 	return areaBytes(c.StagingBytes) + int64(c.MaxTeams-ownTeams)*areaBytes(c.TeamStagingBytes)
 }
 
-// areaAt is where in the pool the area of team id begins, and the size of its parts. Teams have the
-// same id on all of their ranks, so they have the same area.
+// areaAt returns the offset in the pool of the area of team id, and the size of its parts. Teams
+// have the same id on all of their ranks, and thus the same area.
 func (c Config) areaAt(id int32) (offset, part int64) {
 	if id == teamWorld {
 		return 0, c.StagingBytes
@@ -46,7 +46,7 @@ func (c Config) areaAt(id int32) (offset, part int64) {
 	return areaBytes(c.StagingBytes) + int64(id-ownTeams)*areaBytes(c.TeamStagingBytes), c.TeamStagingBytes
 }
 
-// newArea is the area of team id, of the ranks pes of the world, of which this one is rank.
+// newArea returns the area of team id. pes are its ranks in the world; rank is this one.
 func (rt *Runtime) newArea(id int32, pes []int, rank int) area {
 	offset, part := rt.lib.cfg.areaAt(id)
 	a := area{part: part, peers: make([]uintptr, len(pes))}
@@ -63,11 +63,12 @@ func (rt *Runtime) newArea(id int32, pes []int, rank int) area {
 func (a *area) in() uintptr  { return a.base + flagBytes }
 func (a *area) out() uintptr { return a.in() + uintptr(a.part) }
 
-// inOf and outOf are the parts of another rank.
+// inOf and outOf return the parts of another rank.
 func (a *area) inOf(rank int) uintptr  { return a.peers[rank] + flagBytes }
 func (a *area) outOf(rank int) uintptr { return a.inOf(rank) + uintptr(a.part) }
 
-// mail is the mailbox here of what rank sends; mailAt is that of rank from at another rank.
+// mail returns this rank's mailbox for messages of rank; mailAt returns that of rank for messages
+// of from.
 func (a *area) mail(rank int) uintptr {
 	return a.out() + uintptr(a.part) + uintptr(rank)*uintptr(a.slot)
 }
@@ -76,12 +77,13 @@ func (a *area) mailAt(rank, from int) uintptr {
 	return a.outOf(rank) + uintptr(a.part) + uintptr(from)*uintptr(a.slot)
 }
 
-// full and free are the flags; their addresses here name those of any rank to the library.
+// full and free return addresses of this rank's flags. With a rank, the library takes them as
+// addresses of that rank's flags.
 func (a *area) full(rank int) uintptr { return a.base + signalBytes*uintptr(rank) }
 func (a *area) free(rank int) uintptr { return a.base + freeFlags + signalBytes*uintptr(rank) }
 
-// openPool allocates the memory of all areas, and sees that every GPU can address it on every
-// other.
+// openPool allocates the memory of all areas, and checks that this GPU can address it on every
+// rank.
 func (rt *Runtime) openPool() error {
 	r, err := rt.allocate(rt.member, rt.lib.cfg.poolBytes())
 	if err != nil {
@@ -98,7 +100,7 @@ func (rt *Runtime) openPool() error {
 	return rt.member.Agree(err)
 }
 
-// reset sets the flags of an area to how they are while no message is under way.
+// reset sets the flags of an area to their values while no message is in flight.
 func (rt *Runtime) reset(a *area) error {
 	var flags [flagBytes / signalBytes]uint64
 	for i := range a.peers {

@@ -10,19 +10,19 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// Link implements gpu.Builder: text that includes nvshmem.h or nvshmemx.h and calls the library on
-// the device. NVRTC compiles it with the headers beside the library, and nvJitLink adds the device
-// part. It takes seconds, each time, since what includes files is compiled anew.
+// Link implements gpu.Builder for code that includes nvshmem.h or nvshmemx.h and calls the library
+// on the device. NVRTC compiles it with the library's headers, and nvJitLink adds the device part.
+// It takes seconds each time, because sources with includes are not cached.
 //
-// Errors: dist.ErrUnsupported where headers, the device part, NVRTC or nvJitLink are missing, and
-// for what the linker refuses, as a function that nobody has; those of the compiler, as where it
-// finds no libcu++.
+// Errors: dist.ErrUnsupported if headers, the device part, NVRTC or nvJitLink are missing, and for
+// code that the linker rejects, for example because of an undefined function; those of the
+// compiler, for example without libcu++.
 func (e *engine) Link(src cuda.Source) ([]byte, error) { return e.rt.link(src) }
 
 // Load implements gpu.Builder.
 //
-// Owns: the caller calls the function that is returned before it closes the module. Errors: those
-// of the driver and of InitModule.
+// Owns: the caller calls the returned function before it closes the module. Errors: those of the
+// driver and of InitModule.
 func (e *engine) Load(image []byte) (*cuda.Module, func() error, error) {
 	rt := e.rt
 	if err := rt.healthy("load"); err != nil {
@@ -38,7 +38,7 @@ func (e *engine) Load(image []byte) (*cuda.Module, func() error, error) {
 	return m, func() error { return rt.EndModule(m) }, nil
 }
 
-// link is src compiled, with the device part.
+// link compiles src and links it with the device part.
 func (rt *Runtime) link(src cuda.Source) ([]byte, error) {
 	c, err := rt.dev.Driver().Compiler()
 	if err != nil {
@@ -65,14 +65,13 @@ func (rt *Runtime) link(src cuda.Source) ([]byte, error) {
 	return linker.Link(rt.dev, []Input{{InputCubin, src.Name, object}, parts[0]})
 }
 
-// unusable is the error for what device code needs and is not here.
+// unusable returns the error for a missing part of the tools for device code.
 func unusable(what string, err error) error {
 	return fmt.Errorf("nvshmem: device code: %w: %s: %w", dist.ErrUnsupported, what, err)
 }
 
-// prelude makes NVRTC take the headers of 3.4.5, which are written for it but for the reductions:
-// these want std and atomics of libcu++, and functions that cooperative groups have only beside it.
-// NVRTC has no complex.h.
+// prelude makes NVRTC accept the headers of 3.4.5. Their reductions need std and atomics of
+// libcu++, and functions of cooperative_groups/reduce.h. NVRTC has no complex.h.
 const prelude = `#include <cuda/std/type_traits>
 #include <cuda/atomic>
 namespace std { using namespace cuda::std; }
@@ -82,7 +81,7 @@ namespace std { using namespace cuda::std; }
 #undef NVSHMEM_COMPLEX_SUPPORT
 `
 
-// options is those of NVRTC; compiler is where it lies.
+// options returns the options for NVRTC; compiler is its folder.
 func (l *Library) options(compiler string) ([]string, error) {
 	own, err := including("nvshmem.h", append([]string{filepath.Dir(l.Path())}, l.cfg.Dirs...))
 	if err != nil {
@@ -93,13 +92,13 @@ func (l *Library) options(compiler string) ([]string, error) {
 		return nil, err
 	}
 	return []string{
-		"--relocatable-device-code=true", "-default-device", // in the headers are functions that would be the host's
-		"-I" + own, "-I" + toolkit, "-I" + filepath.Join(toolkit, "cccl"), // libcu++ has a folder of its own from CUDA 13 on
+		"--relocatable-device-code=true", "-default-device", // some functions in the headers would be the host's
+		"-I" + own, "-I" + toolkit, "-I" + filepath.Join(toolkit, "cccl"), // from CUDA 13 on libcu++ has its own folder
 	}, nil
 }
 
-// including is the folder with a header that belongs to one of these folders of libraries: a wheel
-// and a toolkit have it beside them, a system above.
+// including returns the include folder with a header that belongs to one of these library folders.
+// Wheels and toolkits have it next to the libraries, systems one level up.
 func including(header string, libs []string) (string, error) {
 	for _, lib := range libs {
 		for _, up := range []string{"..", "../.."} {
@@ -109,5 +108,5 @@ func including(header string, libs []string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("%w: %s is in no folder include beside %v", ErrLibrary, header, libs)
+	return "", fmt.Errorf("%w: %s is in no include folder next to %v", ErrLibrary, header, libs)
 }

@@ -6,16 +6,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// front is what tells the version, bound before the rest so that a library that is too old is
-// called that.
+// front holds the functions for the version and status. They are bound first, so that a library
+// that is too old is reported as such.
 type front struct {
 	vendor func(major, minor, patch *int32) `dl:"nvshmemx_vendor_get_version_info"`
 	spec   func(major, minor *int32)        `dl:"nvshmem_info_get_version"`
 	status func() int32                     `dl:"nvshmemx_init_status"`
 }
 
-// table is the functions with one signature. nvshmem_init and its kin are inline in the headers, so
-// that the library does not export them; nvshmemx_hostlib_init_attr is what they call.
+// table holds functions of one fixed signature each. The headers define nvshmem_init and its
+// variants inline, so the library exports only their nvshmemx_hostlib_init_attr.
 type table struct {
 	uniqueID dl.Proc           `dl:"nvshmemx_get_uniqueid"`                           // int (uniqueid*)
 	setID    dl.Proc           `dl:"nvshmemx_set_attr_uniqueid_args"`                 // int (rank, ranks, uniqueid*, attr*)
@@ -53,15 +53,14 @@ type table struct {
 	moduleEnd  dl.Proc `dl:"nvshmemx_cumodule_finalize,optional,since=3.0.6"` // int (CUmodule)
 }
 
-// reductions is reduce and reducescatter of every dtype and every reduction that the library has:
-// int (team, dst, src, elements, stream). Elements are all for reduce, and those of one rank for
-// reducescatter.
+// reductions holds reduce and reducescatter for every dtype and reduction of the library: int
+// (team, dst, src, elements, stream). reduce counts all elements, reducescatter those of one rank.
 type reductions struct {
 	reduce  [tensor.U64 + 1][dist.RedXor + 1]dl.Proc
 	scatter [tensor.U64 + 1][dist.RedXor + 1]dl.Proc
 }
 
-// typeName is what the library calls an element type; "" for none.
+// typeName returns the library's name of an element type; "" for none.
 func typeName(dt tensor.DType) string {
 	switch dt {
 	case tensor.F16:
@@ -92,7 +91,7 @@ func typeName(dt tensor.DType) string {
 	return ""
 }
 
-// opName is what the library calls a reduction; "" for those that it has not.
+// opName returns the library's name of a reduction; "" for none.
 func opName(red dist.RedKind) string {
 	switch red {
 	case dist.RedSum:
@@ -109,14 +108,13 @@ func opName(red dist.RedKind) string {
 	return ""
 }
 
-// symbols is the names of reduce and reducescatter for a dtype and a reduction that the library
-// has.
+// symbols returns the names of reduce and reducescatter for a dtype and a reduction of the library.
 func symbols(dt tensor.DType, red dist.RedKind) (reduce, scatter string) {
 	base := "nvshmemx_" + typeName(dt) + "_" + opName(red)
 	return base + "_reduce_on_stream", base + "_reducescatter_on_stream"
 }
 
-// bind looks all of them up; a missing one answers its call with dl.ErrUnsupported.
+// bind looks up all of them; a call of a missing one returns dl.ErrUnsupported.
 func (r *reductions) bind(lib *dl.Library) {
 	for _, dt := range tensor.DTypes() {
 		for _, red := range dist.RedKinds() {
@@ -130,7 +128,7 @@ func (r *reductions) bind(lib *dl.Library) {
 	}
 }
 
-// ofNCCL reports whether NCCL has the element type and the reduction, so that NVSHMEM can leave it
+// ofNCCL reports whether NCCL has the element type and the reduction, so that NVSHMEM leaves them
 // to NCCL.
 func ofNCCL(dt tensor.DType, red dist.RedKind) bool {
 	return dt != tensor.I16 && dt != tensor.U16 && !red.Bitwise()

@@ -58,24 +58,24 @@ func TestGrant(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
 	for _, c := range []struct {
 		name string
-		all  []wish
+		all  []allocRequest
 		kind error
 		want string
 	}{
-		{"enough", []wish{{mib, 10 * gib, 0}, {mib, 9 * gib, gib}}, nil, ""},
-		{"exactly one step", []wish{{mib, 512 * mib, 0}}, nil, ""},
-		{"nothing", []wish{{0, gib, 0}}, dist.ErrInvalid, "0 B"},
-		{"negative", []wish{{-1, gib, 0}}, dist.ErrInvalid, "-1 B"},
-		{"sizes differ", []wish{{mib, gib, 0}, {2 * mib, gib, 0}}, dist.ErrMismatch, "rank 1 for 2097152 B"},
-		{"one GPU is full", []wish{{mib, gib, 0}, {mib, 500 * mib, 0}}, symmetric.ErrNoSpace, "the GPU of rank 1 has 524288000 B free"},
-		{"a page more than a step", []wish{{512 * mib, 600 * mib, 0}}, symmetric.ErrNoSpace, "may grow by 1073741824 B"},
-		{"the heap is at its end", []wish{{mib, 10 * gib, 0}, {mib, 10 * gib, 128*gib - 512*mib}}, symmetric.ErrNoSpace, "raise HeapBytes"},
-		{"more than the heap can ever be", []wish{{200 * gib, 300 * gib, 0}}, dist.ErrInvalid, "want 1 to"},
+		{"enough", []allocRequest{{mib, 10 * gib, 0}, {mib, 9 * gib, gib}}, nil, ""},
+		{"exactly one step", []allocRequest{{mib, 512 * mib, 0}}, nil, ""},
+		{"nothing", []allocRequest{{0, gib, 0}}, dist.ErrInvalid, "0 B"},
+		{"negative", []allocRequest{{-1, gib, 0}}, dist.ErrInvalid, "-1 B"},
+		{"sizes differ", []allocRequest{{mib, gib, 0}, {2 * mib, gib, 0}}, dist.ErrMismatch, "rank 1 for 2097152 B"},
+		{"one GPU is full", []allocRequest{{mib, gib, 0}, {mib, 500 * mib, 0}}, symmetric.ErrNoSpace, "the GPU of rank 1 has 524288000 B free"},
+		{"a page more than a step", []allocRequest{{512 * mib, 600 * mib, 0}}, symmetric.ErrNoSpace, "may grow by 1073741824 B"},
+		{"the heap is at its end", []allocRequest{{mib, 10 * gib, 0}, {mib, 10 * gib, 128*gib - 512*mib}}, symmetric.ErrNoSpace, "raise HeapBytes"},
+		{"more than the heap can ever be", []allocRequest{{200 * gib, 300 * gib, 0}}, dist.ErrInvalid, "want 1 to"},
 	} {
 		lines := make([][]byte, len(c.all))
 		for i, w := range c.all {
 			lines[i] = w.encode()
-			if len(lines[i]) != wishBytes || decodeWish(lines[i]) != w {
+			if len(lines[i]) != allocRequestBytes || decodeAllocRequest(lines[i]) != w {
 				t.Fatalf("%+v does not survive the wire", w)
 			}
 		}
@@ -89,8 +89,8 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// bare is a runtime of four ranks with one allocation and no library, for what is checked before a
-// call.
+// bare is a runtime of four ranks with one allocation and no library, for checks that
+// precede a call.
 func bare() *Runtime {
 	rt := &Runtime{lib: &Library{cfg: Config{}.defaults()}, member: &gpu.Member{Rank: 1, Size: 4, World: []int{0, 1, 2, 3}}}
 	rt.heap.add(block{4096, 1000})
@@ -226,8 +226,8 @@ func TestAProcessHasOneRuntime(t *testing.T) {
 	process.broken, process.settings = nil, 0
 }
 
-// engineOf is an engine of n ranks over a library that has the reductions or has not; nothing is
-// ever called.
+// engineOf is an engine of n ranks over a library with or without the reductions; no
+// function of it is called.
 func engineOf(n int, have bool) *engine {
 	rt := bare()
 	rt.why = errors.New("no compiler")
@@ -281,7 +281,7 @@ func TestCan(t *testing.T) {
 		{"avg of one", engineOf(1, false), dist.KindAllReduce, tensor.F32, dist.RedAvg, ""},
 		{"sum of one", engineOf(1, false), dist.KindAllReduce, tensor.F32, dist.RedSum, ""},
 		{"premulsum of one", engineOf(1, false), dist.KindAllReduce, tensor.F32, dist.RedPreMulSum, "no compiler"},
-		{"int16 of very many", many, dist.KindReduceScatter, tensor.I16, dist.RedSum, "too many"},
+		{"int16 of very many", many, dist.KindReduceScatter, tensor.I16, dist.RedSum, "too small for 200000 ranks"},
 		{"gather", engineOf(4, true), dist.KindGather, tensor.F32, 0, ""},
 		{"send", engineOf(4, true), dist.KindSend, tensor.F32, 0, ""},
 		{"send among too many", few, dist.KindSend, tensor.F32, 0, "mailboxes"},

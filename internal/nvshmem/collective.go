@@ -7,18 +7,19 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// The library's collectives: on the buffers themselves where the caller promises that they lie
-// alike on all ranks and they are in NVSHMEM's heap, else through the staging area, chunk by chunk.
-// All ranks choose alike: by the promise, and by the lengths.
+// The library's collectives work directly on buffers in NVSHMEM's heap if the caller sets
+// op.Symmetric: the buffers then have the same place on all ranks. Otherwise data goes through the
+// staging area in chunks. The choice is equal on all ranks: it depends on op.Symmetric and on
+// lengths.
 
-// symmetric reports whether a buffer of op can be handed to the library.
+// symmetric reports whether a buffer of op can be passed to the library.
 func (e *engine) symmetric(op *dist.Op, b tensor.Buffer) bool {
 	return op.Symmetric && e.rt.heap.has(address(b), b.Bytes())
 }
 
-// plain reports whether NVSHMEM leaves elements of type dt to NCCL. Where it does not, its kernels
-// write to the peers' destinations, which must be free when the first rank begins (OpenSHMEM 1.5,
-// section 9.9): a sync goes before.
+// plain reports whether NVSHMEM leaves elements of type dt to NCCL. Its own kernels write to the
+// peers' destinations, which must be free when the first rank begins (OpenSHMEM 1.5, section 9.9):
+// they need a sync first.
 func (e *engine) plain(dt tensor.DType, red dist.RedKind) bool {
 	return e.rt.lib.nccl != nil && ofNCCL(dt, red)
 }
@@ -62,13 +63,13 @@ func (e *engine) moved(p *dl.Proc, name string, s *cuda.Stream, dst, src uintptr
 	return rt.queue(p, name, 5)
 }
 
-// sync queues a meeting of the team that says nothing of memory.
+// sync queues a synchronization of the team, without memory ordering.
 func (e *engine) sync(s *cuda.Stream) error {
 	return e.teamCall(&e.rt.lib.t.sync, "nvshmemx_team_sync_on_stream", s)
 }
 
-// reduceCall is dst = reduction of all src, n elements. dst may be src where NCCL does it: the
-// library's own kernel adds what it has already added, among four ranks.
+// reduceCall sets dst to the reduction of all src, n elements. dst may be src only with NCCL: with
+// four ranks the library's own kernel would add partial results twice.
 func (e *engine) reduceCall(s *cuda.Stream, dst, src uintptr, n int64, dt tensor.DType, red dist.RedKind) error {
 	if !e.plain(dt, red) {
 		if err := e.sync(s); err != nil {
@@ -78,7 +79,7 @@ func (e *engine) reduceCall(s *cuda.Stream, dst, src uintptr, n int64, dt tensor
 	return e.moved(&e.rt.red().reduce[dt][red], "on-stream reduce", s, dst, src, n)
 }
 
-// scatterCall is dst = block rank of the reduction of all src, n elements a block.
+// scatterCall sets dst to this rank's block of the reduction of all src, n elements a block.
 func (e *engine) scatterCall(s *cuda.Stream, dst, src uintptr, n int64, dt tensor.DType, red dist.RedKind) error {
 	if !e.plain(dt, red) {
 		if err := e.sync(s); err != nil {
@@ -88,7 +89,7 @@ func (e *engine) scatterCall(s *cuda.Stream, dst, src uintptr, n int64, dt tenso
 	return e.moved(&e.rt.red().scatter[dt][red], "on-stream reduce-scatter", s, dst, src, n)
 }
 
-// native is the reduction that the library does for red.
+// native returns the library's reduction that red is built on.
 func native(red dist.RedKind) dist.RedKind {
 	if red == dist.RedAvg || red == dist.RedPreMulSum {
 		return dist.RedSum
@@ -96,17 +97,17 @@ func native(red dist.RedKind) dist.RedKind {
 	return red
 }
 
-// give queues the copy of n elements of src to dst that a reduction begins with: times the factor
-// for premulsum.
-func (e *engine) give(op *dist.Op, s *cuda.Stream, dst, src uintptr, n, size int64) error {
+// stageInput queues the copy of n elements from src to dst before a reduction; premulsum multiplies
+// them by the factor.
+func (e *engine) stageInput(op *dist.Op, s *cuda.Stream, dst, src uintptr, n, size int64) error {
 	if op.Red.Kind == dist.RedPreMulSum {
 		return e.multiply(op, s, dst, src, n)
 	}
 	return s.Copy(dst, src, n*size)
 }
 
-// finish queues what a reduction ends with: n elements of src to dst, which may be the same,
-// divided for avg.
+// finish queues the copy of n elements from src to dst after a reduction; avg divides them. src and
+// dst may be equal.
 func (e *engine) finish(op *dist.Op, s *cuda.Stream, dst, src uintptr, n, size int64) error {
 	switch {
 	case op.Red.Kind == dist.RedAvg:
@@ -117,7 +118,7 @@ func (e *engine) finish(op *dist.Op, s *cuda.Stream, dst, src uintptr, n, size i
 	return s.Copy(dst, src, n*size)
 }
 
-// reduced is where in the staging area the reduction of what is in its first part may be put.
+// reduced returns the staging part for the result of a reduction of the first part.
 func (e *engine) reduced(dt tensor.DType, red dist.RedKind) uintptr {
 	if e.plain(dt, red) {
 		return e.team.area.in()
@@ -139,7 +140,7 @@ func (e *engine) allReduce(op *dist.Op, s *cuda.Stream) error {
 	for at, step := int64(0), e.team.area.part/size; at < count; at += step {
 		n := min(step, count-at)
 		off := uintptr(at * size)
-		if err := e.give(op, s, in, src+off, n, size); err != nil {
+		if err := e.stageInput(op, s, in, src+off, n, size); err != nil {
 			return err
 		}
 		to := e.reduced(dt, red)
@@ -156,7 +157,7 @@ func (e *engine) allReduce(op *dist.Op, s *cuda.Stream) error {
 	return nil
 }
 
-// reduce is allReduce into the staging area; only root takes it from there.
+// reduce is allReduce into the staging area; only root copies the result.
 func (e *engine) reduce(op *dist.Op, s *cuda.Stream) error {
 	dt, red := op.DType(), native(op.Red.Kind)
 	src, in := address(op.Src), e.team.area.in()
@@ -167,7 +168,7 @@ func (e *engine) reduce(op *dist.Op, s *cuda.Stream) error {
 		off := uintptr(at * size)
 		from := src + off
 		if !direct {
-			if err := e.give(op, s, in, from, n, size); err != nil {
+			if err := e.stageInput(op, s, in, from, n, size); err != nil {
 				return err
 			}
 			from = in
@@ -186,9 +187,9 @@ func (e *engine) reduce(op *dist.Op, s *cuda.Stream) error {
 	return nil
 }
 
-// scatterLimit is how many elements of one rank a reduce-scatter can have in one call: any number
-// where NCCL does it. The library's own kernel keeps those of all ranks in half of its scratch
-// memory, and stops the device when they do not fit (reducescatter.cuh).
+// scatterLimit returns the most elements per rank of one reduce-scatter call. NCCL has no limit.
+// The library's own kernel keeps those of all ranks in half of its scratch memory, and stops the
+// device if they do not fit (reducescatter.cuh).
 func (e *engine) scatterLimit(dt tensor.DType, red dist.RedKind) int64 {
 	if e.plain(dt, red) {
 		return 1 << 40
@@ -216,7 +217,7 @@ func (e *engine) reduceScatter(op *dist.Op, s *cuda.Stream) error {
 	for at, step := int64(0), min(most, a.part/(n*size)); at < count; at += step {
 		m := min(step, count-at)
 		for r := range n {
-			if err := e.give(op, s, a.in()+uintptr(r*m*size), src+uintptr((r*count+at)*size), m, size); err != nil {
+			if err := e.stageInput(op, s, a.in()+uintptr(r*m*size), src+uintptr((r*count+at)*size), m, size); err != nil {
 				return err
 			}
 		}
@@ -266,7 +267,7 @@ func (e *engine) allGather(op *dist.Op, s *cuda.Stream) error {
 	return nil
 }
 
-// unpack copies the m bytes of every rank in out to dst, where they are stride apart.
+// unpack copies the m bytes of every rank in out to dst, where blocks are stride bytes apart.
 func (e *engine) unpack(s *cuda.Stream, dst uintptr, stride, m int64) error {
 	out := e.team.area.out()
 	if m == stride {

@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// placement is where the buffers of a case lie.
+// placement says which memory the buffers of a case are in.
 type placement struct {
 	name      string
 	symmetric bool // in the heap, at the same offsets, and the operation says so
@@ -26,7 +26,7 @@ var placements = []placement{
 	{"mixed", false, true, false},
 }
 
-// bench is what the cases of one rank run on.
+// bench holds the engine and buffers for the cases of one rank.
 type bench struct {
 	r       *rank
 	e       *engine
@@ -118,7 +118,7 @@ func (b *bench) shape(x example) (src, dst, shift int, hasSrc, hasDst bool) {
 	return c, c, 0, true, true // allreduce
 }
 
-// given is element i of what a rank gives, the whole length of its source.
+// given returns element i of a rank's source.
 func (b *bench) given(x example, rank, i int) int {
 	if x.kind.Reduces() {
 		return value(x.red, b.n, rank, i)

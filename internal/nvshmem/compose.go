@@ -5,11 +5,11 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// What NVSHMEM has no call for, and, where it has no NCCL, what its own kernels do with limits of
-// theirs: copies into the peers' staging areas, which is what a put on a stream is. A sync before
-// says that the areas are free; a barrier after says that the copies have arrived.
+// Operations that NVSHMEM lacks, and, without NCCL, those whose own kernels have limits. They are
+// copies into the peers' staging areas, as is a put on a stream. A sync before ensures that the
+// areas are free, and a barrier after that the copies have arrived.
 
-// between is sync, then copies, then a barrier.
+// between queues a sync, the copies, then a barrier.
 func (e *engine) between(s *cuda.Stream, copies func() error) error {
 	if err := e.sync(s); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (e *engine) allGatherByCopies(s *cuda.Stream, dst, src uintptr, bytes int64
 		m := min(step, bytes-at)
 		err := e.between(s, func() error {
 			for i := range e.size {
-				r := (e.rank + i) % e.size // not all to one at a time
+				r := (e.rank + i) % e.size // spread over the peers
 				if err := s.Copy(a.outOf(r)+uintptr(int64(e.rank)*m), src+uintptr(at), m); err != nil {
 					return err
 				}
@@ -116,7 +116,7 @@ func (e *engine) broadcastByCopies(s *cuda.Stream, dst, src uintptr, bytes int64
 	return nil
 }
 
-// allToAllByCopies is alltoall of bytes bytes for each pair of ranks.
+// allToAllByCopies is an alltoall of bytes bytes for each pair of ranks.
 func (e *engine) allToAllByCopies(s *cuda.Stream, dst, src uintptr, bytes int64) error {
 	a := &e.team.area
 	for at, step := int64(0), a.part/int64(e.size); at < bytes; at += step {

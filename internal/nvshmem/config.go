@@ -9,50 +9,50 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// What the library is told where Config says 0. Its own values, but for the number of teams: a
-// program that splits its groups in several ways soon has more than the 26 that NVSHMEM 3.4.5
+// Values for zero fields of Config. They are NVSHMEM's own, except the number of teams: a program
+// that splits its groups in several dimensions soon needs more than the 26 that NVSHMEM 3.4.5
 // leaves free.
 const (
 	defaultMaxTeams    = 64
 	defaultHeapBytes   = 128 << 30
 	defaultGranularity = 512 << 20
-	scratchBytes       = 512 << 10 // NVSHMEM_REDUCE_SCRATCH_SIZE; half of it is what a reduce-scatter without NCCL can use
+	scratchBytes       = 512 << 10 // NVSHMEM_REDUCE_SCRATCH_SIZE; a reduce-scatter without NCCL can use half of it
 )
 
-// Sizes of a team's staging area: of each of its three parts.
+// Bytes of each of the three parts of a team's staging area.
 const (
 	defaultStaging     = 16 << 20
 	defaultTeamStaging = 2 << 20
 	leastStaging       = 64 << 10
 )
 
-// mostTeams is how many teams the library can count (N_PSYNC_BYTES grows with it; this is one word
-// of bits per 64).
+// mostTeams is the largest MaxTeams: idSet has one bit for each team. The library's own bit set,
+// N_PSYNC_BYTES, grows with MaxTeams.
 const mostTeams = 256
 
-// Config is where NVSHMEM is and how it is started. The zero value searches for it and takes the
-// defaults. Ranks must have the same; paths may differ where the files are equal.
+// Config says where NVSHMEM is and how it is started. The zero value searches for it and uses the
+// defaults. It must be equal on all ranks, except for paths to equal files.
 type Config struct {
-	Path string   // of libnvshmem_host.so.3, or a bare soname; "" searches the loader's places and then Dirs
+	Path string   // of libnvshmem_host.so.3, or a bare soname; "" searches the loader's folders, then Dirs
 	Dirs []string // folders and patterns to search, as from dl.Places; nil means dl.Places without an environment
 
-	NCCL        string // path of the NCCL that NVSHMEM shall use; "" means the one that is loaded, or the first found
+	NCCL        string // path of the NCCL for NVSHMEM; "" means the loaded one, or the first found
 	DisableNCCL bool   // reductions by NVSHMEM's own kernels, of one block
 
 	Interface       string // network interface on which ranks meet; "" means lo, which is right on one host
 	RemoteTransport string // between hosts: "ibrc", "ucx", ...; "" means none
 
 	MaxTeams         int    // NVSHMEM's own 6, the world, and one for every list of ranks that becomes a group; 0 means 64
-	HeapBytes        int64  // most symmetric memory of a GPU; 0 means 128 GiB
-	GranularityBytes int64  // by which symmetric memory grows; 0 means 512 MiB
-	StagingBytes     int64  // of each part of the world's staging area, of which there are 3; 0 means 16 MiB
-	TeamStagingBytes int64  // the same of every other team; 0 means 2 MiB
+	HeapBytes        int64  // largest symmetric memory of a GPU; 0 means 128 GiB
+	GranularityBytes int64  // growth step of symmetric memory; 0 means 512 MiB
+	StagingBytes     int64  // of each of the 3 parts of the world's staging area; 0 means 16 MiB
+	TeamStagingBytes int64  // the same for every other team; 0 means 2 MiB
 	Debug            string // NVSHMEM_DEBUG: "WARN", "INFO", "TRACE"; "" leaves it as it is
 
-	Compiler *cuda.Compiler // for avg and premulsum, which NVSHMEM has not; nil leaves them out
+	Compiler *cuda.Compiler // compiles the kernels of avg and premulsum, which NVSHMEM lacks; nil disables both
 }
 
-// Validate reports what cannot work. Errors: dist.ErrInvalid.
+// Validate checks the fields that are not zero. Errors: dist.ErrInvalid.
 func (c Config) Validate() error {
 	for _, f := range []struct {
 		name  string
@@ -74,7 +74,7 @@ func (c Config) Validate() error {
 		return fmt.Errorf("nvshmem: %w: MaxTeams is %d, want %d to %d: %d are NVSHMEM's own", dist.ErrInvalid, d.MaxTeams,
 			ownTeams+1, mostTeams, ownTeams)
 	case d.GranularityBytes&(d.GranularityBytes-1) != 0 || d.GranularityBytes < 2<<20:
-		return fmt.Errorf("nvshmem: %w: GranularityBytes is %d, want a power of two from 2 MiB on", dist.ErrInvalid, d.GranularityBytes)
+		return fmt.Errorf("nvshmem: %w: GranularityBytes is %d, want a power of two of at least 2 MiB", dist.ErrInvalid, d.GranularityBytes)
 	case d.StagingBytes < leastStaging || d.TeamStagingBytes < leastStaging:
 		return fmt.Errorf("nvshmem: %w: StagingBytes is %d and TeamStagingBytes %d, want at least %d", dist.ErrInvalid,
 			d.StagingBytes, d.TeamStagingBytes, leastStaging)
@@ -89,7 +89,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// defaults is c with what 0 and "" stand for.
+// defaults returns c with the default for every 0 and "" that has one.
 func (c Config) defaults() Config {
 	if c.MaxTeams == 0 {
 		c.MaxTeams = defaultMaxTeams
@@ -120,16 +120,15 @@ func (c Config) defaults() Config {
 // variable is one environment variable of C.
 type variable struct{ name, value string }
 
-// environment is what the library is told, c having its defaults: everything that this package
-// relies on is set, whatever the environment of the process says, since the library reads it once,
-// when it starts.
+// environment returns the variables that this package relies on; c has its defaults. They override
+// the process's environment. The library reads them once, when it starts.
 func (c Config) environment(plugin string, withNCCL bool) []variable {
 	vars := []variable{
 		// NVLink multicast: never (see the package comment).
 		{"NVSHMEM_DISABLE_NVLS", "1"},
 		{"NCCL_NVLS_ENABLE", "0"},
-		// Ranks connect when a team is made, not in the first operation of each kind, which would
-		// wait on the host.
+		// Ranks connect when a team is made. By default they connect in the first operation of each
+		// kind, which then blocks the host.
 		{"NCCL_RUNTIME_CONNECT", "0"},
 		{"NVSHMEM_REMOTE_TRANSPORT", c.RemoteTransport},
 		{"NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", c.Interface},
@@ -139,8 +138,7 @@ func (c Config) environment(plugin string, withNCCL bool) []variable {
 		{"NVSHMEM_MAX_MEMORY_PER_GPU", strconv.FormatInt(c.HeapBytes, 10)},
 		{"NVSHMEM_CUMEM_GRANULARITY", strconv.FormatInt(c.GranularityBytes, 10)},
 		{"NVSHMEM_REDUCE_SCRATCH_SIZE", strconv.Itoa(scratchBytes)},
-		// The heap that grows by mapping: the accounting of memory before an allocation is about
-		// this one.
+		// The heap that grows by mapping: allocRequest and grant assume its accounting.
 		{"NVSHMEM_DISABLE_CUDA_VMM", "0"},
 		{"NVSHMEM_HEAP_KIND", "DEVICE"},
 	}
@@ -150,9 +148,9 @@ func (c Config) environment(plugin string, withNCCL bool) []variable {
 	return vars
 }
 
-// offered is what the library is told where the environment of the process says nothing of it.
-// Without a transport between hosts its proxy thread has nothing to do but to ask, without a pause,
-// whether a kernel wants to end the job: a core of each rank (see the package comment).
+// offered are variables that are set only if the process's environment lacks them. Without a
+// transport between hosts the proxy thread only polls for kernels that want to end the job, which
+// takes a core of each rank (see the package comment).
 var offered = []variable{{"NVSHMEM_DISABLE_LOCAL_ONLY_PROXY", "1"}}
 
 func flag(on bool) string {
@@ -162,5 +160,5 @@ func flag(on bool) string {
 	return "0"
 }
 
-// roundUp is the least multiple of unit, a power of two, that is not less than v.
+// roundUp rounds v up to a multiple of unit, a power of two.
 func roundUp(v, unit int64) int64 { return (v + unit - 1) &^ (unit - 1) }

@@ -1,43 +1,46 @@
-// Package nvshmem is NVSHMEM as one of the ways between GPUs: the library bound without cgo, the
-// engine and the allocator "nvshmem", and its one-sided calls on streams.
+// Package nvshmem makes NVSHMEM an engine for collectives between GPUs. It binds the library
+// without cgo. It provides the engine and the allocator "nvshmem", and the library's one-sided
+// calls on streams.
 //
-// # Parts
+// # Files
 //
 //	layout.go      structs and constants of the library's headers (3.4.5)
 //	calls.go       its functions, in tables
 //	config.go      settings, and the environment that the library reads
-//	library.go     where the library, its plugin and the NCCL inside it come from
-//	process.go     C's environment and memory, and which files this process has loaded
-//	driver.go      what CUDA is asked before NVSHMEM is called
+//	library.go     finds and loads the library, its plugin and the NCCL inside it
+//	process.go     C's environment and memory, and the files mapped by this process
+//	driver.go      CUDA calls that check streams and addresses before NVSHMEM is called
 //	runtime.go     the one runtime of a process: start by unique id
-//	end.go         when the library may be called and stopped, and when it is left to the end of the process
-//	heap.go        symmetric memory: the allocator, what lives where, peers' addresses
+//	end.go         stopping the library, or leaving it to the end of the process
+//	heap.go        symmetric memory: the allocator, its allocations, peers' addresses
 //	area.go        the staging area of each team
 //	rma.go         put, get, signals, quiet and barriers on streams
-//	teams.go      teams of this rank, and what becomes of a group that is parted
-//	team.go        how teams are made
-//	engine.go      the engine: what it can do, splits, its end
+//	teams.go       the table of this rank's teams, and the plan of a group split
+//	team.go        creation of teams
+//	engine.go      the engine: supported operations, splits, abort and close
 //	collective.go  reductions, gathers, broadcasts on symmetric memory or through the staging area
-//	compose.go     what NVSHMEM has no call for: copies to peers between barriers
+//	compose.go     operations that NVSHMEM lacks, as copies to peers between barriers
 //	message.go     send and receive: a mailbox for each pair of ranks, and group calls
-//	scale.go       avg and premulsum: the factor, applied by a kernel of our own
-//	build.go       text of users that calls the library on the device: headers, options, loading
-//	link.go        device code linked against the library's device part
+//	scale.go       avg and premulsum: our own kernels apply the factor
+//	build.go       user code that calls the library on the device: headers, options, loading
+//	link.go        links device code with the library's device part
 //
-// # What the library does not forgive
+// # Errors that end the process
 //
-// NVSHMEM ends the process, with exit(-1), where others return an error: a call before or after its
-// lifetime, a pointer outside of its heap, a team that does not exist, an error of CUDA or of NCCL
-// under one of its calls. Every argument is therefore checked here before a call, ranks agree
-// before every collective step, and no call is made once the device has reported an error.
-// Finalizing is collective as well, and waits for the device: it is done when all ranks agree that
-// no group was aborted and that the device has nothing to do. Else the library is left to the end
-// of the process, with what it holds: os.Exit runs none of the handlers that it has registered for
-// exit, and the driver ends kernels with the process. While operations of an aborted group are
-// under way, which nothing can end, no memory is allocated or freed either, and no group is split.
+// NVSHMEM ends the process with exit(-1) where other libraries return an error: a call outside of
+// its lifetime, a pointer outside of its heap, an unknown team, an error of CUDA or NCCL inside a
+// call. This package therefore checks every argument before a call. Ranks agree before every
+// collective step, and no call is made after the device has reported an error.
 //
-// It is one runtime per process, and one GPU per rank; a second start while the first one lives is
-// an error. Its thread level is SERIALIZED, so one lock is held around all of its calls.
+// Finalizing is collective and waits for the device. It is done only if all ranks agree that no
+// group was aborted and that the device is idle. Otherwise the library and its memory are left to
+// the end of the process. os.Exit runs none of the library's exit handlers, and the driver ends
+// kernels with the process. While operations of an aborted group may still run, no memory is
+// allocated or freed and no group is split.
+//
+// There is one runtime per process and one GPU per rank. A second start during the life of the
+// first is an error. The library's thread level is SERIALIZED, so one lock protects all of its
+// calls.
 //
 // # Operations
 //
@@ -54,40 +57,39 @@
 //	barrier, sync                 barrier_on_stream, team_sync_on_stream
 //
 // With dist.Op.Symmetric, and buffers in memory of the allocator, the library works on the buffers
-// themselves; in place only for broadcast, and for allreduce where NCCL does it, since otherwise
-// source and destination must not overlap (OpenSHMEM 1.5, section 9.9). Everything else goes
-// through a symmetric staging area that each team has for itself, in chunks, on the stream.
+// themselves. In-place operation is limited to broadcast, and to allreduce where NCCL does it: in
+// all other cases source and destination must not overlap (OpenSHMEM 1.5, section 9.9). All other
+// operations go through a symmetric staging area, one per team, in chunks on the stream.
 //
-// Reductions combine in the library's order and in the element's own type; sums of f16 that
-// overflow before an average is taken stay infinite. Min and max are those of C: a NaN loses
-// against a number.
+// Reductions combine in the library's order and in the element's own type. A sum of f16 that
+// overflows before an average stays infinite. Min and max follow C: a NaN loses against a number.
 //
 // # NCCL inside
 //
-// With NVLink multicast off, the on-stream reductions, fcollect, broadcast and alltoall of NVSHMEM
-// are NCCL's, on communicators that it makes for every team. It takes the libnccl.so.2 that the
-// process has, or the first that is found; Library.NCCL says which. Where there is none, and for
-// 16-bit integers, which NCCL has not, it runs kernels of one block: right but slow. Their
-// allgather, broadcast and alltoall are composed here instead, and their reduce-scatter is given no
-// more than their scratch memory holds, beyond which they stop the device.
+// NVLink multicast is off, so the on-stream reductions, fcollect, broadcast and alltoall of NVSHMEM
+// are NCCL's, on communicators that NVSHMEM makes for every team. It takes the libnccl.so.2 that
+// the process has loaded, or the first that is found; Library.NCCL says which. Without NCCL, and
+// for 16-bit integers, which NCCL lacks, it runs kernels of one block: correct but slow. This
+// package composes their allgather, broadcast and alltoall from copies. It limits their
+// reduce-scatter to the size of their scratch memory, because a larger one stops the device.
 //
-// No setting bounds how many blocks NCCL launches there, as comm.max_ctas does elsewhere: NVSHMEM
+// No setting bounds the number of NCCL's blocks, as comm.max_ctas does for other engines: NVSHMEM
 // makes its communicators itself.
 //
 // # Proxy
 //
-// NVSHMEM has a thread in each process, the proxy, that works for kernels whose peers are on other
-// hosts, and ends the job for one that calls nvshmem_global_exit. It never sleeps. Between GPUs of
-// one host it has the latter to do alone, and is not started: such a kernel then fails. A program
-// that wants it has NVSHMEM_DISABLE_LOCAL_ONLY_PROXY=0 in its environment.
+// NVSHMEM has a proxy thread in each process. It works for kernels whose peers are on other hosts,
+// and ends the job when a kernel calls nvshmem_global_exit. It never sleeps. Between GPUs of one
+// host only the second task remains, so the proxy is not started and such a kernel fails. A program
+// that needs it sets NVSHMEM_DISABLE_LOCAL_ONLY_PROXY=0 in its environment.
 //
 // # Limits
 //
-// A runtime has Config.MaxTeams teams, of which 6 are NVSHMEM's own and one is the world; every
-// distinct list of ranks that a group was made of takes one, for the life of the runtime, and
-// groups of the same list that are open at one time take one each. Memory is allocated by the world
-// only. NVLink multicast (NVLS) stays off, whatever the environment says: on a host whose fabric is
-// shared it can put every GPU out of service.
+// A runtime has Config.MaxTeams teams, of which 6 are NVSHMEM's own and one is the world. Every
+// distinct list of ranks of a group takes one team for the life of the runtime. Groups of the same
+// list that are open at the same time take one each. Only the world allocates memory. NVLink
+// multicast (NVLS) stays off regardless of the environment: on a host whose fabric is shared it can
+// put every GPU out of service.
 //
 // Sources: NVSHMEM 3.4.5 (headers, src/host), its API guide, OpenSHMEM 1.5, nvshmem4py 0.1.2.
 package nvshmem

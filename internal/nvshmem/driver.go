@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// driver is what is asked of CUDA before NVSHMEM is, which would end the process at an error:
-// whether the device still works, and whether an address is memory.
+// driver holds the CUDA calls that check the device and addresses before a call of NVSHMEM, which
+// would end the process at an error.
 type driver struct {
 	capturing dl.Proc `dl:"cuStreamIsCapturing"`     // (stream, status*)
 	query     dl.Proc `dl:"cuStreamQuery"`           // (stream)
@@ -24,7 +24,7 @@ const (
 	captureBroken = 2   // CU_STREAM_CAPTURE_STATUS_INVALIDATED
 )
 
-// openDriver finds the functions in the driver that package cuda has loaded.
+// openDriver binds the functions of the driver that package cuda has loaded.
 func openDriver() (*driver, error) {
 	lib, err := dl.Open(dl.Search{Name: "cuda", Sonames: []string{"libcuda.so.1"}})
 	if err != nil {
@@ -37,7 +37,8 @@ func openDriver() (*driver, error) {
 	return d, nil
 }
 
-// scratch is where the driver leaves answers: C memory, of which the address can be kept as a word.
+// scratch receives answers of the driver. It is C memory, so that its address can be kept as a
+// word.
 type scratch struct {
 	capturing int32
 	_         int32
@@ -45,12 +46,12 @@ type scratch struct {
 	bytes     uint64
 }
 
-// usable is nil when s is a stream of this runtime's device and no earlier work on the device has
-// failed. While s is captured nothing runs on it, and it may not be asked. The lock is held.
+// usable returns nil if s is a stream of this runtime's device and no earlier work on the device
+// has failed. A stream in capture runs nothing and must not be queried. The lock is held.
 func (rt *Runtime) usable(call string, s *cuda.Stream) error {
 	switch {
 	case s == nil:
-		return refused(call, dist.ErrInvalid, "no stream: NVSHMEM's calls need one, and there is no default")
+		return refused(call, dist.ErrInvalid, "the stream is nil: NVSHMEM's calls need one")
 	case s.Device() != rt.dev:
 		return refused(call, dist.ErrDevice, "the stream is on %v, and this rank's GPU is %v", s.Device().Tensor(), rt.dev.Tensor())
 	}
@@ -63,7 +64,7 @@ func (rt *Runtime) usable(call string, s *cuda.Stream) error {
 	case captureActive:
 		return nil
 	case captureBroken:
-		return refused(call, dist.ErrInvalid, "the capture of the stream has failed: end it")
+		return refused(call, dist.ErrInvalid, "the capture of the stream has failed: end the capture")
 	}
 	if r, err := rt.driver.query.Call(rt.args[:1]...); err != nil || int32(r) != 0 && int32(r) != cudaNotReady {
 		return rt.broke(call, "cuStreamQuery", int32(r), err)
@@ -71,8 +72,8 @@ func (rt *Runtime) usable(call string, s *cuda.Stream) error {
 	return nil
 }
 
-// broke notes that the device has failed, as a function of the driver tells, after which NVSHMEM is
-// not called again.
+// broke records that the device has failed, as a driver function reported. NVSHMEM is not called
+// again.
 func (rt *Runtime) broke(call, function string, code int32, err error) error {
 	if err == nil {
 		err = rt.dev.Driver().Check(function, code)
@@ -82,7 +83,7 @@ func (rt *Runtime) broke(call, function string, code int32, err error) error {
 	return err
 }
 
-// isMemory is nil when bytes bytes at addr are memory that CUDA knows. The lock is held.
+// isMemory returns nil if CUDA knows the bytes bytes at addr. The lock is held.
 func (rt *Runtime) isMemory(call string, addr uintptr, bytes int64) error {
 	at := rt.scratch
 	rt.args[0], rt.args[1], rt.args[2] = uintptr(unsafe.Pointer(&at.base)), uintptr(unsafe.Pointer(&at.bytes)), addr
@@ -91,7 +92,7 @@ func (rt *Runtime) isMemory(call string, addr uintptr, bytes int64) error {
 	case err != nil:
 		return err
 	case int32(r) != 0 || addr == 0:
-		return refused(call, dist.ErrDevice, "%#x is no memory of a GPU", addr)
+		return refused(call, dist.ErrDevice, "%#x is not GPU memory", addr)
 	case uint64(addr)+uint64(bytes) > at.base+at.bytes:
 		return refused(call, dist.ErrCount, "%d B at %#x are more than the %d B allocated at %#x", bytes, addr, at.bytes, at.base)
 	}

@@ -13,25 +13,25 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
-// How long things may take when the runtime is closed, or used after an abort. Nothing here waits
-// in the driver or in the library for work that may never end.
+// Time limits for closing the runtime, or using it after an abort. No wait in the driver or in the
+// library is for work that may never end.
 const (
 	patience   = time.Second      // for operations of aborted groups
-	closeTime  = 3 * time.Second  // for what is left on the device of a runtime that is closed
-	finishTime = 20 * time.Second // for the library to finalize, which waits for the other ranks
+	closeTime  = 3 * time.Second  // for work left on the device of a runtime that is closed
+	finishTime = 20 * time.Second // for finalize, which waits for the other ranks
 )
 
-// remains is what is left of groups that were aborted.
+// remains tracks operations of aborted groups that may still run.
 type remains struct {
 	stuck atomic.Bool // an operation did not end
 
 	mu      sync.Mutex
-	seen    bool      // a group was aborted that had queued anything
-	engines []*engine // those of which operations may be under way
+	seen    bool      // an aborted group had queued operations
+	engines []*engine // engines whose operations may still run
 }
 
-// add notes that e was aborted. It asks nothing of the driver, where a call may be waiting. A
-// stream that was closed before is no reason to look again: it was waited for.
+// add records the abort of e. It calls no driver function, since one may block. A closed stream is
+// skipped: its operations had ended.
 func (a *remains) add(e *engine) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -41,15 +41,15 @@ func (a *remains) add(e *engine) {
 	}
 }
 
-// any reports whether a group that had queued anything was aborted.
+// any reports whether an aborted group had queued operations.
 func (a *remains) any() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.seen
 }
 
-// ended reports whether all operations of aborted groups have ended. A stream that is closed by now
-// cannot tell.
+// ended reports whether all operations of aborted groups have ended. A stream closed since then
+// cannot answer and counts as not ended.
 func (a *remains) ended() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,23 +62,23 @@ func (a *remains) ended() bool {
 	return true
 }
 
-// settle is nil when operations of aborted groups have ended, for which it waits a little.
+// settle waits briefly for operations of aborted groups, and returns nil once they have ended.
 func (a *remains) settle(call string) error {
 	if !a.stuck.Load() && within(patience, a.ended) {
 		return nil
 	}
 	a.stuck.Store(true)
-	return refused(call, dist.ErrAborted, "operations of an aborted group may be waiting on the GPU, and NVSHMEM would wait for them")
+	return refused(call, dist.ErrAborted, "operations of an aborted group may be waiting on the GPU, and NVSHMEM would hang with them")
 }
 
-// ending is the end of a runtime.
+// ending is the state of closing a runtime.
 type ending struct {
 	once   sync.Once
 	closed atomic.Bool
 	left   atomic.Pointer[error] // why the library was left to the end of the process
 }
 
-// within asks done again and again until it is true, for limit at most. Returns: whether it was.
+// within polls done until it is true, for at most limit. Returns: whether it was true.
 func within(limit time.Duration, done func() bool) bool {
 	for began := time.Now(); !done(); {
 		waited := time.Since(began)
@@ -90,9 +90,8 @@ func within(limit time.Duration, done func() bool) bool {
 	return true
 }
 
-// idle reports whether the device has done all that e has queued. A group's streams wait for each
-// other, so the last one tells. Errors: cuda.ErrClosed for a stream that was closed since; those of
-// the driver.
+// idle reports whether the device has finished all operations of e. A group's streams wait for each
+// other, so the last one decides. Errors: cuda.ErrClosed for a closed stream; those of the driver.
 func (e *engine) idle() (bool, error) {
 	if e.busy.Load() > 0 {
 		return false, nil
@@ -104,11 +103,11 @@ func (e *engine) idle() (bool, error) {
 	return s.Idle()
 }
 
-// quiesce waits for what was queued with a team. A stream that its owner has closed was waited for
-// then.
+// quiesce waits for the operations queued with a team. A stream that its owner has closed counts as
+// idle.
 //
-// Errors: dist.ErrAborted when the group is, because what waits for a peer then waits for good;
-// those of the driver.
+// Errors: dist.ErrAborted if the group is aborted, because an operation that waits for a peer may
+// then never end; those of the driver.
 func (rt *Runtime) quiesce(t *team) error {
 	rt.teams.mu.Lock()
 	e := t.user
@@ -124,13 +123,13 @@ func (rt *Runtime) quiesce(t *team) error {
 		case err != nil:
 			return err
 		case e.gone.Load():
-			return refused("split", dist.ErrAborted, "the group was aborted while its operations were waited for")
+			return refused("split", dist.ErrAborted, "the group was aborted during the wait for its operations")
 		}
 	}
 }
 
-// firstSumEnds waits for the first sum of a group on s. It does not end where another rank could
-// not queue its part.
+// firstSumEnds waits for the first sum of a group on s. It never ends if another rank could not
+// queue its part.
 func (rt *Runtime) firstSumEnds(s *cuda.Stream) error {
 	var idle bool
 	var err error
@@ -144,8 +143,8 @@ func (rt *Runtime) firstSumEnds(s *cuda.Stream) error {
 	return fmt.Errorf("nvshmem: %w: the first sum of a group has not ended after %v: %s", dist.ErrTimeout, firstSumTime, rt.lib)
 }
 
-// healthy is nil while the library can be called and the device works. It asks the driver, which
-// takes its time.
+// healthy returns nil while the library can be called and the device works. It calls the driver,
+// which takes time.
 func (rt *Runtime) healthy(call string) error {
 	if err := rt.open(call); err != nil {
 		return err
@@ -159,7 +158,7 @@ func (rt *Runtime) healthy(call string) error {
 	return nil
 }
 
-// leave leaves the library as it is, to the end of the process, for the reason given.
+// leave leaves the library, as it is, to the end of the process.
 func (rt *Runtime) leave(why error) {
 	rt.end.left.CompareAndSwap(nil, &why)
 	process.Lock()
@@ -169,9 +168,9 @@ func (rt *Runtime) leave(why error) {
 	}
 }
 
-// Left is why Close has left the library, and what is on the GPU, to the end of the process; nil
-// before, and where it has stopped the library. Who holds the device's context then leaves it too:
-// to give it back may wait for kernels for good.
+// Left returns why Close left the library and its GPU work to the end of the process. It is nil
+// before Close, and after a finalize. If it is not nil, the owner of the device's context must
+// leave the context too: releasing it may wait for kernels that never end.
 func (rt *Runtime) Left() error {
 	if why := rt.end.left.Load(); why != nil {
 		return *why
@@ -179,16 +178,15 @@ func (rt *Runtime) Left() error {
 	return nil
 }
 
-// Close frees the memory that is still allocated and stops the library, if all ranks agree that no
-// group was aborted, no error has come up, and the GPU has nothing to do. Else it leaves the
-// library to the end of the process, which then cannot start it again; see Left. It waits for work
-// on the GPU, and for the library, for some seconds each, and for the other ranks as long as
-// p.Control of Start does.
+// Close frees the memory that is still allocated and stops the library. It does so only if all
+// ranks agree that no group was aborted, no error occurred and the GPU is idle. Otherwise it leaves
+// the library to the end of the process, which then cannot start it again; see Left. It waits some
+// seconds for the GPU and some for the library, and for other ranks as long as p.Control of Start
+// does.
 //
 // Collective: all ranks, with nothing of the runtime in use: engines closed, streams idle.
-// Idempotent. Errors: dist.ErrTimeout when the library has not come back, after a death in this
-// moment. That memory was still allocated, as that of a broken group is, and that the library was
-// left for a reason that was known before is no error.
+// Idempotent. Errors: dist.ErrTimeout if finalize does not return, because a rank died during it.
+// No error: memory that was still allocated, and a library left for a known reason.
 func (rt *Runtime) Close() (err error) {
 	rt.end.once.Do(func() { err = rt.close() })
 	return err
@@ -201,8 +199,8 @@ func (rt *Runtime) close() error {
 		rt.leave(err)
 		return nil
 	}
-	// All ranks come here, and the library waits for all of them. One that dies now would keep the
-	// others for good.
+	// All ranks call finalize, and it waits for all of them. A rank that dies now would block the
+	// others forever.
 	stopped := make(chan error, 1)
 	go func() { stopped <- rt.stop() }()
 	select {
@@ -212,7 +210,7 @@ func (rt *Runtime) close() error {
 			return err
 		}
 	case <-time.After(finishTime):
-		err := refused("close", dist.ErrTimeout, "%v has not finalized after %v, because a rank has died, or left it: it ends with the process", rt.lib, finishTime)
+		err := refused("close", dist.ErrTimeout, "%v has not finalized after %v, because a rank died or left: it is left to the end of the process", rt.lib, finishTime)
 		rt.leave(err)
 		return err
 	}
@@ -222,13 +220,13 @@ func (rt *Runtime) close() error {
 	return nil
 }
 
-// finished is nil when this rank has nothing more to do with the library.
+// finished returns nil if this rank no longer needs the library.
 func (rt *Runtime) finished() error {
 	if rt.remains.any() || rt.remains.stuck.Load() {
 		return refused("close", dist.ErrAborted, "a group was aborted, and its operations may never end on some rank")
 	}
 	if !within(closeTime, rt.mu.TryLock) {
-		return refused("close", dist.ErrTimeout, "a call of the library has not come back")
+		return refused("close", dist.ErrTimeout, "a call of the library has not returned")
 	}
 	rt.mu.Unlock()
 	if err := rt.open("close"); err != nil {
@@ -243,8 +241,8 @@ func (rt *Runtime) finished() error {
 	return nil
 }
 
-// drain waits until the device has done all that was queued on any of its streams. Drivers that
-// cannot tell are believed to have; a device that has failed says so when it is asked next.
+// drain waits until the device has finished the work on all of its streams. A driver without this
+// query is assumed idle; a failed device reports so at the next call.
 func (rt *Runtime) drain() error {
 	all, err := rt.dev.MarkAll()
 	if all == nil {
@@ -261,7 +259,7 @@ func (rt *Runtime) drain() error {
 	return err
 }
 
-// stop calls the library for the last time.
+// stop finalizes the library.
 func (rt *Runtime) stop() error {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()

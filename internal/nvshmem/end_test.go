@@ -282,8 +282,7 @@ func oneAborts(r *rank) error {
 	return errors.Join(e.Close(), left(rt))
 }
 
-// unused aborts a group that has queued nothing, which is in nobody's way, and the library is
-// stopped.
+// unused aborts a group that has queued nothing: the library is still finalized.
 func unused(r *rank) error {
 	rt, e, err := r.started(small())
 	if err != nil {
@@ -299,7 +298,7 @@ func unused(r *rank) error {
 	return nil
 }
 
-// endless leaves an operation on the GPU that never ends, and nobody has aborted its group: all
+// endless leaves an operation on the GPU that never ends, in a group that no rank has aborted: all
 // ranks leave the library.
 func endless(r *rank) error {
 	rt, e, err := r.started(small())

@@ -13,10 +13,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// engineName is what tables and settings call the engine.
+// engineName is the name of the engine in tables and settings.
 const engineName = "nvshmem"
 
-// engine is the operations of one group: a gpu.Engine and gpu.Batcher.
+// engine implements the operations of one group, as a gpu.Engine and gpu.Batcher.
 type engine struct {
 	rt         *Runtime
 	member     *gpu.Member
@@ -30,7 +30,7 @@ type engine struct {
 
 	gone   atomic.Bool  // aborted
 	used   atomic.Bool  // has queued anything, or is about to
-	busy   atomic.Int32 // calls that queue, under way
+	busy   atomic.Int32 // number of enqueueing calls in progress
 	closed bool
 }
 
@@ -41,13 +41,13 @@ var (
 	_ gpu.Allocator = (*Runtime)(nil)
 )
 
-// Make is a gpu.Maker: the engine of the group that the runtime was started on.
+// Make is a gpu.Maker. It returns the engine of the group that the runtime was started on.
 //
-// Collective: all ranks of p. Errors, on all ranks alike: dist.ErrUnsupported for another group;
+// Collective: all ranks of p. Errors, the same on all ranks: dist.ErrUnsupported for another group;
 // those of a first, checked sum over all ranks.
 func (rt *Runtime) Make(p *gpu.Member) ([]gpu.Engine, error) {
 	if !rt.isWorld(p) {
-		return nil, refused("make", dist.ErrUnsupported, "the runtime was started on %d other ranks", rt.member.Size)
+		return nil, refused("make", dist.ErrUnsupported, "the group is not that of the runtime, which has %d ranks", rt.member.Size)
 	}
 	var world *team
 	if p.Size > 1 {
@@ -55,7 +55,7 @@ func (rt *Runtime) Make(p *gpu.Member) ([]gpu.Engine, error) {
 			world = rt.worldTeam()
 		}
 	}
-	t, err := rt.part(p, world, p)
+	t, err := rt.splitTeam(p, world, p)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (rt *Runtime) Make(p *gpu.Member) ([]gpu.Engine, error) {
 	return []gpu.Engine{e}, nil
 }
 
-// worldTeam is NVSHMEM's team of all ranks, which is there from the start.
+// worldTeam returns NVSHMEM's team of all ranks, which exists from the start.
 func (rt *Runtime) worldTeam() *team {
 	t := &team{id: teamWorld, stride: 1, pes: make([]int, rt.member.Size)}
 	for i := range t.pes {
@@ -77,7 +77,7 @@ func (rt *Runtime) worldTeam() *team {
 	return t
 }
 
-// newEngine is the engine of p on team t, after a first sum. Collective: all ranks of p.
+// newEngine returns the engine of p on team t, after a first sum. Collective: all ranks of p.
 func (rt *Runtime) newEngine(p *gpu.Member, t *team) (*engine, error) {
 	e := &engine{rt: rt, member: p, rank: p.Rank, size: p.Size, team: t}
 	args, err := cuda.NewArgs(scaleArgs)
@@ -101,12 +101,12 @@ func (rt *Runtime) newEngine(p *gpu.Member, t *team) (*engine, error) {
 	return e, nil
 }
 
-// firstSumTime is how long the first sum may take: a rank that could not queue its part tells the
-// others only afterwards.
+// firstSumTime limits the first sum. A rank that could not queue its part reports it only
+// afterwards.
 const firstSumTime = time.Minute
 
-// firstSum adds up the ranks' numbers: a connection that does not work shows here, and NCCL, which
-// makes connections when they are first used, makes them while no operation waits.
+// firstSum sums a number of each rank. It detects broken connections. NCCL connects at first use,
+// and here no other operation waits for it.
 func (e *engine) firstSum() (err error) {
 	v, a := e.rt.dev, &e.team.area
 	if err := v.Enter(); err != nil {
@@ -123,8 +123,8 @@ func (e *engine) firstSum() (err error) {
 	if err := v.CopyFromHost(a.in(), unsafe.Pointer(&value), 4); err != nil {
 		return err
 	}
-	// Kernels of the library are loaded at their first launch, which waits for all that runs: here,
-	// where nothing does.
+	// The first launch loads kernels of the library, which waits for all running work: here none
+	// runs.
 	to := e.reduced(tensor.I32, dist.RedSum)
 	err = errors.Join(e.sync(s), e.reduceCall(s, to, a.in(), 1, tensor.I32, dist.RedSum),
 		e.teamCall(&e.rt.lib.t.barrier, "nvshmemx_barrier_on_stream", s))
@@ -154,7 +154,7 @@ func (e *engine) Can(op *dist.Op) error {
 		return e.canReduce(op)
 	case dist.KindSend, dist.KindRecv:
 		if e.team != nil && e.team.area.slot == 0 {
-			return refused(op.Kind.String(), dist.ErrUnsupported, "messages among %d ranks: the staging area has mailboxes for %d at most", e.size, mostFlags)
+			return refused(op.Kind.String(), dist.ErrUnsupported, "the staging area has mailboxes for at most %d ranks, the group has %d", mostFlags, e.size)
 		}
 		return nil
 	case dist.KindBroadcast, dist.KindAllGather, dist.KindAllToAll, dist.KindGather, dist.KindScatter, dist.KindBarrier, dist.KindSync:
@@ -170,7 +170,7 @@ func (e *engine) Can(op *dist.Op) error {
 	return refused(op.Kind.String(), dist.ErrUnsupported, "NVSHMEM has no such operation")
 }
 
-// canReduce is Can for what combines elements.
+// canReduce implements Can for reductions.
 func (e *engine) canReduce(op *dist.Op) error {
 	dt, red := op.DType(), op.Red.Kind
 	if typeName(dt) == "" {
@@ -178,7 +178,7 @@ func (e *engine) canReduce(op *dist.Op) error {
 	}
 	if red == dist.RedPreMulSum || red == dist.RedAvg && e.size > 1 {
 		if e.rt.scale == nil {
-			return fmt.Errorf("nvshmem: %v %v: %w: NVSHMEM has none, and the kernel that would help is missing: %w", op.Kind, red, dist.ErrUnsupported, e.rt.why)
+			return fmt.Errorf("nvshmem: %v %v: %w: NVSHMEM lacks it, and our kernel for it is missing: %w", op.Kind, red, dist.ErrUnsupported, e.rt.why)
 		}
 		red = dist.RedSum
 	}
@@ -192,7 +192,7 @@ func (e *engine) canReduce(op *dist.Op) error {
 	if op.Kind == dist.KindReduceScatter {
 		p = &e.rt.red().scatter[dt][red]
 		if c := e.scatterLimit(dt, red); c == 0 {
-			return refused(op.Kind.String(), dist.ErrUnsupported, "%d ranks are too many for the scratch memory of NVSHMEM's own kernel", e.size)
+			return refused(op.Kind.String(), dist.ErrUnsupported, "the scratch memory of NVSHMEM's own kernel is too small for %d ranks", e.size)
 		}
 	}
 	if p.Err() != nil {
@@ -201,7 +201,7 @@ func (e *engine) canReduce(op *dist.Op) error {
 	return nil
 }
 
-// red is the table of reductions.
+// red returns the table of reductions.
 func (rt *Runtime) red() *reductions { return &rt.lib.red }
 
 // Enqueue implements gpu.Engine.
@@ -216,13 +216,13 @@ func (e *engine) Enqueue(op *dist.Op, s *cuda.Stream) error {
 		return e.whole(op, s)
 	}
 	if e.batch.open && op.Kind.PointToPoint() {
-		return e.batch.note(op)
+		return e.batch.add(op)
 	}
 	return e.run(op, s)
 }
 
-// enter and leave are around what queues. An Abort comes either before enter, and then ready sees
-// it, or sees that something is or will be queued.
+// enter and leave enclose every enqueue. An Abort before enter is seen by ready. A later Abort sees
+// that an operation is or will be queued.
 func (e *engine) enter() {
 	e.busy.Add(1)
 	e.used.Store(true)
@@ -230,7 +230,7 @@ func (e *engine) enter() {
 
 func (e *engine) leave() { e.busy.Add(-1) }
 
-// ready is nil while operations can be queued on s.
+// ready returns nil while operations can be queued on s.
 func (e *engine) ready(kind dist.Kind, s *cuda.Stream) error {
 	switch {
 	case e.gone.Load():
@@ -280,14 +280,14 @@ func (e *engine) run(op *dist.Op, s *cuda.Stream) error {
 	return refused(op.Kind.String(), dist.ErrUnsupported, "NVSHMEM has no such operation")
 }
 
-// alone is run in a group of one: every operation is a copy, if anything.
+// alone is run for a group of one: an operation is at most a copy.
 func (e *engine) alone(op *dist.Op, s *cuda.Stream) error {
 	dst, src, bytes := address(op.Dst), address(op.Src), op.Src.Bytes()
 	switch {
 	case op.Kind == dist.KindBarrier || op.Kind == dist.KindSync:
 		return nil
 	case op.Kind.PointToPoint():
-		return refused(op.Kind.String(), dist.ErrUnsupported, "a message to oneself outside of a group call")
+		return refused(op.Kind.String(), dist.ErrUnsupported, "a message to the own rank outside of a group call")
 	case op.Kind.Reduces() && op.Red.Kind == dist.RedPreMulSum:
 		return e.multiply(op, s, dst, src, int64(op.Src.Len()))
 	case dst == src || op.Dst.IsZero() || op.Src.IsZero():
@@ -296,13 +296,13 @@ func (e *engine) alone(op *dist.Op, s *cuda.Stream) error {
 	return s.Copy(dst, src, bytes)
 }
 
-// address is where a buffer begins.
+// address returns the address of a buffer.
 func address(b tensor.Buffer) uintptr { return uintptr(b.Pointer()) }
 
 // Failed implements gpu.Engine.
 func (e *engine) Failed() error {
 	if e.gone.Load() {
-		return refused("group", dist.ErrAborted, "it was aborted")
+		return refused("group", dist.ErrAborted, "the group was aborted")
 	}
 	return e.rt.Failed()
 }
@@ -310,7 +310,7 @@ func (e *engine) Failed() error {
 // Pace implements gpu.Unending.
 func (e *engine) Pace(before func(s *cuda.Stream) error) { e.pace = before }
 
-// paced is what goes before a call of the library for a collective.
+// paced calls the function of Pace before a collective of the library.
 func (e *engine) paced(s *cuda.Stream) error {
 	if e.pace == nil { // the first sum
 		return nil
@@ -318,10 +318,10 @@ func (e *engine) paced(s *cuda.Stream) error {
 	return e.pace(s)
 }
 
-// Abort implements gpu.Engine. NVSHMEM has no call that ends what is queued: kernels that wait for
-// a peer wait until the process ends, whose end they do not delay. Groups that are open go on;
-// while such kernels are there, nothing is allocated, freed or split any more, because the library
-// waits for the whole device there. The library is not finalized.
+// Abort implements gpu.Engine. NVSHMEM cannot cancel queued work: kernels that wait for a peer run
+// until the process ends, which they do not delay. Other open groups go on. While such kernels run,
+// memory is not allocated or freed and groups are not split, because the library would wait for the
+// whole device. The library is not finalized.
 func (e *engine) Abort() {
 	if e.gone.Swap(true) || e.team == nil {
 		return
@@ -338,7 +338,7 @@ func (e *engine) Split(sub *gpu.Member) (gpu.Engine, error) {
 	if e.gone.Load() || e.closed {
 		return nil, refused("split", dist.ErrClosed, "the group is closed or aborted")
 	}
-	t, err := e.rt.part(e.member, e.team, sub)
+	t, err := e.rt.splitTeam(e.member, e.team, sub)
 	if err != nil {
 		return nil, err
 	}
@@ -353,12 +353,12 @@ func (e *engine) Split(sub *gpu.Member) (gpu.Engine, error) {
 		return nil, err
 	}
 	if made == nil {
-		return nil, nil // this rank is in none of the parts
+		return nil, nil // this rank is in no part
 	}
 	return made, nil
 }
 
-// Close implements gpu.Engine. The team is kept for the next group of the same ranks.
+// Close implements gpu.Engine. The team is reused by the next group of the same ranks.
 func (e *engine) Close() error {
 	if e.closed {
 		return nil

@@ -190,7 +190,7 @@ func lifecycle(r *rank) error {
 	return nil
 }
 
-// messages sends every rank's data around, in all the ways that messages can be put.
+// messages sends every rank's data around, inside and outside of group calls.
 func messages(r *rank) error {
 	rt, e, err := r.started(small())
 	if err != nil {
@@ -228,8 +228,8 @@ func (b *bench) post(kind dist.Kind, peer, i, bytes int) (*dist.Op, error) {
 	return &dist.Op{Kind: kind, Peer: peer, Count: bytes, Dst: buf}, err
 }
 
-// queue runs ops, as one group call or one after the other, and compares what was received: message
-// i of a rank is the i-th that its sender has for it.
+// queue runs ops, as one group call or one after the other, and checks the received messages:
+// message i of a rank is the i-th that its sender has for it.
 func (b *bench) queue(batch bool, ops []*dist.Op, numbers []int) error {
 	if err := b.r.dev.Enter(); err != nil {
 		return err

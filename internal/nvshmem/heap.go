@@ -13,27 +13,27 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// pageBytes is the alignment of what the allocator gives, and of the parts of the staging areas.
+// pageBytes is the alignment of allocations and of the parts of the staging areas.
 const pageBytes = symmetric.MaxAlignment
 
-// heap is what this rank has allocated: where the library may be sent to, and how much of the
-// device it has taken.
+// heap records this rank's allocations and the device memory that the library has taken. Addresses
+// are passed to the library only if they are in it.
 type heap struct {
-	blocks atomic.Pointer[[]block] // in the order of their addresses
+	blocks atomic.Pointer[[]block] // sorted by address
 
-	grown atomic.Int64 // bytes by which the device's free memory shrank with allocations: what the library has mapped
+	grown atomic.Int64 // bytes that the library has mapped: by which free device memory shrank with allocations
 
-	mu sync.Mutex // of those who change the blocks
+	mu sync.Mutex // held while the blocks change
 }
 
-// block is one allocation: the same on all ranks, each at its own address.
+// block is one allocation. All ranks have it, each at its own address.
 type block struct {
 	base  uintptr
 	bytes int64
 }
 
-// has reports whether the bytes bytes at addr lie in one allocation. It allocates nothing and may
-// be asked by anyone.
+// has reports whether the bytes bytes at addr are in one allocation. It allocates nothing and may
+// be called concurrently.
 func (h *heap) has(addr uintptr, bytes int64) bool {
 	all := h.blocks.Load()
 	if all == nil || bytes < 0 {
@@ -47,12 +47,12 @@ func (h *heap) has(addr uintptr, bytes int64) bool {
 	return false
 }
 
-// add notes an allocation.
+// add records an allocation.
 func (h *heap) add(b block) {
 	h.change(func(all []block) []block { return append(all, b) })
 }
 
-// remove forgets the allocation at base. Returns: whether there was one.
+// remove drops the allocation at base. Returns: whether it was recorded.
 func (h *heap) remove(base uintptr) (found bool) {
 	h.change(func(all []block) []block {
 		return slices.DeleteFunc(all, func(b block) bool {
@@ -63,7 +63,7 @@ func (h *heap) remove(base uintptr) (found bool) {
 	return found
 }
 
-// clear forgets all. Returns: how many there were.
+// clear drops all.
 func (h *heap) clear() { h.change(func([]block) []block { return nil }) }
 
 func (h *heap) change(f func([]block) []block) {
@@ -86,31 +86,31 @@ func (h *heap) change(f func([]block) []block) {
 // region is an allocation with the addresses of all ranks' parts.
 type region struct {
 	bytes int64
-	base  []uintptr // by rank of the world; 0 where this GPU cannot address it
+	base  []uintptr // by rank of the world; 0 if this GPU cannot address it
 }
 
-// wish is what a rank says of an allocation before it is made.
-type wish struct{ bytes, free, grown int64 }
+// allocRequest is the request of a rank for an allocation, with its free and its mapped bytes.
+type allocRequest struct{ bytes, free, grown int64 }
 
-const wishBytes = 24
+const allocRequestBytes = 24
 
-func (w wish) encode() []byte {
+func (w allocRequest) encode() []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(w.bytes))
 	b = binary.LittleEndian.AppendUint64(b, uint64(w.free))
 	return binary.LittleEndian.AppendUint64(b, uint64(w.grown))
 }
 
-func decodeWish(b []byte) wish {
+func decodeAllocRequest(b []byte) allocRequest {
 	at := func(i int) int64 { return int64(binary.LittleEndian.Uint64(b[8*i:])) }
-	return wish{at(0), at(1), at(2)}
+	return allocRequest{at(0), at(1), at(2)}
 }
 
-// grant is nil when all ranks ask for the same and the library will find it: it takes its heap down
-// when it does not (allocate_physical_memory_to_heap in mem_heap.cpp).
+// grant returns nil if all ranks request the same size and every GPU has room for it. The library
+// destroys its heap when an allocation fails (allocate_physical_memory_to_heap in mem_heap.cpp).
 func grant(all [][]byte, c Config) error {
-	first := decodeWish(all[0])
+	first := decodeAllocRequest(all[0])
 	for r, line := range all {
-		if w := decodeWish(line); w.bytes != first.bytes {
+		if w := decodeAllocRequest(line); w.bytes != first.bytes {
 			return refused("alloc", dist.ErrMismatch, "rank 0 asks for %d B, rank %d for %d B", first.bytes, r, w.bytes)
 		}
 	}
@@ -119,22 +119,22 @@ func grant(all [][]byte, c Config) error {
 	}
 	grow := roundUp(first.bytes+pageBytes, c.GranularityBytes)
 	for r, line := range all {
-		w := decodeWish(line)
+		w := decodeAllocRequest(line)
 		switch {
 		case w.free < grow:
-			return refused("alloc", symmetric.ErrNoSpace, "%d B, for which NVSHMEM's heap may grow by %d B: the GPU of rank %d has %d B free",
-				first.bytes, grow, r, w.free)
+			return refused("alloc", symmetric.ErrNoSpace, "NVSHMEM's heap may grow by %d B for %d B, but the GPU of rank %d has %d B free",
+				grow, first.bytes, r, w.free)
 		case w.grown+grow >= c.HeapBytes:
-			return refused("alloc", symmetric.ErrNoSpace, "%d B: the heap of rank %d has grown to %d B, and may not reach %d: raise HeapBytes",
+			return refused("alloc", symmetric.ErrNoSpace, "no room for %d B: the heap of rank %d has grown to %d B of at most %d B: raise HeapBytes",
 				first.bytes, r, w.grown, c.HeapBytes)
 		}
 	}
 	return nil
 }
 
-// allocate is a new zeroed region on every rank of the runtime.
+// allocate returns a new zeroed region on every rank of the runtime.
 //
-// Collective: all ranks, same size; p is the runtime's group. Errors: on all ranks alike.
+// Collective: all ranks, same size; p is the runtime's group. Errors: the same on all ranks.
 func (rt *Runtime) allocate(p *gpu.Member, bytes int64) (region, error) {
 	if err := p.Agree(rt.healthy("alloc")); err != nil {
 		return region{}, err
@@ -143,26 +143,26 @@ func (rt *Runtime) allocate(p *gpu.Member, bytes int64) (region, error) {
 	if err := p.Agree(err); err != nil {
 		return region{}, err
 	}
-	all, err := p.Exchange(wish{bytes, free, rt.heap.grown.Load()}.encode())
+	all, err := p.Exchange(allocRequest{bytes, free, rt.heap.grown.Load()}.encode())
 	if err != nil {
 		return region{}, err
 	}
 	if err := grant(all, rt.lib.cfg); err != nil {
 		return region{}, err
 	}
-	r, err := rt.take(bytes, free)
+	r, err := rt.allocAligned(bytes, free)
 	if err := p.Agree(err); err != nil {
 		return region{}, err
 	}
-	// Zeroed before anyone can write to it: the agreement is the barrier.
+	// Zeroed before a peer can write to it: the agreement is the barrier.
 	if err := p.Agree(rt.dev.Fill(r.base[p.Rank], 0, bytes)); err != nil {
 		return region{}, err
 	}
 	return r, nil
 }
 
-// take calls the library for bytes bytes. Before, free bytes of the device were free.
-func (rt *Runtime) take(bytes, free int64) (region, error) {
+// allocAligned calls the library for bytes bytes. free is the free device memory before the call.
+func (rt *Runtime) allocAligned(bytes, free int64) (region, error) {
 	if err := rt.dev.Enter(); err != nil {
 		return region{}, err
 	}
@@ -180,7 +180,7 @@ func (rt *Runtime) take(bytes, free int64) (region, error) {
 	}
 	rt.heap.grown.Add(roundUp(max(free-now, 0), rt.lib.cfg.GranularityBytes))
 	if addr == 0 {
-		return region{}, refused("alloc", symmetric.ErrNoSpace, "nvshmem_align of %d B gives nothing, with %d B of the GPU free", bytes, now)
+		return region{}, refused("alloc", symmetric.ErrNoSpace, "nvshmem_align returned no memory for %d B, with %d B free on the GPU", bytes, now)
 	}
 	r := region{bytes: bytes, base: make([]uintptr, rt.member.Size)}
 	for pe := range r.base {
@@ -190,17 +190,17 @@ func (rt *Runtime) take(bytes, free int64) (region, error) {
 		}
 	}
 	if r.base[rt.member.Rank] != addr {
-		return region{}, fmt.Errorf("nvshmem: alloc: the memory at %#x is said to be at %#x: %s", addr, r.base[rt.member.Rank], rt.lib)
+		return region{}, fmt.Errorf("nvshmem: alloc: the library gives %#x for the address of the memory at %#x: %s", r.base[rt.member.Rank], addr, rt.lib)
 	}
 	rt.heap.add(block{addr, bytes})
 	return r, nil
 }
 
-// give frees the allocation at base. Where operations of an aborted group may be on a GPU for good,
-// it is left to the end of the process, which is no error.
+// freeRegion frees the allocation at base. If operations of an aborted group may never end, the
+// memory is left to the end of the process without an error.
 //
 // Collective: all ranks, same order; p is the runtime's group.
-func (rt *Runtime) give(p *gpu.Member, base uintptr) error {
+func (rt *Runtime) freeRegion(p *gpu.Member, base uintptr) error {
 	if err := p.Agree(rt.healthy("free")); errors.Is(err, dist.ErrAborted) {
 		return nil
 	} else if err != nil {
@@ -213,7 +213,7 @@ func (rt *Runtime) give(p *gpu.Member, base uintptr) error {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
 	if !rt.heap.remove(base) {
-		return refused("free", symmetric.ErrNotAllocated, "nothing begins at %#x", base)
+		return refused("free", symmetric.ErrNotAllocated, "no allocation begins at %#x", base)
 	}
 	rt.args[0] = base
 	if _, err := rt.lib.t.free.Call(rt.args[:1]...); err != nil {
@@ -222,17 +222,16 @@ func (rt *Runtime) give(p *gpu.Member, base uintptr) error {
 	return nil
 }
 
-// Name is "nvshmem", the allocator's.
+// Name returns "nvshmem", the name of the allocator.
 func (rt *Runtime) Name() string { return "nvshmem" }
 
-// Alloc is bytes bytes of NVSHMEM's heap on every rank of p, zeroed, aligned to
+// Alloc allocates bytes bytes of NVSHMEM's heap on every rank of p, zeroed and aligned to
 // symmetric.MaxAlignment.
 //
 // Collective: all ranks of p, same size. Owns: the caller frees the slab before the runtime is
-// closed. Errors, on all ranks alike: dist.ErrUnsupported where p is not the group that the runtime
-// was started on, because every rank takes part in an allocation; symmetric.ErrNoSpace where a GPU
-// has not enough memory left; dist.ErrMismatch where sizes differ; dist.ErrInvalid for a size
-// below 1.
+// closed. Errors, the same on all ranks: dist.ErrUnsupported if p is not the runtime's group,
+// because every rank takes part in an allocation; symmetric.ErrNoSpace if a GPU has too little
+// memory left; dist.ErrMismatch if sizes differ; dist.ErrInvalid for a size below 1.
 func (rt *Runtime) Alloc(p *gpu.Member, bytes int64) (*gpu.Slab, error) {
 	if !rt.isWorld(p) {
 		return nil, refused("alloc", dist.ErrUnsupported, "NVSHMEM allocates on all %d ranks at once, and the group has %d", rt.member.Size, p.Size)
@@ -243,13 +242,13 @@ func (rt *Runtime) Alloc(p *gpu.Member, bytes int64) (*gpu.Slab, error) {
 	}
 	var once sync.Once
 	free := func() (err error) {
-		once.Do(func() { err = rt.give(p, r.base[p.Rank]) })
+		once.Do(func() { err = rt.freeRegion(p, r.base[p.Rank]) })
 		return err
 	}
 	return &gpu.Slab{Bytes: bytes, Base: r.base, Free: free}, nil
 }
 
-// isWorld reports whether p is all ranks of the runtime in their order.
+// isWorld reports whether p has all ranks of the runtime in their order.
 func (rt *Runtime) isWorld(p *gpu.Member) bool {
 	return p.Size == rt.member.Size && p.Rank == rt.member.Rank && slices.Equal(p.World, rt.member.World)
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// testingAllocs is how often f allocates, which it did once before, for what is made at the first
-// use.
+// testingAllocs returns the allocations of a call of f after a first call, which may allocate.
 func testingAllocs(f func()) float64 { return testing.AllocsPerRun(20, f) }
 
 // allocations enqueues every kind of operation, directly and through the staging area, and times
@@ -93,7 +92,7 @@ func (b *bench) allocationsOfMessages(found *[]string) error {
 	return errors.Join(failed, b.stream.Synchronize())
 }
 
-// cost prints what one Enqueue takes on the host, NVSHMEM's own part included.
+// cost prints the host time of one Enqueue, including NVSHMEM's.
 func (b *bench) cost() error {
 	op, _, err := b.op(example{kind: dist.KindAllReduce, dt: tensor.F32, count: 256, at: placements[1]})
 	if err != nil {
@@ -143,7 +142,7 @@ func graphs(r *rank) error {
 	return errors.Join(b.close(), e.Close(), rt.Close())
 }
 
-// record is the graph of what f queues.
+// record captures the work that f queues and returns its graph.
 func (b *bench) record(f func() error) (*cuda.GraphExec, error) {
 	if err := b.r.dev.Enter(); err != nil {
 		return nil, err
@@ -239,7 +238,7 @@ func (e *engine) build(src cuda.Source) (*cuda.Module, func() error, error) {
 	return e.Load(image)
 }
 
-// deviceCode runs kernels that call the library, and has refused what is none of its code.
+// deviceCode runs kernels that call the library, and checks that invalid code is rejected.
 func deviceCode(r *rank) error {
 	rt, e, err := r.started(small())
 	if err != nil {

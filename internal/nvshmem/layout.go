@@ -5,7 +5,7 @@ import "unsafe"
 // Structs of nvshmem_types.h and nvshmem_uniqueid.h, 3.4.5. The version word is version<<16 | size;
 // later libraries take the older structs.
 
-// uniqueID is nvshmemx_uniqueid_v1: where the ranks meet.
+// uniqueID is nvshmemx_uniqueid_v1: the address at which the ranks find each other.
 type uniqueID struct {
 	version  int32
 	internal [124]byte
@@ -44,10 +44,10 @@ type teamConfig struct {
 	padding  [48]byte
 }
 
-// word is the version word of a struct.
+// word returns the version word of a struct.
 func word(version, bytes uintptr) int32 { return int32(version<<16 | bytes) }
 
-// newInitAttr is NVSHMEMX_INIT_ATTR_INITIALIZER.
+// newInitAttr returns NVSHMEMX_INIT_ATTR_INITIALIZER.
 func newInitAttr() initAttr {
 	return initAttr{
 		version: word(1, unsafe.Sizeof(initAttr{})),
@@ -58,10 +58,10 @@ func newInitAttr() initAttr {
 	}
 }
 
-// newUniqueID is NVSHMEMX_UNIQUEID_INITIALIZER.
+// newUniqueID returns NVSHMEMX_UNIQUEID_INITIALIZER.
 func newUniqueID() uniqueID { return uniqueID{version: word(1, unsafe.Sizeof(uniqueID{}))} }
 
-// newTeamConfig is NVSHMEM_TEAM_CONFIG_INITIALIZER with an id.
+// newTeamConfig returns NVSHMEM_TEAM_CONFIG_INITIALIZER with an id.
 func newTeamConfig(id uint64) teamConfig {
 	return teamConfig{version: word(2, unsafe.Sizeof(teamConfig{})), contexts: -1, id: id}
 }
@@ -80,7 +80,7 @@ const (
 	maxVersionWord = 4 // first major version that this package does not know
 )
 
-// SignalOp is how a signal is updated.
+// SignalOp is an update of a signal.
 type SignalOp int32
 
 // The updates of a signal.
@@ -89,7 +89,7 @@ const (
 	SignalAdd SignalOp = 10 // += value
 )
 
-// String is the word used in errors: "set".
+// String returns the word used in errors, such as "set".
 func (op SignalOp) String() string {
 	switch op {
 	case SignalSet:
@@ -100,7 +100,7 @@ func (op SignalOp) String() string {
 	return "unknown signal operation"
 }
 
-// Comparison is how a wait compares a signal with its value: signal Comparison value.
+// Comparison is the operator of a wait, between a signal and a value: signal Comparison value.
 type Comparison int32
 
 // The comparisons of nvshmem.h.
@@ -113,7 +113,7 @@ const (
 	GreaterEqual
 )
 
-// String is the operator: ">=".
+// String returns the operator, such as ">=".
 func (c Comparison) String() string {
 	if c < Equal || c > GreaterEqual {
 		return "unknown comparison"
@@ -121,13 +121,13 @@ func (c Comparison) String() string {
 	return [...]string{"==", "!=", ">", "<=", "<", ">="}[c]
 }
 
-// returned is the names of the library's return codes (nvshmemx_error.h).
+// returned has the names of the library's return codes (nvshmemx_error.h).
 var returned = [...]string{
 	"success", "invalid value", "out of memory", "not supported", "sizes differ between ranks", "no GPU selected",
 	"collective launch failed", "internal error",
 }
 
-// codeText is the name of a return code.
+// codeText returns the name of a return code.
 func codeText(code int32) string {
 	if code < 0 || int(code) >= len(returned) {
 		return "unknown error"

@@ -10,14 +10,14 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// ErrLibrary is returned by Open when NVSHMEM cannot be used here: no file, a version that this
-// package does not know, a missing plugin, two NCCLs.
+// ErrLibrary is returned by Open when NVSHMEM cannot be used here: no file, an unknown version, a
+// missing plugin, or two different NCCLs.
 var ErrLibrary = errors.New("nvshmem: library")
 
 const (
-	// The plugin by which ranks meet. It is loaded by path, because the library asks the loader for
-	// a bare name, which finds nothing for a library that itself lies outside of the loader's
-	// places, as Python's wheels do.
+	// The bootstrap plugin, by which ranks find each other. It is loaded by path: the library asks
+	// the loader for a bare name, which fails if the library is outside of the loader's folders, as
+	// in Python's wheels.
 	plugin     = "nvshmem_bootstrap_uid.so.3"
 	pluginBare = "nvshmem_bootstrap_uid.so"
 )
@@ -25,11 +25,11 @@ const (
 // Version is the version of a library: major, minor, patch.
 type Version [3]int
 
-// String is "3.4.5".
+// String returns a version such as "3.4.5".
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
 
-// leastVersion is the first with the functions of table that are not optional, as far as its
-// changelog tells.
+// leastVersion is the first version with all required functions of table, according to its
+// changelog.
 var leastVersion = Version{3, 0, 6}
 
 // less reports whether v is older than o.
@@ -42,7 +42,7 @@ func (v Version) less(o Version) bool {
 	return false
 }
 
-// Library is the NVSHMEM of this process, loaded and not started. It stays loaded for good (see
+// Library is the NVSHMEM of this process, loaded but not started. It is never unloaded (see
 // internal/dl).
 type Library struct {
 	cfg     Config // with its defaults
@@ -52,7 +52,7 @@ type Library struct {
 	red     reductions
 	version Version
 	plugin  string
-	nccl    *innerNCCL // nil where there is none
+	nccl    *innerNCCL // nil if NVSHMEM uses none
 }
 
 // innerNCCL is the NCCL that NVSHMEM finds when it starts.
@@ -61,10 +61,10 @@ type innerNCCL struct {
 	code int32
 }
 
-// Open loads NVSHMEM, the plugin beside it and the NCCL that it will use, after it has set the
-// environment that they read. It starts nothing.
+// Open sets the environment that NVSHMEM reads, and loads it, its bootstrap plugin and the NCCL
+// that it will use. It starts nothing.
 //
-// Errors: ErrLibrary, with every place that was tried; dist.ErrInvalid for a wrong c.
+// Errors: ErrLibrary, with every place that was tried; dist.ErrInvalid for an invalid c.
 func Open(c Config) (*Library, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -80,8 +80,8 @@ func Open(c Config) (*Library, error) {
 	if err := l.openNCCL(libc); err != nil {
 		return nil, err
 	}
-	// Before the load, as the reference has it, though the library reads all of it later: the path
-	// of the plugin is set when it is known.
+	// Set before the load, in the order of the reference, and again once the plugin's path is
+	// known. The library reads all of it later.
 	if err := errors.Join(libc.set(l.cfg.environment(plugin, l.nccl != nil)), libc.offer(offered)); err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func Open(c Config) (*Library, error) {
 	return l, libc.set(l.cfg.environment(l.plugin, l.nccl != nil))
 }
 
-// bind finds the functions.
+// bind looks up the functions and checks the version.
 func (l *Library) bind() error {
 	if err := l.lib.Bind(&l.front); err != nil {
 		return fmt.Errorf("%w: %w: symgrad needs NVSHMEM %v or later", ErrLibrary, err, leastVersion)
@@ -118,19 +118,19 @@ func (l *Library) bind() error {
 	return nil
 }
 
-// openPlugin loads the plugin by which ranks meet, from beside the library or, as a package of a
-// distribution may keep it, from where the loader looks.
+// openPlugin loads the bootstrap plugin from the library's folder, or from the loader's folders,
+// where packages of a distribution may have it.
 func (l *Library) openPlugin() error {
 	lib, err := l.lib.OpenBeside("nvshmem bootstrap plugin", true, plugin, pluginBare)
 	if err != nil {
-		return fmt.Errorf("%w: %s: the plugin by which ranks meet: %w", ErrLibrary, l.lib.Path(), err)
+		return fmt.Errorf("%w: %s: bootstrap plugin: %w", ErrLibrary, l.lib.Path(), err)
 	}
 	l.plugin = lib.Path()
 	return nil
 }
 
-// openNCCL loads the NCCL that NVSHMEM will find under its soname, so that it is the one that the
-// rest of the process uses.
+// openNCCL loads the NCCL that NVSHMEM will later open by its soname. NVSHMEM then uses the same
+// NCCL as the rest of the process.
 func (l *Library) openNCCL(c *libc) error {
 	if l.cfg.DisableNCCL {
 		return nil
@@ -149,7 +149,7 @@ func (l *Library) openNCCL(c *libc) error {
 	lib, err := dl.Open(dl.Search{Name: "nccl", Override: file, Sonames: []string{"libnccl.so.2"}, Dirs: l.cfg.Dirs, Global: true})
 	switch {
 	case errors.Is(err, dl.ErrNotFound) && file == "":
-		return nil // NVSHMEM does without
+		return nil // NVSHMEM works without it
 	case err != nil:
 		return fmt.Errorf("%w: the NCCL for NVSHMEM: %w", ErrLibrary, err)
 	}
@@ -161,50 +161,51 @@ func (l *Library) openNCCL(c *libc) error {
 	}
 	n := &innerNCCL{lib: lib}
 	if r := t.version(&n.code); r != 0 {
-		return fmt.Errorf("%w: ncclGetVersion of %s answers %d", ErrLibrary, lib.Path(), r)
+		return fmt.Errorf("%w: ncclGetVersion of %s returned %d", ErrLibrary, lib.Path(), r)
 	}
-	if n.code/10000 == 2 { // NVSHMEM 3 takes no other
+	if n.code/10000 == 2 { // NVSHMEM 3 uses no other major version
 		l.nccl = n
 	}
 	return nil
 }
 
-// chooseNCCL is the file to load, given what was asked for and what is loaded; "" means to search.
+// chooseNCCL returns the file to load for the configured path and the files that are loaded; ""
+// means to search.
 func chooseNCCL(wanted string, loaded []string) (string, error) {
 	if len(loaded) == 0 {
 		return wanted, nil
 	}
 	for _, file := range loaded[1:] {
 		if !sameFile(file, loaded[0]) {
-			return "", fmt.Errorf("%w: two different NCCL libraries are loaded in this process, %s and %s: set the path of one for all that use NCCL",
+			return "", fmt.Errorf("%w: two different NCCL libraries are loaded in this process, %s and %s: set one path for all users of NCCL",
 				ErrLibrary, loaded[0], file)
 		}
 	}
 	if wanted != "" && strings.ContainsRune(wanted, '/') && !sameFile(wanted, loaded[0]) {
-		return "", fmt.Errorf("%w: NVSHMEM is to use the NCCL %s, and %s is already loaded in this process: set the path to that one, or leave it empty",
+		return "", fmt.Errorf("%w: NVSHMEM shall use the NCCL %s, but %s is already loaded in this process: set the path to that file, or leave it empty",
 			ErrLibrary, wanted, loaded[0])
 	}
 	return loaded[0], nil
 }
 
-// Version is the version of the loaded library.
+// Version returns the version of the loaded library.
 func (l *Library) Version() Version { return l.version }
 
-// Path is the file that the library was loaded from.
+// Path returns the file that the library was loaded from.
 func (l *Library) Path() string { return l.lib.Path() }
 
-// Plugin is the file of the plugin by which ranks meet.
+// Plugin returns the file of the bootstrap plugin.
 func (l *Library) Plugin() string { return l.plugin }
 
-// Spec is the version of the OpenSHMEM specification that the library follows.
+// Spec returns the version of the OpenSHMEM specification that the library follows.
 func (l *Library) Spec() (major, minor int) {
 	var a, b int32
 	l.front.spec(&a, &b)
 	return int(a), int(b)
 }
 
-// NCCL is the NCCL that NVSHMEM uses inside, for its collectives: its file, and its version as
-// ncclGetVersion gives it. Where ok is false it uses none.
+// NCCL returns the file of the NCCL that NVSHMEM uses for its collectives, and its version in the
+// format of ncclGetVersion. ok is false if it uses none.
 func (l *Library) NCCL() (path string, version int, ok bool) {
 	if l.nccl == nil {
 		return "", 0, false
@@ -212,7 +213,7 @@ func (l *Library) NCCL() (path string, version int, ok bool) {
 	return l.nccl.lib.Path(), int(l.nccl.code), true
 }
 
-// String is "NVSHMEM 3.4.5 (/usr/lib/libnvshmem_host.so.3.4.5) with NCCL 2.28.3
+// String returns a text such as "NVSHMEM 3.4.5 (/usr/lib/libnvshmem_host.so.3.4.5) with NCCL 2.28.3
 // (/usr/lib/libnccl.so.2.28.3)".
 func (l *Library) String() string {
 	s := fmt.Sprintf("NVSHMEM %v (%s)", l.version, l.Path())
@@ -223,8 +224,8 @@ func (l *Library) String() string {
 	return fmt.Sprintf("%s with NCCL %d.%d.%d (%s)", s, c/10000, c/100%100, c%100, l.nccl.lib.Path())
 }
 
-// Missing lists the functions that this library is too old for, each with the version that brought
-// it.
+// Missing lists the functions that this library is too old for, each with the version that
+// introduced it.
 func (l *Library) Missing() []error {
 	var missing []error
 	for _, p := range []*dl.Proc{&l.t.teamID, &l.t.makeTeam, &l.t.moduleInit, &l.t.moduleEnd} {
@@ -244,8 +245,7 @@ func (l *Library) Missing() []error {
 	return missing
 }
 
-// IsUnavailable reports whether err, from Open, says that this machine has no NVSHMEM to use, which
-// is no fault of the caller's.
+// IsUnavailable reports whether err, from Open, says that this machine has no usable NVSHMEM.
 func IsUnavailable(err error) bool {
 	return errors.Is(err, ErrLibrary) || errors.Is(err, dl.ErrUnsupported) || errors.Is(err, dist.ErrUnsupported)
 }

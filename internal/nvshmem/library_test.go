@@ -28,7 +28,7 @@ func TestConfigValidate(t *testing.T) {
 		{"negative heap", Config{HeapBytes: -1}, "HeapBytes is -1"},
 		{"heap of one step", Config{HeapBytes: 512 << 20}, "more than GranularityBytes"},
 		{"granularity no power of two", Config{GranularityBytes: 3 << 20}, "power of two"},
-		{"granularity too small", Config{GranularityBytes: 1 << 20}, "from 2 MiB on"},
+		{"granularity too small", Config{GranularityBytes: 1 << 20}, "at least 2 MiB"},
 		{"little staging", Config{StagingBytes: 1000}, "at least 65536"},
 		{"little team staging", Config{TeamStagingBytes: 1000}, "at least 65536"},
 		{"NUL byte", Config{Interface: "eth\x000"}, "NUL byte"},
@@ -167,8 +167,8 @@ func TestOpenNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// What is too old, or of a version that nobody knows, is refused by that, before its other
-// functions are looked up.
+// A library that is too old or of an unknown version is rejected before its other functions are
+// looked up.
 func TestVersionsThatAreNotKnownAreRefused(t *testing.T) {
 	if !dltest.Alone(t) { // NVSHMEM is loaded for all to see
 		return
@@ -317,7 +317,7 @@ func TestIdentitiesOfRanks(t *testing.T) {
 		{"one GPU twice", [][]byte{id(1, 5, 9, 0), id(2, 5, 9, 0), id(1, 5, 9, 0)}, dist.ErrDevice, "ranks 0 and 2"},
 		{"two versions", [][]byte{id(1, 5, 9, 0), id(2, 6, 9, 0)}, dist.ErrMismatch, "rank 0 has NVSHMEM 3.4.5, rank 1 has 3.4.6"},
 		{"two NCCLs", [][]byte{id(1, 5, 9, 0), id(2, 5, 8, 0)}, dist.ErrMismatch, "uses NCCL 9, that of rank 1 uses 8"},
-		{"two settings", [][]byte{id(1, 5, 9, 0), id(2, 5, 9, 1)}, dist.ErrMismatch, "rank 1 has other settings"},
+		{"two settings", [][]byte{id(1, 5, 9, 0), id(2, 5, 9, 1)}, dist.ErrMismatch, "settings of rank 1 differ"},
 	} {
 		err := compareIdentities(c.all)
 		switch {

@@ -12,15 +12,14 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Linker is nvJitLink: it links device code, among it the device part of NVSHMEM, which NVRTC
-// cannot.
+// Linker is nvJitLink. It links device code with the device part of NVSHMEM, which NVRTC cannot do.
 type Linker struct {
 	lib *dl.Library
 	t   linkTable
 }
 
-// linkTable is its functions, by the names that it exports from CUDA 12.3 on; nvJitLink.h has
-// macros for others. All return nvJitLinkResult.
+// linkTable is its functions, by the names exported since CUDA 12.3; nvJitLink.h maps others to
+// them by macros. All return nvJitLinkResult.
 type linkTable struct {
 	version  func(major, minor *uint32) int32                                               `dl:"nvJitLinkVersion"`
 	create   dl.Proc                                                                        `dl:"nvJitLinkCreate"` // (handle*, number of options, options**)
@@ -33,7 +32,7 @@ type linkTable struct {
 	log      func(handle uintptr, to *byte) int32                                           `dl:"nvJitLinkGetErrorLog"`
 }
 
-// InputKind is what an input of the linker is, an nvJitLinkInputType.
+// InputKind is the format of an input of the linker, an nvJitLinkInputType.
 type InputKind int32
 
 // The kinds of nvJitLink.h.
@@ -42,19 +41,19 @@ const (
 	InputPTX     InputKind = 2
 	InputLTOIR   InputKind = 3
 	InputFatbin  InputKind = 4
-	InputObject  InputKind = 5  // a host object with device code in it
-	InputLibrary InputKind = 6  // an archive of such: libnvshmem_device.a
-	InputAny     InputKind = 10 // the linker looks for itself
+	InputObject  InputKind = 5  // a host object that contains device code
+	InputLibrary InputKind = 6  // an archive of host objects, such as libnvshmem_device.a
+	InputAny     InputKind = 10 // the linker detects the format
 )
 
-// Input is a piece of device code. Name is for messages.
+// Input is a piece of device code. Name is used in messages.
 type Input struct {
 	Kind InputKind
 	Name string
 	Data []byte
 }
 
-// OpenLinker finds nvJitLink in the loader's places and in dirs; nil means dl.Places without an
+// OpenLinker finds nvJitLink in the loader's folders and in dirs; nil means dl.Places without an
 // environment.
 //
 // Errors: ErrLibrary, with every place that was tried.
@@ -73,7 +72,7 @@ func OpenLinker(dirs []string) (*Linker, error) {
 	return l, nil
 }
 
-// String is "nvJitLink 13.0 (/usr/lib/libnvJitLink.so.13)".
+// String returns a text such as "nvJitLink 13.0 (/usr/lib/libnvJitLink.so.13)".
 func (l *Linker) String() string {
 	var major, minor uint32
 	if l.t.version(&major, &minor) != 0 {
@@ -84,7 +83,7 @@ func (l *Linker) String() string {
 
 // Link links inputs to a cubin for v's architecture.
 //
-// Errors: dist.ErrUnsupported with the input that was refused and the linker's own text.
+// Errors: dist.ErrUnsupported with the rejected input and the linker's log.
 func (l *Linker) Link(v *cuda.Device, inputs []Input) ([]byte, error) {
 	libc, err := openC()
 	if err != nil {
@@ -92,7 +91,7 @@ func (l *Linker) Link(v *cuda.Device, inputs []Input) ([]byte, error) {
 	}
 	major, minor := v.Arch()
 	arch := fmt.Sprintf("-arch=sm_%d%d", major, minor)
-	// Options are read when the linker is made; C memory all the same, for an array of strings.
+	// C memory, since this is an array of strings. nvJitLinkCreate reads it and does not keep it.
 	mem := libc.calloc(1, 8+uintptr(len(arch))+1)
 	if err := noMemory(mem); err != nil {
 		return nil, err
@@ -118,7 +117,7 @@ func (l *Linker) Link(v *cuda.Device, inputs []Input) ([]byte, error) {
 		}
 	}
 	if r := l.t.complete(handle); r != 0 {
-		return nil, l.refusal("the whole", r, handle)
+		return nil, l.refusal("the complete link", r, handle)
 	}
 	var n uintptr
 	if r := l.t.size(handle, &n); r != 0 || n == 0 {
@@ -131,7 +130,7 @@ func (l *Linker) Link(v *cuda.Device, inputs []Input) ([]byte, error) {
 	return cubin, nil
 }
 
-// refusal is the error of a step, with the linker's log.
+// refusal returns the error of a step, with the linker's log.
 func (l *Linker) refusal(what string, code int32, handle uintptr) error {
 	text := "no log"
 	var n uintptr
@@ -141,14 +140,14 @@ func (l *Linker) refusal(what string, code int32, handle uintptr) error {
 			text = strings.TrimSpace(strings.TrimRight(string(log), "\x00"))
 		}
 	}
-	return refused("link", dist.ErrUnsupported, "%v refuses %s with code %d: %s", l, what, code, text)
+	return refused("link", dist.ErrUnsupported, "%v rejected %s with code %d: %s", l, what, code, text)
 }
 
-// DeviceParts is the files of the library's device part that lie beside it, as inputs for a Linker.
-// What there is differs between packages: an archive of objects, LTO code, LLVM bitcode (which the
-// linker takes for LTO code or refuses).
+// DeviceParts returns the files of the library's device part in the library's folder, as inputs for
+// a Linker. Packages contain different ones: an archive of objects, LTO code, or LLVM bitcode,
+// which the linker takes for LTO code or rejects.
 //
-// Errors: ErrLibrary where there is none.
+// Errors: ErrLibrary if there is none.
 func (l *Library) DeviceParts() ([]Input, error) {
 	var found []Input
 	dir := filepath.Dir(l.Path())
@@ -167,12 +166,12 @@ func (l *Library) DeviceParts() ([]Input, error) {
 	return found, nil
 }
 
-// InitModule gives a module that has the library's device part linked into it the state that its
-// device calls need.
+// InitModule initializes the device state in a module that is linked with the library's device
+// part. The module's device calls need it.
 //
 // Returns: when the module can be used. Owns: the caller calls EndModule before it unloads the
-// module. Errors: *Error for a module without that part, or with one of another version;
-// dist.ErrUnsupported before NVSHMEM 3.0.6.
+// module. Errors: dist.ErrUnsupported for a module without that part, and before NVSHMEM 3.0.6;
+// *Error for a device part of another version.
 func (rt *Runtime) InitModule(m *cuda.Module) error {
 	return rt.module(&rt.lib.t.moduleInit, "nvshmemx_cumodule_init", m)
 }
@@ -186,10 +185,10 @@ func (rt *Runtime) module(p *dl.Proc, name string, m *cuda.Module) error {
 	if m == nil || m.Device() != rt.dev {
 		return refused(name, dist.ErrDevice, "the module is not on %v", rt.dev.Tensor())
 	}
-	// Both variables are looked for here: the library would write to whatever has their names.
+	// Checked here, because the library does not check them before it writes.
 	for _, variable := range []string{"nvshmemi_device_state_d", "nvshmemi_device_lib_version_d"} {
 		if _, _, err := m.Global(variable); err != nil {
-			return refused(name, dist.ErrUnsupported, "the module has no NVSHMEM linked into it: %v", err)
+			return refused(name, dist.ErrUnsupported, "the module is not linked with NVSHMEM's device part: %v", err)
 		}
 	}
 	if err := rt.healthy(name); err != nil {

@@ -8,54 +8,54 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// A message goes through a mailbox that the receiver has for this sender. Two flags go with it:
-// full, at the receiver, and free, at the sender. Each is 0 or 1, and after every message they are
-// as they were before, so that a captured graph can run again and again.
+// A message goes through the receiver's mailbox for its sender. Each mailbox has two flags of 0 or
+// 1: full, at the receiver, and free, at the sender. Every message leaves the flags as it found
+// them, so that a captured graph can run repeatedly.
 
-// send queues: wait until the mailbox is free; fill it; say that it is full.
+// send queues, for each chunk: wait until the mailbox is free, fill it, set full.
 func (e *engine) send(s *cuda.Stream, peer int, src uintptr, bytes int64) error {
 	a := &e.team.area
 	for at := int64(0); at < bytes; at += a.slot {
 		m := min(a.slot, bytes-at)
-		if err := e.await(s, a.free(peer)); err != nil {
+		if err := e.waitFlag(s, a.free(peer)); err != nil {
 			return err
 		}
-		if err := e.tell(s, a.free(peer), e.rank, 0); err != nil {
+		if err := e.setFlag(s, a.free(peer), e.rank, 0); err != nil {
 			return err
 		}
 		if err := s.Copy(a.mailAt(peer, e.rank), src+uintptr(at), m); err != nil {
 			return err
 		}
-		if err := e.tell(s, a.full(e.rank), peer, 1); err != nil {
+		if err := e.setFlag(s, a.full(e.rank), peer, 1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// recv queues: wait until the mailbox is full; empty it; say that it is free.
+// recv queues, for each chunk: wait until the mailbox is full, empty it, set free.
 func (e *engine) recv(s *cuda.Stream, peer int, dst uintptr, bytes int64) error {
 	a := &e.team.area
 	for at := int64(0); at < bytes; at += a.slot {
 		m := min(a.slot, bytes-at)
-		if err := e.await(s, a.full(peer)); err != nil {
+		if err := e.waitFlag(s, a.full(peer)); err != nil {
 			return err
 		}
 		if err := s.Copy(dst+uintptr(at), a.mail(peer), m); err != nil {
 			return err
 		}
-		if err := e.tell(s, a.full(peer), e.rank, 0); err != nil {
+		if err := e.setFlag(s, a.full(peer), e.rank, 0); err != nil {
 			return err
 		}
-		if err := e.tell(s, a.free(e.rank), peer, 1); err != nil {
+		if err := e.setFlag(s, a.free(e.rank), peer, 1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// await holds s until a flag of this rank is 1.
-func (e *engine) await(s *cuda.Stream, flag uintptr) error {
+// waitFlag makes s wait until a flag of this rank is 1.
+func (e *engine) waitFlag(s *cuda.Stream, flag uintptr) error {
 	rt := e.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -64,8 +64,8 @@ func (e *engine) await(s *cuda.Stream, flag uintptr) error {
 	return rt.void(&rt.lib.t.wait, "nvshmemx_signal_wait_until_on_stream", 4)
 }
 
-// tell sets a flag of a rank; flag is the address of this rank's own.
-func (e *engine) tell(s *cuda.Stream, flag uintptr, rank int, to uintptr) error {
+// setFlag sets a flag of a rank; flag is the address of this rank's own.
+func (e *engine) setFlag(s *cuda.Stream, flag uintptr, rank int, to uintptr) error {
 	rt := e.rt
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
@@ -82,24 +82,24 @@ type message struct {
 	bytes int64
 }
 
-// batch is the messages of a group call, and the streams on which they run beside each other.
+// batch is the messages of a group call, and the streams on which they run concurrently.
 type batch struct {
 	open     bool
 	messages []message
-	seen     []bool    // while EndBatch looks at them: whether a peer had one already, for sends and for receives
-	lanes    []channel // of peer p: 2p for sends, 2p+1 for receives
+	seen     []bool    // scratch of oneEach: channels that have a message
+	channels []channel // of peer p: 2p for sends, 2p+1 for receives
 	fork     *cuda.Event
 }
 
-// channel is the stream of the messages of one direction between two ranks.
+// channel is the stream for messages in one direction between two ranks.
 type channel struct {
 	stream *cuda.Stream
 	done   *cuda.Event
 	used   bool
 }
 
-// note keeps a message until the end of the batch.
-func (b *batch) note(op *dist.Op) error {
+// add stores a message until the end of the batch.
+func (b *batch) add(op *dist.Op) error {
 	buf := op.Src
 	if op.Kind == dist.KindRecv {
 		buf = op.Dst
@@ -114,8 +114,8 @@ func (e *engine) BeginBatch(*cuda.Stream) error {
 	return nil
 }
 
-// EndBatch implements gpu.Batcher. The messages progress together: each of them may need that any
-// other one gets on.
+// EndBatch implements gpu.Batcher. The messages progress together, because each may depend on any
+// other.
 func (e *engine) EndBatch(s *cuda.Stream) error {
 	e.enter()
 	defer e.leave()
@@ -131,8 +131,8 @@ func (e *engine) EndBatch(s *cuda.Stream) error {
 		return nil
 	}
 	if e.oneEach() {
-		// Sends of this batch wait for no receive of another batch that waits for one of this: in
-		// any order, sends first.
+		// Each message fits its mailbox, so a send waits for no receive of this batch. Sends come
+		// first, in any order.
 		for _, recv := range [...]bool{false, true} {
 			for i := range b.messages {
 				if m := &b.messages[i]; m.peer != e.rank && m.recv == recv {
@@ -144,10 +144,10 @@ func (e *engine) EndBatch(s *cuda.Stream) error {
 		}
 		return nil
 	}
-	return e.inLanes(s)
+	return e.queueChannels(s)
 }
 
-// whole is a batch that comes as one operation: collectives, in order, then the messages.
+// whole runs a batch that is one operation: its collectives in order, then its messages.
 func (e *engine) whole(op *dist.Op, s *cuda.Stream) error {
 	err := e.BeginBatch(s)
 	for i := range op.Ops {
@@ -155,7 +155,7 @@ func (e *engine) whole(op *dist.Op, s *cuda.Stream) error {
 			break
 		}
 		if m := &op.Ops[i]; m.Kind.PointToPoint() {
-			err = e.batch.note(m)
+			err = e.batch.add(m)
 		} else {
 			err = e.run(m, s)
 		}
@@ -175,8 +175,8 @@ func (e *engine) carry(s *cuda.Stream, m *message) error {
 	return e.send(s, m.peer, m.addr, m.bytes)
 }
 
-// toMyself queues the messages of this rank to itself: the first send goes to the first receive,
-// and so on.
+// toMyself queues the messages of this rank to itself: the first send is copied to the first
+// receive, and so on.
 func (e *engine) toMyself(s *cuda.Stream) error {
 	all := e.batch.messages
 	next := 0
@@ -188,7 +188,7 @@ func (e *engine) toMyself(s *cuda.Stream) error {
 			next++
 		}
 		if next == len(all) || all[next].bytes != all[i].bytes {
-			return refused("group call", dist.ErrMismatch, "rank %d sends %d B to itself that it does not receive", e.rank, all[i].bytes)
+			return refused("group call", dist.ErrMismatch, "rank %d sends %d B to itself without a matching receive", e.rank, all[i].bytes)
 		}
 		if err := s.Copy(all[next].addr, all[i].addr, all[i].bytes); err != nil {
 			return err
@@ -197,14 +197,14 @@ func (e *engine) toMyself(s *cuda.Stream) error {
 	}
 	for ; next < len(all); next++ {
 		if all[next].recv && all[next].peer == e.rank {
-			return refused("group call", dist.ErrMismatch, "rank %d receives %d B from itself that it does not send", e.rank, all[next].bytes)
+			return refused("group call", dist.ErrMismatch, "rank %d receives %d B from itself without a matching send", e.rank, all[next].bytes)
 		}
 	}
 	return nil
 }
 
-// oneEach reports whether there is at most one message for each peer and direction, and all of them
-// fit their mailboxes.
+// oneEach reports whether every peer and direction has at most one message and all messages fit
+// their mailboxes.
 func (e *engine) oneEach() bool {
 	b := &e.batch
 	if b.seen == nil {
@@ -225,7 +225,7 @@ func (e *engine) oneEach() bool {
 	return true
 }
 
-// channel is the number of a message's channel.
+// channel returns the index of a message's channel.
 func (b *batch) channel(m *message) int {
 	if m.recv {
 		return 2*m.peer + 1
@@ -233,11 +233,11 @@ func (b *batch) channel(m *message) int {
 	return 2 * m.peer
 }
 
-// inLanes queues the messages on a stream for each peer and direction, after what s has so far and
-// before what follows.
-func (e *engine) inLanes(s *cuda.Stream) error {
+// queueChannels queues the messages on a stream for each peer and direction, after the earlier work
+// of s. Later work of s waits for them.
+func (e *engine) queueChannels(s *cuda.Stream) error {
 	b := &e.batch
-	if err := e.openLanes(); err != nil {
+	if err := e.openChannels(); err != nil {
 		return err
 	}
 	if err := s.Record(b.fork); err != nil {
@@ -249,7 +249,7 @@ func (e *engine) inLanes(s *cuda.Stream) error {
 		if m.peer == e.rank || failed != nil {
 			continue
 		}
-		l := &b.lanes[b.channel(m)]
+		l := &b.channels[b.channel(m)]
 		if !l.used {
 			l.used = true
 			failed = l.stream.Wait(b.fork)
@@ -258,8 +258,8 @@ func (e *engine) inLanes(s *cuda.Stream) error {
 			failed = e.carry(l.stream, m)
 		}
 	}
-	for i := range b.lanes {
-		l := &b.lanes[i]
+	for i := range b.channels {
+		l := &b.channels[i]
 		if !l.used {
 			continue
 		}
@@ -274,11 +274,11 @@ func (e *engine) inLanes(s *cuda.Stream) error {
 	return failed
 }
 
-// openLanes makes the streams for the messages of the batch, as far as they are missing.
-func (e *engine) openLanes() error {
+// openChannels makes the missing streams for the messages of the batch.
+func (e *engine) openChannels() error {
 	b, v := &e.batch, e.rt.dev
 	if b.fork == nil {
-		b.lanes = make([]channel, 2*e.size)
+		b.channels = make([]channel, 2*e.size)
 		fork, err := v.NewEvent()
 		if err != nil {
 			return err
@@ -290,11 +290,11 @@ func (e *engine) openLanes() error {
 		return err
 	}
 	for i := range b.messages {
-		l := &b.lanes[b.channel(&b.messages[i])]
+		l := &b.channels[b.channel(&b.messages[i])]
 		if l.stream != nil {
 			continue
 		}
-		if l.done == nil { // else of a batch that got no stream
+		if l.done == nil { // else left by a NewStream that failed
 			if l.done, err = v.NewEvent(); err != nil {
 				return err
 			}
@@ -306,11 +306,11 @@ func (e *engine) openLanes() error {
 	return nil
 }
 
-// close frees the streams.
+// close frees the streams and events.
 func (b *batch) close() error {
 	var errs []error
-	for i := range b.lanes {
-		l := &b.lanes[i]
+	for i := range b.channels {
+		l := &b.channels[i]
 		if l.stream != nil {
 			errs = append(errs, l.stream.Close())
 		}
@@ -318,7 +318,7 @@ func (b *batch) close() error {
 			errs = append(errs, l.done.Close())
 		}
 	}
-	b.lanes = nil
+	b.channels = nil
 	if b.fork != nil {
 		errs = append(errs, b.fork.Close())
 		b.fork = nil

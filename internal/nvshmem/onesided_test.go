@@ -148,8 +148,8 @@ func gets(w *window, bytes int) error {
 	return w.meet()
 }
 
-// putSignals gives the next rank two blocks, each with a signal behind it that the receiver's
-// stream waits for.
+// putSignals puts two blocks to the next rank, each followed by a signal that the receiver's stream
+// waits for.
 func putSignals(w *window, bytes int) error {
 	me, n := w.r.me(), w.r.n()
 	next, previous := (me+1)%n, (me+n-1)%n
@@ -322,8 +322,8 @@ func misuse(r *rank) error {
 	return s.Close()
 }
 
-// memory allocates, is refused what would take the library's heap down, and finds everything zeroed
-// and aligned.
+// memory allocates, checks that everything is zeroed and aligned, and that a request that would
+// destroy the library's heap is rejected.
 func memory(r *rank) error {
 	rt, e, err := r.started(small())
 	if err != nil {
@@ -361,7 +361,7 @@ func memory(r *rank) error {
 	return nil
 }
 
-// fresh is a slab that is aligned and zeroed, with what the next one must not find in it.
+// fresh allocates a slab, checks that it is aligned and zeroed, and fills it for the next check.
 func (r *rank) fresh(rt *Runtime, bytes int64) (*gpu.Slab, error) {
 	slab, err := rt.Alloc(r.member, bytes)
 	if err != nil {
@@ -385,7 +385,7 @@ func (r *rank) fresh(rt *Runtime, bytes int64) (*gpu.Slab, error) {
 	return slab, r.dev.CopyFromHost(slab.Base[r.me()], unsafe.Pointer(&raw[0]), int64(len(raw)))
 }
 
-// refusals asks for what cannot be had.
+// refusals makes requests that must be rejected.
 func (r *rank) refusals(rt *Runtime) error {
 	_, total, err := r.dev.Memory()
 	if err != nil {

@@ -9,10 +9,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Data of the tests are whole numbers so small that every type holds every result exactly, whatever
-// the order.
+// The tests use whole numbers so small that every type holds every result exactly, in any order.
 
-// value is element i of what rank gives to a reduction among n ranks.
+// value returns element i of rank's input to a reduction among n ranks.
 func value(red dist.RedKind, n, rank, i int) int {
 	v := (rank*3 + i*7 + i/5) % 5
 	switch red {
@@ -81,7 +80,7 @@ func at(raw []byte, dt tensor.DType, i int) (bits uint64) {
 	return bits
 }
 
-// elements is n elements, each what f says.
+// elements returns n elements; element i is f(i).
 func elements(dt tensor.DType, n int, f func(i int) int) []byte {
 	raw := make([]byte, n*dt.Size())
 	for i := range n {
@@ -115,7 +114,7 @@ func (m room) buffer(dt tensor.DType, offset int64, n int) (tensor.Buffer, error
 	return tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&addr)), n, dt, m.dev.Tensor())
 }
 
-// write fills a buffer, and read is what it holds.
+// write fills a buffer, and read returns its content.
 func (m room) write(b tensor.Buffer, raw []byte) error {
 	if len(raw) == 0 {
 		return nil

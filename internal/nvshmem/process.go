@@ -16,16 +16,16 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// libc is what is needed of C's library: memory that NVSHMEM may keep, and the environment that it
-// reads. The latter is C's own: os.Getenv does not see what is set here, and programs started by
-// os/exec do not inherit it.
+// libc holds functions of C's library: memory that NVSHMEM may keep, and C's environment, which
+// NVSHMEM reads. os.Getenv does not see variables that are set here, and programs started by
+// os/exec do not inherit them.
 type libc struct {
 	calloc func(n, bytes uintptr) unsafe.Pointer                `dl:"calloc"`
 	free   func(p unsafe.Pointer)                               `dl:"free"`
 	setenv func(name, value string, overwrite int32) (rc int32) `dl:"setenv"`
 }
 
-// openC is C's library, which every process has.
+// openC returns C's library, which every process has.
 var openC = sync.OnceValues(func() (*libc, error) {
 	lib, err := dl.Open(dl.Search{Name: "libc", Sonames: []string{"libc.so.6"}})
 	if err != nil {
@@ -41,27 +41,26 @@ var openC = sync.OnceValues(func() (*libc, error) {
 // set sets variables of C's environment.
 func (c *libc) set(vars []variable) error { return c.put(vars, 1) }
 
-// offer sets those that it has not.
+// offer sets the variables that are unset.
 func (c *libc) offer(vars []variable) error { return c.put(vars, 0) }
 
 func (c *libc) put(vars []variable, overwrite int32) error {
 	for _, v := range vars {
 		if c.setenv(v.name, v.value, overwrite) != 0 {
-			return fmt.Errorf("nvshmem: the environment has no room for %s", v.name)
+			return fmt.Errorf("nvshmem: cannot set the environment variable %s", v.name)
 		}
 	}
 	return nil
 }
 
-// mapped is the files named soname, or soname and a version, that the text of a /proc/self/maps
-// has.
+// mapped returns the files named soname, or soname and a version, in the text of a /proc/self/maps.
 func mapped(maps io.Reader, soname string) ([]string, error) {
 	var found []string
 	for lines := bufio.NewScanner(maps); ; {
 		if !lines.Scan() {
 			return found, lines.Err()
 		}
-		// address perms offset device inode path, where the path may have blanks
+		// address perms offset device inode path; the path may have blanks
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 6 {
 			continue
@@ -74,7 +73,7 @@ func mapped(maps io.Reader, soname string) ([]string, error) {
 	}
 }
 
-// mappedHere is the files of a library that this process has.
+// mappedHere returns the files of a library that are mapped into this process.
 func mappedHere(soname string) ([]string, error) {
 	f, err := os.Open("/proc/self/maps")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -87,7 +86,7 @@ func mappedHere(soname string) ([]string, error) {
 	return mapped(f, soname)
 }
 
-// sameFile reports whether two paths are one file.
+// sameFile reports whether two paths name the same file.
 func sameFile(a, b string) bool {
 	x, errX := os.Stat(a)
 	y, errY := os.Stat(b)

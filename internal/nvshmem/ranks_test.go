@@ -17,13 +17,12 @@ import (
 // The tests of this package that need GPUs run as ranks, each a process with a GPU of its own: see
 // package gputest.
 
-// rankTime bounds one run of ranks: starting the library and compiling kernels takes seconds, a
-// hang for ever.
+// rankTime limits one run of ranks: starting the library and compiling kernels takes seconds.
 const rankTime = 4 * time.Minute
 
 func TestMain(m *testing.M) { os.Exit(processes.Main(m)) }
 
-// roles are what ranks do. Errors and lines that a rank prints reach the test's log.
+// roles maps the name of a role to its function. A rank's errors and output reach the test's log.
 var roles = map[string]func(r *rank) error{
 	"lifecycle":      lifecycle,
 	"collectives":    collectives,
@@ -57,7 +56,7 @@ type rank struct {
 func (r *rank) n() int  { return r.member.Size }
 func (r *rank) me() int { return r.member.Rank }
 
-// library is NVSHMEM with c, to which the rank adds what it knows.
+// library opens NVSHMEM with c and the paths that the rank knows.
 func (r *rank) library(c Config) (*Library, error) {
 	c.Compiler = r.compiler
 	return Open(found(c))
@@ -115,14 +114,14 @@ func available(t *testing.T, n int) {
 	}
 }
 
-// runRanks runs role on n ranks and logs what they print.
+// runRanks runs role on n ranks and logs their output.
 func runRanks(t *testing.T, n int, role string) {
 	t.Helper()
 	available(t, n)
 	processes.Run(t, n, role)
 }
 
-// onGPUs runs role on 2 to 4 ranks, as far as there are GPUs.
+// onGPUs runs role on 2 to 4 ranks, at most one for each GPU.
 func onGPUs(t *testing.T, role string) {
 	for _, n := range []int{2, 3, 4} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) { runRanks(t, n, role) })

@@ -7,27 +7,27 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// One-sided calls on a stream. Addresses of symmetric memory are this rank's own: the pair of
-// address and rank names remote data (OpenSHMEM 1.5, section 3). Ranks are those of the runtime's
-// group. What is queued runs in the order of the stream, but for the calls that end in NBI, which
-// run beside it until a Quiet or barrier on a stream. Every argument is checked before the library
-// is called, and nothing is allocated on the Go heap.
+// One-sided calls on a stream. A pair of rank and address names remote data, where the address is
+// this rank's own (OpenSHMEM 1.5, section 3). Ranks are those of the runtime's group. Calls run in
+// the order of the stream. Those that end in NBI run concurrently with later work until a Quiet or
+// barrier on a stream. Every argument is checked before the library is called, and no Go memory is
+// allocated.
 //
 // Errors of all of them: dist.ErrRank for an unknown rank; dist.ErrRange for a negative length, or
 // one beyond an allocation; symmetric.ErrNotAllocated for an address outside of the runtime's
 // memory; symmetric.ErrAlignment for a signal that is no multiple of 8; dist.ErrDevice for a local
-// address that is no memory of a GPU, or a stream of another one; dist.ErrInvalid for no stream or
-// an unknown operation; dist.ErrClosed; what the device or the library reported before.
+// address that is not GPU memory, or a stream of another GPU; dist.ErrInvalid for a nil stream or
+// an unknown operation; dist.ErrClosed; earlier errors of the device or the library.
 
-// Transfer is Bytes bytes from Src to Dst: of a put, Dst is another rank's and Src any memory of
-// this GPU; of a get, the other way round.
+// Transfer is a copy of Bytes bytes from Src to Dst. A put has Dst on another rank and Src in any
+// memory of this GPU; a get is the reverse.
 type Transfer struct {
 	Dst, Src uintptr
 	Bytes    int64
 }
 
-// Signal is an update of the signal at At: a u64 in symmetric memory, a multiple of 8, changed by
-// signal operations only.
+// Signal is an update of the signal at At: a u64 in symmetric memory, at a multiple of 8, changed
+// only by signal operations.
 type Signal struct {
 	At    uintptr
 	Op    SignalOp
@@ -39,8 +39,8 @@ func (rt *Runtime) Put(s *cuda.Stream, rank int, t Transfer) error {
 	return rt.put("put", &rt.lib.t.put, s, rank, t)
 }
 
-// PutNBI is Put that does not hold up the stream. Owns: the memory at Src belongs to the runtime
-// until a Quiet.
+// PutNBI is a Put that later work on the stream does not wait for. Owns: the memory at Src belongs
+// to the runtime until a Quiet.
 func (rt *Runtime) PutNBI(s *cuda.Stream, rank int, t Transfer) error {
 	return rt.put("put nbi", &rt.lib.t.putNBI, s, rank, t)
 }
@@ -50,8 +50,8 @@ func (rt *Runtime) Get(s *cuda.Stream, rank int, t Transfer) error {
 	return rt.get("get", &rt.lib.t.get, s, rank, t)
 }
 
-// GetNBI is Get that does not hold up the stream. Owns: the memory at Dst belongs to the runtime
-// until a Quiet.
+// GetNBI is a Get that later work on the stream does not wait for. Owns: the memory at Dst belongs
+// to the runtime until a Quiet.
 func (rt *Runtime) GetNBI(s *cuda.Stream, rank int, t Transfer) error {
 	return rt.get("get nbi", &rt.lib.t.getNBI, s, rank, t)
 }
@@ -78,21 +78,21 @@ func (rt *Runtime) get(call string, p *dl.Proc, s *cuda.Stream, rank int, t Tran
 	return rt.move(call, p, s, rank, t)
 }
 
-// move is a put or get with its arguments checked. The lock is held.
+// move queues a put or get with checked arguments. The lock is held.
 func (rt *Runtime) move(call string, p *dl.Proc, s *cuda.Stream, rank int, t Transfer) error {
 	a := &rt.args
 	a[0], a[1], a[2], a[3], a[4] = t.Dst, t.Src, uintptr(t.Bytes), uintptr(rank), s.Handle()
 	return rt.void(p, call, 5)
 }
 
-// PutSignal is Put followed by an update of a signal of the same rank, which is visible there only
-// after the data.
+// PutSignal is Put followed by an update of a signal of the same rank. The signal is visible there
+// only after the data.
 func (rt *Runtime) PutSignal(s *cuda.Stream, rank int, t Transfer, sig Signal) error {
 	return rt.putSignal("put signal", &rt.lib.t.putSignal, s, rank, t, sig)
 }
 
-// PutSignalNBI is PutSignal that does not hold up the stream. Owns: the memory at Src belongs to
-// the runtime until a Quiet.
+// PutSignalNBI is a PutSignal that later work on the stream does not wait for. Owns: the memory at
+// Src belongs to the runtime until a Quiet.
 func (rt *Runtime) PutSignalNBI(s *cuda.Stream, rank int, t Transfer, sig Signal) error {
 	return rt.putSignal("put signal nbi", &rt.lib.t.putSignalNBI, s, rank, t, sig)
 }
@@ -129,15 +129,15 @@ func (rt *Runtime) Signal(s *cuda.Stream, rank int, sig Signal) error {
 	return rt.update("signal", s, rank, sig)
 }
 
-// update is Signal with its arguments checked. The lock is held.
+// update queues a Signal with checked arguments. The lock is held.
 func (rt *Runtime) update(call string, s *cuda.Stream, rank int, sig Signal) error {
 	a := &rt.args
 	a[0], a[1], a[2], a[3], a[4] = sig.At, uintptr(sig.Value), uintptr(sig.Op), uintptr(rank), s.Handle()
 	return rt.void(&rt.lib.t.signal, call, 5)
 }
 
-// SignalWait holds up what is queued next until this rank's signal at signal is c value. Nothing
-// else ends the wait.
+// SignalWait makes later work on s wait until "signal c value" holds for this rank's signal.
+// Nothing else ends the wait.
 func (rt *Runtime) SignalWait(s *cuda.Stream, signal uintptr, c Comparison, value uint64) error {
 	const call = "signal wait"
 	if err := rt.enter(call, s); err != nil {
@@ -155,24 +155,24 @@ func (rt *Runtime) SignalWait(s *cuda.Stream, signal uintptr, c Comparison, valu
 	return rt.void(&rt.lib.t.wait, call, 4)
 }
 
-// Quiet holds up what is queued next until what this rank has sent, on any stream, is complete and
-// visible.
+// Quiet makes later work on s wait until everything that this rank has sent, on any stream, is
+// complete and visible.
 func (rt *Runtime) Quiet(s *cuda.Stream) error { return rt.bare("quiet", &rt.lib.t.quiet, s) }
 
-// Barrier queues a meeting of all ranks after which what any of them sent before is complete and
-// visible. The engine of the world meets in the same place: use its stream, or keep the two apart
-// by events.
+// Barrier queues a barrier of all ranks, after which everything sent before it is complete and
+// visible. It uses the same barrier as the world's engine: use that engine's stream, or separate
+// the two by events.
 //
 // Collective: all ranks.
 func (rt *Runtime) Barrier(s *cuda.Stream) error { return rt.bare("barrier", &rt.lib.t.barrierAll, s) }
 
-// Sync queues a meeting of all ranks that says nothing of what they sent. It is one with Barrier in
-// what may run beside it.
+// Sync queues a synchronization of all ranks without memory ordering. It must be separated from the
+// world's engine as Barrier must.
 //
 // Collective: all ranks.
 func (rt *Runtime) Sync(s *cuda.Stream) error { return rt.bare("sync", &rt.lib.t.syncAll, s) }
 
-// bare is a call with nothing but a stream.
+// bare queues a call whose only argument is the stream.
 func (rt *Runtime) bare(call string, p *dl.Proc, s *cuda.Stream) error {
 	if err := rt.enter(call, s); err != nil {
 		return err
@@ -182,8 +182,8 @@ func (rt *Runtime) bare(call string, p *dl.Proc, s *cuda.Stream) error {
 	return rt.void(p, call, 1)
 }
 
-// Peer is where this GPU can address the memory at addr, in an allocation of the runtime, of rank;
-// 0 where it cannot.
+// Peer returns the address at which this GPU sees rank's copy of the memory at addr, an address in
+// an allocation of the runtime; 0 if it cannot.
 func (rt *Runtime) Peer(rank int, addr uintptr) (uintptr, error) {
 	const call = "peer address"
 	rt.mu.Lock()
@@ -201,13 +201,13 @@ func (rt *Runtime) Peer(rank int, addr uintptr) (uintptr, error) {
 	return rt.lib.t.pointer.Call(rt.args[:2]...)
 }
 
-// Rank is this rank's number in the runtime; Size how many there are.
+// Rank returns this rank's number in the runtime.
 func (rt *Runtime) Rank() int { return rt.member.Rank }
 
-// Size is the number of ranks of the runtime.
+// Size returns the number of ranks of the runtime.
 func (rt *Runtime) Size() int { return rt.member.Size }
 
-// enter takes the lock and makes the device's context current, for a call on s; exit undoes it.
+// enter takes the lock and makes the device's context current for a call on s; exit undoes both.
 func (rt *Runtime) enter(call string, s *cuda.Stream) error {
 	rt.mu.Lock()
 	err := rt.open(call)
@@ -231,7 +231,7 @@ func (rt *Runtime) exit() {
 
 func (rt *Runtime) checkRank(call string, rank int) error {
 	if rank < 0 || rank >= rt.member.Size {
-		return refused(call, dist.ErrRank, "%d is not in 0 to %d", rank, rt.member.Size-1)
+		return refused(call, dist.ErrRank, "rank %d, want 0 to %d", rank, rt.member.Size-1)
 	}
 	return nil
 }

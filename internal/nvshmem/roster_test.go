@@ -48,71 +48,71 @@ func TestBidSurvivesTheWire(t *testing.T) {
 		{leader: 3, index: 1, size: 4, idle: set(6, 200), used: set(0, 1, 2, 3, 4, 5, 255)},
 	} {
 		line := b.encode()
-		if got := decodeBid(line); len(line) != bidBytes || got != b {
+		if got := decodeProposal(line); len(line) != proposalBytes || got != b {
 			t.Errorf("%+v became %+v in %d B", b, got, len(line))
 		}
 	}
 }
 
-// parts is the bids of ranks that are in parts, each a list of ranks in order; own of NVSHMEM are
-// used everywhere.
+// parts returns the proposals of ranks in parts, each an ordered list of ranks. All ranks use
+// NVSHMEM's own teams.
 func parts(n int, lists ...[]int) []teamProposal {
-	bids := make([]teamProposal, n)
-	for r := range bids {
-		bids[r] = teamProposal{leader: -1, used: set(0, 1, 2, 3, 4, 5)}
+	proposals := make([]teamProposal, n)
+	for r := range proposals {
+		proposals[r] = teamProposal{leader: -1, used: set(0, 1, 2, 3, 4, 5)}
 	}
 	for _, list := range lists {
 		for i, r := range list {
-			bids[r].leader, bids[r].index, bids[r].size = int32(list[0]), int32(i), int32(len(list))
+			proposals[r].leader, proposals[r].index, proposals[r].size = int32(list[0]), int32(i), int32(len(list))
 		}
 	}
-	return bids
+	return proposals
 }
 
 func TestPlans(t *testing.T) {
 	for _, c := range []struct {
 		name               string
-		bids               []teamProposal
+		proposals          []teamProposal
 		change             func([]teamProposal)
 		strided, arbitrary bool
 		want               []plan
 	}{
 		{
-			name: "everyone", bids: parts(4, []int{0, 1, 2, 3}), strided: true, arbitrary: true,
+			name: "everyone", proposals: parts(4, []int{0, 1, 2, 3}), strided: true, arbitrary: true,
 			want: []plan{{[]int{0, 1, 2, 3}, teamInvalid, 0, 1}},
 		},
 		{
-			name: "even and odd", bids: parts(4, []int{1, 3}, []int{0, 2}), strided: true,
+			name: "even and odd", proposals: parts(4, []int{1, 3}, []int{0, 2}), strided: true,
 			want: []plan{{[]int{0, 2}, teamInvalid, 0, 2}, {[]int{1, 3}, teamInvalid, 1, 2}},
 		},
 		{
-			name: "downwards needs an id", bids: parts(3, []int{2, 1, 0}), strided: true, arbitrary: true,
+			name: "downwards needs an id", proposals: parts(3, []int{2, 1, 0}), strided: true, arbitrary: true,
 			want: []plan{{[]int{2, 1, 0}, teamInvalid, 2, 0}},
 		},
 		{
-			name: "of a parent without strides", bids: parts(4, []int{0, 1}), arbitrary: true,
+			name: "of a parent without strides", proposals: parts(4, []int{0, 1}), arbitrary: true,
 			want: []plan{{[]int{0, 1}, teamInvalid, 0, 0}},
 		},
 		{
-			name: "alone, and nowhere", bids: parts(3, []int{1}, []int{0}), strided: true,
+			name: "alone, and nowhere", proposals: parts(3, []int{1}, []int{0}), strided: true,
 			want: []plan{{ranks: []int{0}, team: teamInvalid}, {ranks: []int{1}, team: teamInvalid}},
 		},
 		{
-			name: "a team that all have free", bids: parts(2, []int{0, 1}), strided: true,
+			name: "a team that all have free", proposals: parts(2, []int{0, 1}), strided: true,
 			change: func(b []teamProposal) { b[0].idle, b[1].idle = set(7, 9), set(9, 11) },
 			want:   []plan{{[]int{0, 1}, 9, 0, 0}},
 		},
 		{
-			name: "none that all have free", bids: parts(2, []int{0, 1}), strided: true,
+			name: "none that all have free", proposals: parts(2, []int{0, 1}), strided: true,
 			change: func(b []teamProposal) { b[0].idle, b[1].idle = set(7), set(9) },
 			want:   []plan{{[]int{0, 1}, teamInvalid, 0, 1}},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.change != nil {
-				c.change(c.bids)
+				c.change(c.proposals)
 			}
-			got, err := plans(c.bids, 64, c.strided, c.arbitrary)
+			got, err := plans(c.proposals, 64, c.strided, c.arbitrary)
 			if err != nil || !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got %+v, %v, want %+v", got, err, c.want)
 			}
@@ -123,7 +123,7 @@ func TestPlans(t *testing.T) {
 func TestPlansThatCannotBe(t *testing.T) {
 	for _, c := range []struct {
 		name               string
-		bids               []teamProposal
+		proposals          []teamProposal
 		change             func([]teamProposal)
 		maxTeams           int
 		strided, arbitrary bool
@@ -131,32 +131,32 @@ func TestPlansThatCannotBe(t *testing.T) {
 		want               string
 	}{
 		{
-			name: "no id is left", bids: parts(3, []int{0, 2}), maxTeams: 9, strided: true, kind: dist.ErrUnsupported,
+			name: "no id is left", proposals: parts(3, []int{0, 2}), maxTeams: 9, strided: true, kind: dist.ErrUnsupported,
 			change: func(b []teamProposal) { b[0].used.or(set(6, 7)); b[2].used.or(set(8)) },
-			want:   "there are 9, 6 of them NVSHMEM's own",
+			want:   "of 9 teams 6 are NVSHMEM's own",
 		},
 		{
-			name: "any ranks with an old library", bids: parts(3, []int{2, 0, 1}), maxTeams: 64, strided: true, kind: dist.ErrUnsupported,
+			name: "any ranks with an old library", proposals: parts(3, []int{2, 0, 1}), maxTeams: 64, strided: true, kind: dist.ErrUnsupported,
 			want: "NVSHMEM 3.3.9",
 		},
 		{
-			name: "two with one number", bids: parts(3, []int{0, 1, 2}), maxTeams: 64, strided: true, kind: dist.ErrMismatch,
+			name: "two with one number", proposals: parts(3, []int{0, 1, 2}), maxTeams: 64, strided: true, kind: dist.ErrMismatch,
 			change: func(b []teamProposal) { b[2].index = 1 }, want: "rank 2 says it is 1 of 3",
 		},
 		{
-			name: "one is missing", bids: parts(3, []int{0, 1, 2}), maxTeams: 64, strided: true, kind: dist.ErrMismatch,
-			change: func(b []teamProposal) { b[1].leader = -1 }, want: "nobody is rank 1",
+			name: "one is missing", proposals: parts(3, []int{0, 1, 2}), maxTeams: 64, strided: true, kind: dist.ErrMismatch,
+			change: func(b []teamProposal) { b[1].leader = -1 }, want: "rank 1 is missing",
 		},
 		{
-			name: "sizes differ", bids: parts(3, []int{0, 1, 2}), maxTeams: 64, strided: true, kind: dist.ErrMismatch,
+			name: "sizes differ", proposals: parts(3, []int{0, 1, 2}), maxTeams: 64, strided: true, kind: dist.ErrMismatch,
 			change: func(b []teamProposal) { b[1].size = 2 }, want: "rank 1 says it is 1 of 2",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.change != nil {
-				c.change(c.bids)
+				c.change(c.proposals)
 			}
-			_, err := plans(c.bids, c.maxTeams, c.strided, c.arbitrary)
+			_, err := plans(c.proposals, c.maxTeams, c.strided, c.arbitrary)
 			if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %v with %q", err, c.kind, c.want)
 			}

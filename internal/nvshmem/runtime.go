@@ -19,47 +19,47 @@ import (
 // Runtime is NVSHMEM started on the ranks of one group, each with a GPU of its own. A process has
 // one at a time.
 //
-// Its methods may be called from several goroutines, but calls that are collective come in one
-// order on all ranks, and while one of them waits for its peers the other calls of the rank wait
-// with it: the library takes one at a time.
+// Its methods may be called concurrently. Collective calls must have the same order on all ranks.
+// The library takes one call at a time: while a collective call waits for peers, the other calls of
+// the rank wait too.
 type Runtime struct {
 	lib    *Library
 	member *gpu.Member
 	dev    *cuda.Device
 	libc   *libc
-	scale  *scaler // nil where avg and premulsum cannot be had
+	scale  *scaler // nil if avg and premulsum are unavailable
 	why    error   // why scale is nil
 
 	heap  heap
 	pool  region // of the staging areas
 	teams teamTable
 
-	failure atomic.Pointer[error] // the first thing that went wrong in the library or on the device
+	failure atomic.Pointer[error] // first error of the library or the device
 	touched bool                  // the start has called the library
 	remains remains
 	end     ending
 
-	mu      sync.Mutex // around every call of the library, and of what follows
+	mu      sync.Mutex // protects calls of the library, and the fields below
 	driver  *driver
 	scratch *scratch // C memory
 	args    [8]uintptr
 }
 
-// process is the library's state in this process, of which there is only one.
+// process is the state of the library, which exists once in a process.
 var process struct {
 	sync.Mutex
 	runtime  *Runtime
-	broken   error  // why the library must not be called again
-	settings uint64 // hash of those that the library has read, which it does once; 0 before
+	broken   error  // non-nil: why the library must not be called again
+	settings uint64 // hash of the settings that the library has read; it reads them once; 0 before that
 }
 
 // Start starts the library on the ranks of p, which become NVSHMEM's world in their order.
 //
 // Collective: all ranks of p. Returns: when all have started. Owns: the caller closes the runtime,
-// and leaves p.Control open until then. Errors, on all ranks alike: dist.ErrInvalid when this
-// process has a runtime, dist.ErrDevice when two ranks have one GPU; dist.ErrMismatch when ranks
-// have different libraries or settings; dist.ErrUnsupported where GPUs cannot address each other's
-// memory; *Error and those of p.Control.
+// and keeps p.Control open until then. Errors, the same on all ranks: dist.ErrInvalid if this
+// process has a runtime; dist.ErrDevice if two ranks have the same GPU; dist.ErrMismatch if
+// libraries or settings differ; dist.ErrUnsupported if GPUs cannot address each other's memory;
+// *Error and those of p.Control.
 func Start(l *Library, p *gpu.Member) (*Runtime, error) {
 	rt := &Runtime{lib: l, member: p, dev: p.Device}
 	if err := p.Agree(claim(rt)); err != nil {
@@ -84,9 +84,9 @@ func claim(rt *Runtime) error {
 	case process.broken != nil:
 		return fmt.Errorf("nvshmem: %w: it cannot be started again in this process: %w", dist.ErrInvalid, process.broken)
 	case process.runtime != nil:
-		return fmt.Errorf("nvshmem: %w: this process has a runtime already: close it before another is started", dist.ErrInvalid)
+		return fmt.Errorf("nvshmem: %w: this process already has a runtime: close it first", dist.ErrInvalid)
 	case process.settings != 0 && process.settings != rt.lib.cfg.hash():
-		return fmt.Errorf("nvshmem: %w: the library has read other settings in this process, and reads them only once: start with the same", dist.ErrInvalid)
+		return fmt.Errorf("nvshmem: %w: the library has read different settings in this process, and reads them only once: use the same settings", dist.ErrInvalid)
 	case rt.lib.front.status() != 0:
 		return fmt.Errorf("nvshmem: %w: something else in this process has started %v", dist.ErrInvalid, rt.lib)
 	}
@@ -94,7 +94,7 @@ func claim(rt *Runtime) error {
 	return nil
 }
 
-// release lets another runtime be started, if rt was the one.
+// release lets another runtime start, if rt was that of the process.
 func release(rt *Runtime) {
 	process.Lock()
 	defer process.Unlock()
@@ -103,7 +103,7 @@ func release(rt *Runtime) {
 	}
 }
 
-// start is Start once the process is claimed.
+// start does the work of Start after claim.
 func (rt *Runtime) start() error {
 	if err := rt.compare(); err != nil {
 		return err
@@ -124,11 +124,10 @@ func (rt *Runtime) start() error {
 	return rt.openScale()
 }
 
-// identityBytes is how much of itself a rank tells the others: the device's id, versions, a hash of
-// the settings.
+// identityBytes is the size of an identity: UUID of the device, versions, hash of the settings.
 const identityBytes = 16 + 3*4 + 4 + 8
 
-// identity is what ranks compare before the library is started.
+// identity encodes the properties that ranks compare before the library is started.
 func (rt *Runtime) identity() []byte {
 	id := rt.dev.UUID()
 	b := bytes.Clone(id[:])
@@ -143,7 +142,7 @@ func (rt *Runtime) identity() []byte {
 	return binary.LittleEndian.AppendUint64(b, rt.lib.cfg.hash())
 }
 
-// hash is a number for the settings that all ranks must have alike.
+// hash hashes the settings that must agree on all ranks.
 func (c Config) hash() uint64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, c.DisableNCCL, c.Interface, c.RemoteTransport, c.MaxTeams, c.HeapBytes, c.GranularityBytes, c.StagingBytes,
@@ -151,8 +150,7 @@ func (c Config) hash() uint64 {
 	return h.Sum64()
 }
 
-// compare is nil when every rank has a GPU of its own, and all have the same libraries and
-// settings.
+// compare returns nil if every rank has a GPU of its own and all have equal libraries and settings.
 func (rt *Runtime) compare() error {
 	all, err := rt.member.Exchange(rt.identity())
 	if err != nil {
@@ -165,7 +163,7 @@ func compareIdentities(all [][]byte) error {
 	for r, id := range all {
 		for q := range r {
 			if bytes.Equal(id[:16], all[q][:16]) {
-				return fmt.Errorf("nvshmem: %w: ranks %d and %d both have GPU %x: give each rank one of its own", dist.ErrDevice, q, r, id[:16])
+				return fmt.Errorf("nvshmem: %w: ranks %d and %d both have GPU %x: give each rank its own GPU", dist.ErrDevice, q, r, id[:16])
 			}
 		}
 		if !bytes.Equal(id[16:], all[0][16:]) {
@@ -175,7 +173,7 @@ func compareIdentities(all [][]byte) error {
 	return nil
 }
 
-// difference says what rank has otherwise than rank 0.
+// difference describes how rank differs from rank 0.
 func difference(rank int, a, b []byte) string {
 	at := func(b []byte, i int) uint32 { return binary.LittleEndian.Uint32(b[4*i:]) }
 	for i := range 3 {
@@ -186,10 +184,10 @@ func difference(rank int, a, b []byte) string {
 	if at(a, 3) != at(b, 3) {
 		return fmt.Sprintf("NVSHMEM of rank 0 uses NCCL %d, that of rank %d uses %d (0 is none)", at(b, 3), rank, at(a, 3))
 	}
-	return fmt.Sprintf("rank %d has other settings than rank 0", rank)
+	return fmt.Sprintf("settings of rank %d differ from those of rank 0", rank)
 }
 
-// prepare is what each rank can do without the others, before the library is started.
+// prepare does the part of the start that needs no other rank.
 func (rt *Runtime) prepare() (err error) {
 	if rt.libc, err = openC(); err != nil {
 		return err
@@ -204,18 +202,18 @@ func (rt *Runtime) prepare() (err error) {
 	if err != nil {
 		return err
 	}
-	// The library allocates its own tables, one step of the heap, and what its NCCL takes.
+	// Needed: the library's own tables, one step of the heap, and NCCL's memory.
 	if need := 2*rt.lib.cfg.GranularityBytes + rt.lib.cfg.poolBytes(); free < need {
-		return refused("start", dist.ErrUnsupported, "%s has %d B free, about %d B are needed: lower GranularityBytes, MaxTeams or the sizes of staging",
+		return refused("start", dist.ErrUnsupported, "%s has %d B free of about %d B needed: lower GranularityBytes, MaxTeams, StagingBytes or TeamStagingBytes",
 			rt.dev.Name(), free, need)
 	}
 	return nil
 }
 
-// initialize meets the other ranks and starts the library. The context is current.
+// initialize exchanges the unique id and starts the library. The context is current.
 func (rt *Runtime) initialize() error {
 	l, p := rt.lib, rt.member
-	// The library keeps the addresses of both until it has started: C memory.
+	// C memory: the library keeps both addresses until it has started.
 	mem := rt.libc.calloc(1, unsafe.Sizeof(initAttr{})+unsafe.Sizeof(uniqueID{}))
 	if err := p.Agree(noMemory(mem)); err != nil {
 		return err
@@ -248,7 +246,7 @@ func (rt *Runtime) initialize() error {
 	return p.Agree(err)
 }
 
-// touch notes that the library is called from here on, and reads its settings.
+// touch records that the library is called from now on, and has read its settings.
 func (rt *Runtime) touch() {
 	rt.touched = true
 	process.Lock()
@@ -263,25 +261,25 @@ func noMemory(p unsafe.Pointer) error {
 	return nil
 }
 
-// started checks what init has left behind: it answers 0 even where most of it failed, and the next
-// call of any kind would then try again and end the process (nvshmemi_try_common_init in init.cu).
+// started checks the result of init, which returns 0 even after most failures. The next call of any
+// kind would then try again and end the process (nvshmemi_try_common_init in init.cu).
 func (rt *Runtime) started() error {
 	l := rt.lib
 	switch status := l.front.status(); {
 	case status == statusShared:
-		return refused("start", dist.ErrInvalid, "several ranks share a GPU: give each rank one of its own")
+		return refused("start", dist.ErrInvalid, "several ranks share a GPU: give each rank its own")
 	case status < statusReady:
 		return refused("start", dist.ErrUnsupported,
-			"%v did not come up (status %d): ranks meet on interface %s, transport between hosts is %s; set Debug to INFO to see why", l,
+			"%v did not start (status %d) with interface %s and transport %s between hosts: set Debug to INFO for the reason", l,
 			status, l.cfg.Interface, l.cfg.RemoteTransport)
 	}
 	if pe, n := l.t.myPE(), l.t.nPEs(); int(pe) != rt.member.Rank || int(n) != rt.member.Size {
-		return refused("start", dist.ErrInvalid, "%v says this is rank %d of %d, and it is %d of %d", l, pe, n, rt.member.Rank, rt.member.Size)
+		return refused("start", dist.ErrInvalid, "%v reports rank %d of %d, want %d of %d", l, pe, n, rt.member.Rank, rt.member.Size)
 	}
 	return nil
 }
 
-// setup calls a function that returns a code. It is not for the hot path. The context is current.
+// setup calls a function that returns a code, outside of the hot path. The context is current.
 //
 //go:uintptrescapes
 func (rt *Runtime) setup(p *dl.Proc, name string, args ...uintptr) error {
@@ -294,7 +292,7 @@ func (rt *Runtime) setup(p *dl.Proc, name string, args ...uintptr) error {
 	return rt.code(name, r)
 }
 
-// code is the error of a function that returned r.
+// code returns the error of a function that returned r.
 func (rt *Runtime) code(name string, r uintptr) error {
 	if int32(r) == 0 {
 		return nil
@@ -302,10 +300,10 @@ func (rt *Runtime) code(name string, r uintptr) error {
 	return &Error{Call: name, Code: int32(r), Library: rt.lib.String()}
 }
 
-// fail notes the first thing that went wrong. From then on the library is not called.
+// fail records the first failure. After it the library is not called.
 func (rt *Runtime) fail(err error) { rt.failure.CompareAndSwap(nil, &err) }
 
-// Failed is what went wrong in the library or on the device; nil while nothing did.
+// Failed returns the first error of the library or the device, or nil.
 func (rt *Runtime) Failed() error {
 	if e := rt.failure.Load(); e != nil {
 		return *e
@@ -313,7 +311,7 @@ func (rt *Runtime) Failed() error {
 	return nil
 }
 
-// open is nil while the library can be called.
+// open returns nil while the library can be called.
 func (rt *Runtime) open(call string) error {
 	if rt.end.closed.Load() {
 		return refused(call, dist.ErrClosed, "the runtime is closed")
@@ -321,5 +319,5 @@ func (rt *Runtime) open(call string) error {
 	return rt.Failed()
 }
 
-// Library is what the runtime was started with.
+// Library returns the library that the runtime was started with.
 func (rt *Runtime) Library() *Library { return rt.lib }

@@ -13,22 +13,22 @@ import (
 //go:embed kernels/scale.cu
 var scaleSource string
 
-// scaler is the kernels that multiply and divide, for every element type.
+// scaler holds the kernels that multiply and divide, for every element type.
 type scaler struct {
 	module   *cuda.Module
 	multiply [tensor.U64 + 1]*cuda.Function
 	divide   [tensor.U64 + 1]*cuda.Function
-	blocks   uint32 // most blocks of a launch
+	blocks   uint32 // largest grid
 }
 
 const (
 	scaleThreads   = 256
-	scaleBlocksPer = 8 // of a multiprocessor: 2048 threads, all that it holds
+	scaleBlocksPer = 8 // of a multiprocessor: its 2048 threads
 	scaleArgs      = 5
 )
 
-// openScale compiles the kernels on every rank, so that all of them can do the reductions that need
-// them, or none.
+// openScale compiles the kernels on every rank. The reductions that need them are available on all
+// ranks or on none.
 func (rt *Runtime) openScale() error {
 	if rt.lib.cfg.Compiler == nil {
 		rt.why = errors.New("no compiler for CUDA C was given")
@@ -49,7 +49,7 @@ func (rt *Runtime) openScale() error {
 		rt.why = agreed // another rank's
 	}
 	if !errors.Is(agreed, dist.ErrUnsupported) {
-		return agreed // not about kernels: the ranks could not agree
+		return agreed // the agreement itself failed
 	}
 	return nil
 }
@@ -76,16 +76,16 @@ func newScaler(c *cuda.Compiler, v *cuda.Device) (*scaler, error) {
 	return k, nil
 }
 
-// close unloads the kernels; nil has none.
+// close unloads the kernels; k may be nil.
 func (k *scaler) close() {
 	if k == nil || k.module == nil {
 		return
 	}
-	_ = k.module.Close() // what fails here is the device, which others report
+	_ = k.module.Close() // only the device can fail here, which others report
 	k.module = nil
 }
 
-// grid is the launch for n elements.
+// grid returns the launch for n elements.
 func (k *scaler) grid(n int64) cuda.Launch {
 	blocks := uint32(min((n+scaleThreads-1)/scaleThreads, int64(k.blocks)))
 	return cuda.Launch{Grid: [3]uint32{max(blocks, 1), 1, 1}, Block: [3]uint32{scaleThreads, 1, 1}}

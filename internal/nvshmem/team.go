@@ -8,11 +8,11 @@ import (
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
-// part is the team of the group sub that this rank is in after the parent is parted, and nil where
-// it is in none or alone in it. parent is nil for the first group of the world.
+// splitTeam returns this rank's team after the group of p is split: the team of sub, or nil if sub
+// is nil or has one rank. parent is the team of p.
 //
-// Collective: all ranks of p, the parent's. Errors: on all ranks alike.
-func (rt *Runtime) part(p *gpu.Member, parent *team, sub *gpu.Member) (*team, error) {
+// Collective: all ranks of p. Errors: the same on all ranks.
+func (rt *Runtime) splitTeam(p *gpu.Member, parent *team, sub *gpu.Member) (*team, error) {
 	own := teamProposal{leader: -1, used: rt.teams.used()}
 	if sub != nil {
 		own.leader, own.index, own.size = int32(sub.World[0]), int32(sub.Rank), int32(sub.Size)
@@ -22,22 +22,22 @@ func (rt *Runtime) part(p *gpu.Member, parent *team, sub *gpu.Member) (*team, er
 	if err != nil {
 		return nil, err
 	}
-	bids := make([]teamProposal, len(lines))
+	proposals := make([]teamProposal, len(lines))
 	for r, line := range lines {
-		bids[r] = decodeBid(line)
+		proposals[r] = decodeProposal(line)
 	}
-	all, err := plans(bids, rt.lib.cfg.MaxTeams, parent != nil && parent.stride > 0, rt.lib.t.makeTeam.Err() == nil && rt.lib.t.teamID.Err() == nil)
+	all, err := plans(proposals, rt.lib.cfg.MaxTeams, parent != nil && parent.stride > 0, rt.lib.t.makeTeam.Err() == nil && rt.lib.t.teamID.Err() == nil)
 	if err != nil {
 		return nil, err
 	}
-	made, err := rt.carryOut(p, parent, sub, all)
+	made, err := rt.runPlans(p, parent, sub, all)
 	if err := p.Agree(err); err != nil {
 		return nil, err
 	}
 	return made, nil
 }
 
-// pes is the ranks of p as the library numbers them.
+// pes returns the ranks of p in the library's numbering.
 func (rt *Runtime) pes(p *gpu.Member) []int {
 	pes := make([]int, p.Size)
 	for i, w := range p.World {
@@ -50,11 +50,11 @@ func (rt *Runtime) pes(p *gpu.Member) []int {
 	return pes
 }
 
-// carryOut makes the teams that are missing, in the order of the plans, and returns that of this
-// rank. An error of one rank does not keep it from the calls that the others wait in.
-func (rt *Runtime) carryOut(p *gpu.Member, parent *team, sub *gpu.Member, all []plan) (mine *team, failed error) {
-	// The library meets in the parent's own barrier, and synchronizes the device: what was queued
-	// must have ended, and no rank may be ahead of the others.
+// runPlans makes the missing teams in the order of the plans, and returns that of this rank. After
+// an error a rank still makes the remaining calls, because other ranks wait in them.
+func (rt *Runtime) runPlans(p *gpu.Member, parent *team, sub *gpu.Member, all []plan) (mine *team, failed error) {
+	// The library uses the parent's own barrier and synchronizes the device: earlier work must have
+	// ended on every rank.
 	failed = rt.healthy("split")
 	if failed == nil && parent != nil {
 		failed = rt.quiesce(parent)
@@ -87,7 +87,7 @@ func (rt *Runtime) carryOut(p *gpu.Member, parent *team, sub *gpu.Member, all []
 			continue
 		}
 		if err == nil && index >= 0 {
-			mine, err = rt.welcome(id, parent, sub, plan)
+			mine, err = rt.recordTeam(id, parent, sub, plan)
 		}
 		if failed == nil {
 			failed = err
@@ -123,9 +123,9 @@ func (rt *Runtime) makeTeam(sub *gpu.Member) (int32, error) {
 			err = fmt.Errorf("nvshmem: split: the library gave no id for a team: %s", rt.lib)
 		}
 	}
-	// The ranks meet before and share the id: the end of a team_init erases what early ranks of the
-	// next one have written (nvshmemi_reset_team_creation_psync), so none may still be in an
-	// earlier one.
+	// The ranks agree first and then share the id. The end of a team_init erases data that early
+	// ranks of the next one have written (nvshmemi_reset_team_creation_psync), so no rank may still
+	// be in an earlier one.
 	if err := sub.Agree(err); err != nil {
 		return teamInvalid, err
 	}
@@ -141,8 +141,8 @@ func (rt *Runtime) makeTeam(sub *gpu.Member) (int32, error) {
 	return id, err
 }
 
-// welcome notes a new team of this rank, after a look at what the library says of it.
-func (rt *Runtime) welcome(id int32, parent *team, sub *gpu.Member, plan plan) (*team, error) {
+// recordTeam checks the library's answers for a new team of this rank, and records the team.
+func (rt *Runtime) recordTeam(id int32, parent *team, sub *gpu.Member, plan plan) (*team, error) {
 	cfg := rt.lib.cfg
 	if id < ownTeams || int(id) >= cfg.MaxTeams {
 		return nil, fmt.Errorf("nvshmem: split: the library made team %d of %d to %d: %s", id, ownTeams, cfg.MaxTeams-1, rt.lib)

@@ -9,15 +9,15 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// team is one of the library's, for a list of ranks of the world. It lives as long as the runtime:
-// to destroy one is collective and waits for NCCL, and a group is closed by each rank for itself.
-// So a team whose group is closed is kept, and taken again by the next group of the same list.
+// team is a team of the library for a list of ranks of the world. It lives as long as the runtime:
+// destroying one is collective and waits for NCCL, but each rank closes a group by itself. The next
+// group of the same list reuses the team of a closed group.
 type team struct {
 	id      int32
 	pes     []int // ranks in the world, in the team's order
-	stride  int   // between pes; 0 when the library knows none, and cannot split the team by strides
+	stride  int   // between pes; 0 if not constant: the library then cannot split the team by strides
 	area    area
-	user    *engine // of the open group; nil when the team is free
+	user    *engine // of the open group; nil if the team is free
 	spoiled bool    // its group was aborted: operations may never have ended
 }
 
@@ -35,21 +35,21 @@ const idSetBytes = mostTeams / 8
 func (s *idSet) add(id int32)      { s[id/64] |= 1 << (id % 64) }
 func (s *idSet) has(id int32) bool { return s[id/64]>>(id%64)&1 == 1 }
 
-// and leaves what is in both.
+// and removes ids that are not in o.
 func (s *idSet) and(o idSet) {
 	for i := range s {
 		s[i] &= o[i]
 	}
 }
 
-// or adds what is in o.
+// or adds the ids of o.
 func (s *idSet) or(o idSet) {
 	for i := range s {
 		s[i] |= o[i]
 	}
 }
 
-// first is the least id in the set; -1 when it is empty.
+// first returns the least id in the set; teamInvalid if it is empty.
 func (s *idSet) first() int32 {
 	for i, w := range s {
 		if w != 0 {
@@ -59,7 +59,7 @@ func (s *idSet) first() int32 {
 	return teamInvalid
 }
 
-// count is how many there are.
+// count returns the number of ids.
 func (s *idSet) count() (n int) {
 	for _, w := range s {
 		n += bits.OnesCount64(w)
@@ -67,7 +67,7 @@ func (s *idSet) count() (n int) {
 	return n
 }
 
-// used is the ids that cannot be given to a new team of this rank: NVSHMEM's own, and those of its
+// used returns the ids that a new team of this rank cannot have: NVSHMEM's own, and those of its
 // teams.
 func (r *teamTable) used() (s idSet) {
 	for id := range int32(ownTeams) {
@@ -81,7 +81,7 @@ func (r *teamTable) used() (s idSet) {
 	return s
 }
 
-// idle is the ids of the teams of a list of ranks that no group uses.
+// idle returns the ids of the teams of a list of ranks that no group uses.
 func (r *teamTable) idle(pes []int) (s idSet) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +93,7 @@ func (r *teamTable) idle(pes []int) (s idSet) {
 	return s
 }
 
-// find is the team with an id.
+// find returns the team with an id, or nil.
 func (r *teamTable) find(id int32) *team {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,14 +105,14 @@ func (r *teamTable) find(id int32) *team {
 	return nil
 }
 
-// add notes a new team.
+// add records a new team.
 func (r *teamTable) add(t *team) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.teams = append(r.teams, t)
 }
 
-// take gives t to e; release frees it, or marks it as not to be used again.
+// take gives t to e; release frees it, and excludes it from reuse if it is spoiled.
 func (r *teamTable) take(t *team, e *engine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,17 +126,17 @@ func (r *teamTable) release(t *team, spoiled bool) {
 	t.spoiled = t.spoiled || spoiled
 }
 
-// teamProposal is what a rank says when a group is parted: which part it will be in, and which
-// teams it could use for that.
+// teamProposal is sent by each rank when a group is split: the part that it joins, and the teams
+// that it could use for it.
 type teamProposal struct {
 	leader int32 // first rank of its part, numbered in the world; -1 for none
 	index  int32 // its rank there
 	size   int32 // ranks of the part
-	idle   idSet // teams of the part's list that are free here
-	used   idSet // ids that a new team cannot have here
+	idle   idSet // free teams of the part's list on this rank
+	used   idSet // ids that a new team cannot have on this rank
 }
 
-const bidBytes = 12 + 2*idSetBytes
+const proposalBytes = 12 + 2*idSetBytes
 
 func (b teamProposal) encode() []byte {
 	var out []byte
@@ -151,7 +151,7 @@ func (b teamProposal) encode() []byte {
 	return out
 }
 
-func decodeBid(line []byte) (b teamProposal) {
+func decodeProposal(line []byte) (b teamProposal) {
 	for i, v := range []*int32{&b.leader, &b.index, &b.size} {
 		*v = int32(binary.LittleEndian.Uint32(line[4*i:]))
 	}
@@ -162,28 +162,27 @@ func decodeBid(line []byte) (b teamProposal) {
 	return b
 }
 
-// plan is how one part of a group gets its team.
+// plan says how one part of a group gets its team.
 type plan struct {
 	ranks  []int // of the parent, in the part's order
-	team   int32 // to take again; -1 to make one
-	start  int   // of a split by strides
-	stride int   // the same; 0 when the library needs an id for the team
+	team   int32 // to reuse; -1 to make one
+	start  int   // of a strided split
+	stride int   // of a strided split; 0 if the team is made by id
 }
 
-// newTeam reports whether the part needs a team that there is not yet. A part of one rank needs
-// none.
+// newTeam reports whether a team must be made for the part. A part of one rank needs none.
 func (p plan) newTeam() bool { return len(p.ranks) > 1 && p.team == teamInvalid }
 
-// plans is what every rank of the parent finds from the bids of all, alike, in the order of the
-// parts' leaders. strided says that the library can split the parent by strides, arbitrary that it
-// makes teams of any ranks.
+// plans computes the plan of each part from the proposals of all ranks, in the order of the parts'
+// leaders. Every rank of the parent gets the same result. strided means that the library can split
+// the parent by strides, arbitrary that it makes teams of any ranks.
 //
-// Errors: dist.ErrUnsupported where no id is left, or a team cannot be made; dist.ErrMismatch for
-// bids that do not fit.
-func plans(bids []teamProposal, maxTeams int, strided, arbitrary bool) ([]plan, error) {
+// Errors: dist.ErrUnsupported if no id is left or a team cannot be made; dist.ErrMismatch for
+// inconsistent proposals.
+func plans(proposals []teamProposal, maxTeams int, strided, arbitrary bool) ([]plan, error) {
 	var all []plan
-	for _, leader := range leaders(bids) {
-		p, err := planOf(bids, leader)
+	for _, leader := range leaders(proposals) {
+		p, err := planOf(proposals, leader)
 		if err != nil {
 			return nil, err
 		}
@@ -196,15 +195,15 @@ func plans(bids []teamProposal, maxTeams int, strided, arbitrary bool) ([]plan, 
 			p.stride = 0
 		}
 		if p.stride == 0 && !arbitrary {
-			return nil, refused("split", dist.ErrUnsupported, "the ranks %v have no constant positive stride, and teams of any ranks need NVSHMEM 3.3.9 or later", p.ranks)
+			return nil, refused("split", dist.ErrUnsupported, "teams of ranks without a constant positive stride, such as %v, need NVSHMEM 3.3.9 or later", p.ranks)
 		}
 		var used idSet
 		for _, r := range p.ranks {
-			used.or(bids[r].used)
+			used.or(proposals[r].used)
 		}
 		if used.count() >= maxTeams {
 			return nil, refused("split", dist.ErrUnsupported,
-				"no team is left for ranks %v: there are %d, %d of them NVSHMEM's own, and each list of ranks that became a group keeps one: raise MaxTeams",
+				"no team is left for ranks %v: of %d teams %d are NVSHMEM's own, and each list of ranks of a group keeps one: raise MaxTeams",
 				p.ranks, maxTeams, ownTeams)
 		}
 		all = append(all, p)
@@ -212,10 +211,10 @@ func plans(bids []teamProposal, maxTeams int, strided, arbitrary bool) ([]plan, 
 	return all, nil
 }
 
-// leaders is the different leaders, ascending.
-func leaders(bids []teamProposal) []int32 {
+// leaders returns the distinct leaders, ascending.
+func leaders(proposals []teamProposal) []int32 {
 	var found []int32
-	for _, b := range bids {
+	for _, b := range proposals {
 		if b.leader >= 0 && !slices.Contains(found, b.leader) {
 			found = append(found, b.leader)
 		}
@@ -224,11 +223,11 @@ func leaders(bids []teamProposal) []int32 {
 	return found
 }
 
-// planOf is the part with a leader: its ranks, and the team that all of them have free.
-func planOf(bids []teamProposal, leader int32) (plan, error) {
+// planOf returns the part of a leader: its ranks, and a team that is free on all of them.
+func planOf(proposals []teamProposal, leader int32) (plan, error) {
 	p := plan{team: teamInvalid}
 	var idle idSet
-	for r, b := range bids {
+	for r, b := range proposals {
 		if b.leader != leader {
 			continue
 		}
@@ -240,13 +239,13 @@ func planOf(bids []teamProposal, leader int32) (plan, error) {
 			idle = b.idle
 		}
 		if int(b.size) != len(p.ranks) || b.index < 0 || int(b.index) >= len(p.ranks) || p.ranks[b.index] != -1 {
-			return p, refused("split", dist.ErrMismatch, "rank %d says it is %d of %d in its part, which does not fit with the others", r, b.index, b.size)
+			return p, refused("split", dist.ErrMismatch, "rank %d says it is %d of %d in its part, which contradicts the other ranks", r, b.index, b.size)
 		}
 		p.ranks[b.index] = r
 		idle.and(b.idle)
 	}
 	if i := slices.Index(p.ranks, -1); i >= 0 {
-		return p, refused("split", dist.ErrMismatch, "nobody is rank %d of the part of %d", i, len(p.ranks))
+		return p, refused("split", dist.ErrMismatch, "rank %d is missing in the part of %d", i, len(p.ranks))
 	}
 	if len(p.ranks) > 1 {
 		p.team = idle.first()
@@ -254,8 +253,8 @@ func planOf(bids []teamProposal, leader int32) (plan, error) {
 	return p, nil
 }
 
-// progression is the first of ranks and the constant positive difference between them; 0 when there
-// is none.
+// progression returns the first of ranks and the constant positive difference between them; stride
+// 0 if there is none.
 func progression(ranks []int) (start, stride int) {
 	start = ranks[0]
 	if len(ranks) == 1 {

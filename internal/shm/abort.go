@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// abortKind is why a group is broken.
+// abortKind is the reason why a group is broken.
 type abortKind uint32
 
 const (
@@ -21,7 +21,8 @@ const (
 	abortFault
 )
 
-// fail breaks the group for good, unless it is broken already. rank is whom the reason is about.
+// fail breaks the group permanently, unless it is already broken. rank is the rank that the reason
+// names.
 func (t *Transport) fail(kind abortKind, rank int, text string) {
 	c := t.ctl
 	if !atomic.CompareAndSwapUint64(c.abort(), 0, uint64(kind)<<32|uint64(uint32(rank))) {
@@ -32,7 +33,7 @@ func (t *Transport) fail(kind abortKind, rank int, text string) {
 	atomic.StoreUint64(c.u64(abortReady), 1)
 }
 
-// aborted is the error of a broken group; nil while it is whole.
+// aborted returns the error of a broken group, or nil.
 func (t *Transport) aborted() error {
 	c := t.ctl
 	code := atomic.LoadUint64(c.abort())
@@ -60,7 +61,7 @@ func (t *Transport) aborted() error {
 	return fmt.Errorf("%w: rank %d: %s", dist.ErrAborted, rank, text)
 }
 
-// brokenError is a sentinel whose text another rank wrote in full; it matches ErrAborted too.
+// brokenError is a sentinel with a complete text by another rank; it matches ErrAborted too.
 type brokenError struct {
 	kind error
 	text string
@@ -75,7 +76,7 @@ func (e *brokenError) Error() string {
 
 func (e *brokenError) Is(target error) bool { return target == e.kind || target == dist.ErrAborted }
 
-// Broken is why the group is broken; nil while it is whole, and when this end is closed.
+// Broken returns why the group is broken; nil if it is not, or if this end is closed.
 func (t *Transport) Broken() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

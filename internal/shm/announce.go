@@ -10,15 +10,15 @@ import (
 )
 
 // Every collective is one round. A rank enters it by an announcement: one cache line with up to
-// lineBytes of payload and a word that holds the number of the round and a hash of all signatures
-// so far. To announce round r is also to say that whatever belongs to the rounds before has been
-// read, so that its memory can be used again.
+// lineBytes of payload, and a word with the number of the round and a hash of all signatures so
+// far. Announcing a round confirms that all memory of earlier rounds has been read, so it can be
+// reused.
 const (
 	roundBits = 40
 	roundMask = 1<<roundBits - 1
 )
 
-// open begins a round: afterwards the entry may be filled, and announce tells that it is.
+// open begins a round: the entry may then be filled, and announce publishes it.
 func (t *Transport) open(hash uint32) error {
 	t.enter(hash)
 	if t.roomy() {
@@ -27,8 +27,8 @@ func (t *Transport) open(hash uint32) error {
 	return t.allReached(t.round - depth + 1)
 }
 
-// enter begins a round whose entry may still be in use, and roomy reports whether it is known not
-// to be.
+// enter begins a round whose entry may still be in use; roomy reports whether it is certainly
+// unused.
 func (t *Transport) enter(hash uint32) {
 	t.round++
 	t.chain = (t.chain*0x9e3779b1 ^ uint64(hash)*0x85ebca6b) >> 3 & (1<<(64-roundBits) - 1)
@@ -36,11 +36,11 @@ func (t *Transport) enter(hash uint32) {
 
 func (t *Transport) roomy() bool { return t.slowest+depth > t.round }
 
-// entry is the payload of the open round.
+// entry returns the payload of the open round.
 func (t *Transport) entry() []byte { return t.ctl.entry(t.rank, t.round) }
 
-// announce publishes the open round, that of op. The recorder comes after it, while the
-// announcements of the others are on their way.
+// announce publishes the open round, that of op. It records op afterwards, while the announcements
+// of the others arrive.
 func (t *Transport) announce(op *dist.Op) {
 	t.sign(op.Signature())
 	t.post()
@@ -48,13 +48,12 @@ func (t *Transport) announce(op *dist.Op) {
 	op.Posted()
 }
 
-// mostHandedOut is up to how many bytes are handed out: from 2 KiB on that takes longer than it
-// saves.
+// mostHandedOut is the largest size for handOut: from 2 KiB on it costs more than it saves.
 const mostHandedOut = 1 << 10
 
-// handOut moves what this rank has posted, and another core is waiting for, to a cache that both
-// share. It was measured between two ranks: there a small operation takes a tenth to a third less.
-// A barrier would end a tenth sooner, and what is behind it take longer.
+// handOut moves posted data, for which another core waits, to a cache that both share. Measured
+// between two ranks, a small operation takes a tenth to a third less time. A barrier would end a
+// tenth sooner, but the operation after it would take longer.
 func (t *Transport) handOut(op *dist.Op) {
 	n := op.Memo >> planBytes
 	if n == 0 || n > mostHandedOut || t.size != 2 || t.crowded() || op.Kind == dist.KindBroadcast && t.rank != op.Root {
@@ -66,9 +65,9 @@ func (t *Transport) handOut(op *dist.Op) {
 	}
 }
 
-// sign notes the signature of the open round where the others look when ranks disagree. What the
-// round depth before has noted there is often the same, and then stays: it is that of all rounds
-// since.
+// sign stores the signature of the open round, which the others read if ranks disagree. If the
+// header already has the same signature, from depth rounds ago, it stays: a header counts for all
+// later rounds in its place.
 func (t *Transport) sign(s dist.Signature) {
 	if old := &t.signs[t.round%depth]; *old != s {
 		*old = s
@@ -81,13 +80,13 @@ func (t *Transport) post() {
 	t.publish(word(t.rings[t.rank], t.round), t.chain<<roundBits|t.round)
 }
 
-// word is that of the announcement of round in a ring.
+// word returns the word of a ring's announcement of round.
 func word(ring unsafe.Pointer, round uint64) *uint64 {
 	return (*uint64)(unsafe.Add(ring, round%depth*entryLen+entryWord))
 }
 
-// allReached returns when all ranks have announced round, and so have read what came before it. The
-// current round has not been announced, so that nobody is further than depth-1 ahead.
+// allReached returns when all ranks have announced round, and thus have read earlier rounds. The
+// current round is not announced yet, so no rank is more than depth-1 ahead.
 func (t *Transport) allReached(round uint64) error {
 	if t.slowest >= round {
 		return nil
@@ -108,8 +107,8 @@ func (t *Transport) allReached(round uint64) error {
 	return nil
 }
 
-// meet returns when rank r has announced the current round, with the same history of operations as
-// this rank.
+// meet returns when rank r has announced the current round. It notes in differs if r has a
+// different history of operations.
 func (t *Transport) meet(r int) error {
 	w := word(t.rings[r], t.round)
 	if err := t.await(w, t.round, r); err != nil {
@@ -131,9 +130,9 @@ func (t *Transport) meetAll() error {
 	return t.meetEach()
 }
 
-// meetEach is meetAll for a rank that is alone in calling it.
+// meetEach is meetAll that works if only this rank calls it.
 func (t *Transport) meetEach() error {
-	for i := 1; i < t.size; i++ { // the next rank first, so that not all wait for one line
+	for i := 1; i < t.size; i++ { // start with the next rank, so that not all wait for one line
 		r := t.rank + i
 		if r >= t.size {
 			r -= t.size
@@ -146,9 +145,9 @@ func (t *Transport) meetEach() error {
 	return t.same()
 }
 
-// meetAtBarrier is meetAll for a barrier. Who gave something directly behind the last one, as the
-// root of a broadcast, leaves this one first, since programs repeat themselves: what it gives next
-// is there when the others have left, and where ranks share cores, when they get one.
+// meetAtBarrier is meetAll for a barrier. A rank that sent data directly after the last barrier, as
+// the root of a broadcast, leaves this one first, because programs repeat themselves. Its next data
+// is then ready when the others leave, or get a core.
 func (t *Transport) meetAtBarrier() error {
 	first := t.firstOut()
 	switch {
@@ -177,20 +176,20 @@ func (t *Transport) meetAtBarrier() error {
 	return nil
 }
 
-// firstOut is who leaves the barrier of this round before the others, -1 for nobody; it notes the
-// round for the next barrier. Once for each barrier.
+// firstOut returns the rank that leaves this round's barrier first, or -1, and notes the round for
+// the next barrier. It is called once per barrier.
 func (t *Transport) firstOut() int {
-	behind := t.barriered + 1
+	after := t.barriered + 1
 	t.barriered = t.round
-	if t.round-behind < depth { // what was signed then is still there; behind a barrier in a row it is this one
-		if s := t.signs[behind%depth]; s.Kind == dist.KindBroadcast || s.Kind == dist.KindScatter {
+	if t.round-after < depth { // its signature is still there; for consecutive barriers it is this one's
+		if s := t.signs[after%depth]; s.Kind == dist.KindBroadcast || s.Kind == dist.KindScatter {
 			return int(s.Root)
 		}
 	}
 	return -1
 }
 
-// same is an error when a rank that was met has another history.
+// same returns an error if a rank has a different history.
 func (t *Transport) same() error {
 	if t.differs {
 		return t.disagree()
@@ -198,14 +197,14 @@ func (t *Transport) same() error {
 	return nil
 }
 
-// flatRanks is up to how many ranks every rank looks at every other one; beyond it they pass the
-// news on in log2(n) steps, as the dissemination barrier of Hensgen, Finkel and Manber (1988) does.
-// On 16 cores of one socket the flat way was 5 to 10 times faster for 9, 12 and 15 ranks: lines are
-// read in parallel, while steps wait for each other.
+// flatRanks is the largest number of ranks for which every rank reads the words of all others.
+// Larger groups pass the information on in log2(n) steps, as in the dissemination barrier of
+// Hensgen, Finkel and Manber (1988). On 16 cores of one socket the flat form was 5 to 10 times
+// faster for 9, 12 and 15 ranks: lines are read in parallel, while steps wait for each other.
 const flatRanks = 64
 
-// meetTree stops where it finds another history, so that nobody who would hear of its rank from
-// this one goes on with what it gave.
+// meetTree stops at a different history, so that no rank that depends on this one's news uses data
+// of the differing rank.
 func (t *Transport) meetTree() error {
 	err := t.disseminate(func(from int) error {
 		if atomic.LoadUint64(t.ctl.word(from, t.round))>>roundBits != t.chain && !t.node.cfg.Unchecked {
@@ -223,9 +222,9 @@ func (t *Transport) meetTree() error {
 	return nil
 }
 
-// disseminate is a barrier: in step k a rank tells rank+2^k and hears from rank-2^k, and so from
-// all ranks before that one told by then. heard is called for every rank heard from directly,
-// before the next one is told.
+// disseminate is a barrier. In step k a rank signals rank+2^k and waits for rank-2^k, and thus for
+// all ranks that rank-2^k has waited for. heard is called for every rank that this one waits for
+// directly, before the next signal.
 func (t *Transport) disseminate(heard func(from int) error) error {
 	for step := 1; step < t.size; step *= 2 {
 		t.treed++
@@ -244,7 +243,7 @@ func (t *Transport) disseminate(heard func(from int) error) error {
 	return nil
 }
 
-// close ends a round in which ranks touch each other's memory: it returns when all have finished.
+// close ends a round in which ranks access each other's memory: it returns when all have finished.
 func (t *Transport) close() error {
 	if t.size > t.node.cfg.flat {
 		return t.disseminate(nil)
@@ -258,7 +257,7 @@ func (t *Transport) close() error {
 	return nil
 }
 
-// finish tells that this rank has finished the round; finished waits for another rank to do so.
+// finish publishes that this rank has finished the round; finished waits for another rank's finish.
 func (t *Transport) finish() { t.publish(t.ctl.flag(t.rank), t.round) }
 
 func (t *Transport) finished(r int) error { return t.await(t.ctl.flag(r), t.round, r) }
@@ -297,7 +296,7 @@ func (t *Transport) agree(own *header) error {
 	return nil
 }
 
-// disagree breaks the group, naming the oldest operation that is known to differ. This rank has
+// disagree breaks the group with an error that names the oldest differing operation. This rank has
 // signed the round.
 func (t *Transport) disagree() error {
 	err := t.difference()
@@ -315,7 +314,7 @@ func (t *Transport) difference() error {
 		var a header
 		for r := range t.size {
 			if r != t.rank && !t.announced(r, t.round) {
-				continue // not here yet
+				continue // not arrived yet
 			}
 			var h header
 			h.get(t.ctl.header(r, round))
@@ -333,5 +332,5 @@ func (t *Transport) difference() error {
 	return fmt.Errorf("%w on an operation more than %d ago", dist.ErrMismatch, depth)
 }
 
-// pointer is the address of the first byte.
+// pointer returns the address of the first byte.
 func pointer(b []byte) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(b)) }

@@ -8,35 +8,36 @@ import (
 	"github.com/symgrad/symgrad/internal/reduce"
 )
 
-// An allreduce out of place between two ranks has two ways. A rank stores the block that it sums to
-// the other's destination as well, or the other pulls it. Stores are the faster where nobody has
-// read the last result, as where operations are only timed. Where the program reads it, its core
-// has the lines that the other will store to, and pulling takes half of the time: it leaves lines
-// modified, so that their owner fills them fast (see reduce.Dirty). What the program does nobody
-// says, so rank 0 tries both ways now and then, and tells by which to go on. The bits are the same.
+// An out-of-place allreduce between two ranks has two routes: a rank also stores the block that it
+// sums to the peer's destination, or the peer pulls it. Stores are faster if the last result was
+// not read, as in a benchmark. If the program reads results, its core holds the lines that the peer
+// would store to. Pulling then takes half the time: it leaves lines modified, which lets their
+// owner refill them fast (see reduce.Dirty). Rank 0 cannot know the program, so it tries both
+// routes now and then and announces the faster one. The bits are the same.
 
-// mostPulled is up to how many bytes pulling may be faster; beyond, memory is what takes the time.
+// mostPulled is the largest size for which pulling may be faster; beyond it memory bandwidth
+// dominates.
 const mostPulled = 1 << 20
 
-// Now and then, the other way is tried: in operations of about one size, of which the first ones of
-// a way find what the other has left.
+// Timing of the trials of the other route, among operations of about one size. The first operations
+// by a route find cache lines in the state left by the other, so they settle before measurement.
 const (
 	between  = 250
 	settling = 4
 	measured = 8
 )
 
-// habit is by which way operations of about one size go.
+// habit tracks the route of operations of about one size.
 type habit struct {
 	pulls bool
-	n     int      // operations since the other way was tried
-	least [2]int64 // ticks, of the last operations by this way, and of those by the other
+	n     int      // operations since the last trial
+	least [2]int64 // fewest ticks of the last operations by this route, and by the other
 }
 
-// way reports whether the next operation pulls.
-func (h *habit) way() bool { return h.pulls != (h.n >= between) }
+// nextPulls reports whether the next operation pulls.
+func (h *habit) nextPulls() bool { return h.pulls != (h.n >= between) }
 
-// took notes how long the operation took.
+// took records the duration of an operation.
 func (h *habit) took(d int64) {
 	h.n++
 	switch {
@@ -56,7 +57,7 @@ func (h *habit) note(k int, d int64) {
 	}
 }
 
-// habitOf is that of an operation of so many bytes, if pulling may be faster; else nil.
+// habitOf returns the habit for an operation of bytes bytes if pulling may be faster, or nil.
 func (t *Transport) habitOf(op *dist.Op, bytes int) *habit {
 	if op.Kind != dist.KindAllReduce || t.size != 2 || t.crowded() || bytes > mostPulled {
 		return nil
@@ -64,12 +65,12 @@ func (t *Transport) habitOf(op *dist.Op, bytes int) *habit {
 	return &t.habits[bits.Len(uint(bytes-1))]
 }
 
-// apart reports whether both ranks have their results elsewhere than their sources.
+// apart reports whether both ranks have results and sources in different places.
 func (t *Transport) apart() bool {
 	return t.sides[0].src != t.sides[0].dst && t.sides[1].src != t.sides[1].dst
 }
 
-// pullSum sums the own block to the own destination, and pulls that of the other rank.
+// pullSum sums the own block to the own destination and pulls the block of the other rank.
 func (t *Transport) pullSum(op *dist.Op, bytes int) error {
 	other, size := 1-t.rank, op.DType().Size()
 	lo, hi := block(op.Count, 2, t.rank)

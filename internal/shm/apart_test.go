@@ -11,13 +11,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// The way that is the faster is found, kept, and left when the other is.
+// The faster route is found, kept, and left when the other one becomes faster.
 func TestHabitsFollowWhatIsFaster(t *testing.T) {
 	var h habit
 	run := func(n int, push, pull int64) (pulled int) {
 		for range n {
 			d := push
-			if h.way() {
+			if h.nextPulls() {
 				d = pull
 				pulled++
 			}
@@ -36,7 +36,7 @@ func TestHabitsFollowWhatIsFaster(t *testing.T) {
 		}
 	}
 	if pulled := run(cycle, 5, 4); pulled != between {
-		t.Errorf("%d of %d operations go by the faster way, want %d", pulled, cycle, between)
+		t.Errorf("%d of %d operations take the faster route, want %d", pulled, cycle, between)
 	}
 }
 
@@ -65,7 +65,7 @@ func sumsByBothWays(t *testing.T, spins int) {
 			}
 		}
 		if least := settling + measured; w.Rank() == 0 && (ways[false] < least || ways[true] < least) {
-			return fmt.Errorf("operations by each way: %v", ways)
+			return fmt.Errorf("operations by each route: %v", ways)
 		}
 		return nil
 	}) {
@@ -75,7 +75,7 @@ func sumsByBothWays(t *testing.T, spins int) {
 	}
 }
 
-// sumsApart makes sums of count elements, and notes by which way.
+// sumsApart makes sums of count elements, and records their routes.
 func sumsApart(w *dist.World, x *Transport, count int, ways map[bool]int) error {
 	h, err := w.Heap(int64(8*count) + 2*symmetric.Alignment)
 	if err != nil {

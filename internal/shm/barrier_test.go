@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Nobody leaves a barrier before all have come, whichever way it goes: behind a broadcast, a sum or
-// another barrier, by ranks that share cores, by ranks that do not, and by both in one group.
+// No rank leaves a barrier before all have arrived: after a broadcast, a sum or another barrier,
+// with ranks that share cores, ranks that do not, and both in one group.
 func TestNobodyLeavesABarrierBeforeAllHaveCome(t *testing.T) {
 	for n := 2; n <= 4; n++ {
 		for what, spins := range map[string][2]int{
@@ -36,7 +36,7 @@ func TestNobodyLeavesABarrierBeforeAllHaveCome(t *testing.T) {
 }
 
 // barriers runs up to four of them in a row, each kind of row many times, with a broadcast of one
-// root after the other behind each row, or a sum; come counts those that each rank has begun.
+// root after the other after each row, or a sum; come counts the barriers that each rank has begun.
 func barriers(w *dist.World, come []atomic.Int64) error {
 	given := make([]int64, 1)
 	x := tensor.Of(given)

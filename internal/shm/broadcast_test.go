@@ -53,7 +53,7 @@ func TestTheShareOfTheRootMayBeNothing(t *testing.T) {
 	}
 }
 
-// memoryOfTests is what ranks of one process may share under the race detector as well.
+// memoryOfTests is the kind of memory that works under the race detector too.
 func memoryOfTests() Memory {
 	if raceEnabled {
 		return GoMemory

@@ -56,7 +56,7 @@ func TestCloseIsBehindASplitThatRuns(t *testing.T) {
 	}
 }
 
-// What a group makes while it is closed is closed too: nobody else would.
+// A segment that a group makes while it is being closed is closed too.
 func TestHeapMadeWhileItsGroupClosesIsGivenBack(t *testing.T) {
 	ends, err := Local(2, Mapped, Config{})
 	if err != nil {

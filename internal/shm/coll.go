@@ -9,31 +9,32 @@ import (
 	"github.com/symgrad/symgrad/internal/ticks"
 )
 
-// Sizes in bytes, of the larger buffer, at which another way becomes faster; measured, see bench/.
+// Sizes in bytes, of the larger buffer, at which another route becomes faster; measured, see
+// bench/.
 const (
-	helpBroadcast = 256 << 10 // from here a root with nothing to copy of its own stores a part of a broadcast to the others
+	helpBroadcast = 256 << 10 // from here a root without a copy of its own stores a part of a broadcast to the others
 
-	// Of all ranks: from here sums out of place and copies bypass the cache when they store, and
-	// where the last cache has room for them from the second; in place never.
+	// Total of all ranks: from here out-of-place sums and copies bypass the cache when they store;
+	// from the second if the last-level cache is large enough. In-place sums never do.
 	streamApart, streamRoomy = 32 << 20, 64 << 20
 
-	// Where ranks share cores, waiting for each other twice, as the direct way does, costs more
-	// than a copy of new data up to here.
+	// If ranks share cores, the direct route, which waits twice, costs more than a copy of new data
+	// up to this size.
 	stageBroadcast = 64 << 10
 	stageOthers    = 32 << 10
 
-	// Up to here the staging slot that comes next is claimed at the end of an operation that filled
-	// one; more takes longer than it saves.
+	// Up to here an operation that filled a staging slot claims the next one at its end. For larger
+	// slots that costs more than it saves.
 	claimBroadcast = 64 << 10
 	claimOthers    = 16 << 10
 )
 
-// mostClaimed is up to how many destinations those of other ranks are claimed: with 16 of them sums
-// of up to 64 KiB took longer.
+// mostClaimed is the largest number of destinations that a sum claims: with 16 of them sums of up
+// to 64 KiB took longer.
 const mostClaimed = 8
 
-// collective runs one lockstep operation. Which way it goes follows from its signature, which all
-// ranks share, and from what all ranks have announced.
+// collective runs one lockstep operation. Its route follows from its signature, which is equal on
+// all ranks, and from the announcements of all ranks.
 func (t *Transport) collective(op *dist.Op) error {
 	if op.Memo == 0 {
 		op.Memo = t.plan(op)
@@ -55,13 +56,13 @@ func (t *Transport) collective(op *dist.Op) error {
 		own.src = place{}
 	}
 	h := t.habitOf(op, bytes)
-	own.pulls = h != nil && h.way()
+	own.pulls = h != nil && h.nextPulls()
 	own.helps = op.Kind == dist.KindBroadcast && t.rank == op.Root && own.src.heap != 0 && own.src == own.dst &&
 		!t.crowded() && bytes >= helpBroadcast
 	if err := t.open(op.Hash()); err != nil {
 		return err
 	}
-	if !t.direct(op, t.rank) { // so nobody's way is direct, and what the others will wait for can be there already
+	if !t.direct(op, t.rank) { // then the route is not direct on any rank, and the data can be ready early
 		if err := t.putFirst(op); err != nil {
 			return err
 		}
@@ -86,22 +87,22 @@ func (t *Transport) collective(op *dist.Op) error {
 	return t.runStaged(op)
 }
 
-// prefersStaged reports whether this rank says of its source that it is private memory, so that all
-// take the staged way.
+// prefersStaged reports whether this rank declares its source private memory, so that all ranks
+// take the staged route.
 func (t *Transport) prefersStaged(k dist.Kind, bytes int) bool {
 	switch {
 	case !t.crowded():
 		return false
 	case k == dist.KindBroadcast:
 		return bytes <= stageBroadcast
-	case k == dist.KindAllReduce: // of many ranks it waits twice either way
+	case k == dist.KindAllReduce: // with many ranks both routes wait twice
 		return false
 	}
 	return bytes <= stageOthers
 }
 
-// direct reports whether rank's side of op lies in symmetric heaps as the direct way needs: sources
-// that others read, and for sums the destinations that the owners of blocks write.
+// direct reports whether rank's buffers of op are in symmetric heaps as the direct route needs:
+// sources, and for sums the destinations that the owners of blocks write.
 func (t *Transport) direct(op *dist.Op, rank int) bool {
 	src, dst := t.sides[rank].src.heap != 0, t.sides[rank].dst.heap != 0
 	switch op.Kind {
@@ -115,26 +116,26 @@ func (t *Transport) direct(op *dist.Op, rank int) bool {
 	return src // AllGather, ReduceScatter, AllToAll, Gather
 }
 
-// runDirect does op by loads and stores in the heaps. All sources are ready; afterwards nobody
-// reads or writes them.
+// runDirect runs op by loads and stores in the heaps. All sources are ready at its start. After its
+// end no rank accesses them.
 func (t *Transport) runDirect(op *dist.Op, bytes int) error {
-	way := t.moveDirect
-	if t.sides[0].pulls && t.apart() { // whatever this rank, whose cores may be others, would have decided
-		way = t.pullSum
+	route := t.moveDirect
+	if t.sides[0].pulls && t.apart() { // rank 0 decides, even if this rank, with other cores, would not
+		route = t.pullSum
 	}
 	h := t.habitOf(op, bytes)
 	if h == nil || !t.apart() {
-		return t.runBy(way, op, bytes)
+		return t.runBy(route, op, bytes)
 	}
 	begin := ticks.Now()
-	err := t.runBy(way, op, bytes)
+	err := t.runBy(route, op, bytes)
 	h.took(ticks.Now() - begin)
 	return err
 }
 
-// runBy does op by one way, and ends the round.
-func (t *Transport) runBy(way func(*dist.Op, int) error, op *dist.Op, bytes int) error {
-	if err := way(op, bytes); err != nil {
+// runBy runs op by one route and ends the round.
+func (t *Transport) runBy(route func(*dist.Op, int) error, op *dist.Op, bytes int) error {
+	if err := route(op, bytes); err != nil {
 		t.fail(abortFault, t.rank, err.Error())
 		return err
 	}
@@ -157,7 +158,7 @@ func (t *Transport) moveDirect(op *dist.Op, bytes int) error {
 		}
 	}
 	how := t.storing(t.size * block)
-	for i := range t.size { // AllGather, Gather, AllToAll; the own block first, then each from another rank
+	for i := range t.size { // AllGather, Gather, AllToAll; the own block first, then a different rank on each
 		r, from := (t.rank+i)%t.size, 0
 		if op.Kind == dist.KindAllToAll {
 			from = t.rank * block
@@ -169,7 +170,7 @@ func (t *Transport) moveDirect(op *dist.Op, bytes int) error {
 	return nil
 }
 
-// storing is how to store the result of an operation of that many bytes on each rank.
+// storing returns how to store the result of an operation of bytes bytes per rank.
 func (t *Transport) storing(bytes int) reduce.How {
 	if t.size*bytes >= t.node.streams {
 		return reduce.NonTemporal
@@ -177,9 +178,9 @@ func (t *Transport) storing(bytes int) reduce.How {
 	return 0
 }
 
-// block is the part of n elements that rank sums: whole cache lines, in rank order.
+// block returns the part of count elements that rank sums: whole cache lines, in rank order.
 func block(count, n, rank int) (lo, hi int) {
-	const line = 64 // elements; a multiple of a cache line for every dtype
+	const line = 64 // elements; at least a cache line for every dtype
 	per := (count/n + line - 1) / line * line
 	if per == 0 {
 		per = line
@@ -191,8 +192,8 @@ func block(count, n, rank int) (lo, hi int) {
 	return lo, hi
 }
 
-// sumBlock sums the own block of all sources, in rank order, and stores it to the destinations that
-// want it: the reduce-scatter and the allgather of an allreduce in one pass.
+// sumBlock sums the own block of all sources in rank order and stores it to all destinations: the
+// reduce-scatter and the allgather of an allreduce in one pass.
 func (t *Transport) sumBlock(op *dist.Op, bytes int) error {
 	lo, hi := block(op.Count, t.size, t.rank)
 	if lo == hi {
@@ -227,7 +228,7 @@ func (t *Transport) sumDirect(op *dist.Op, dsts []unsafe.Pointer, from, n, bytes
 	how := t.storing(bytes)
 	switch {
 	case inPlace:
-		how = 0 // a line that is stored was just read
+		how = 0 // the stored line was just read
 	case how == 0 && len(dsts) > 1 && len(dsts) <= mostClaimed:
 		how = reduce.Claim
 	}
@@ -235,8 +236,8 @@ func (t *Transport) sumDirect(op *dist.Op, dsts []unsafe.Pointer, from, n, bytes
 	return nil
 }
 
-// pull copies n bytes at from of rank r's source to byte to of the own destination, unless they are
-// there already.
+// pull copies n bytes at from of rank r's source to byte to of the own destination, unless both are
+// the same.
 func (t *Transport) pull(op *dist.Op, r, from, to, n int, how reduce.How) error {
 	src, err := t.at(r, t.sides[r].src, from, n)
 	if dst := unsafe.Add(op.Dst.Pointer(), to); err == nil && src != dst {
@@ -245,7 +246,7 @@ func (t *Transport) pull(op *dist.Op, r, from, to, n int, how reduce.How) error 
 	return err
 }
 
-// at is the address of n bytes at byte from of a buffer of rank r that lies at p.
+// at returns the address of n bytes at byte from of rank r's buffer at p.
 func (t *Transport) at(r int, p place, from, n int) (unsafe.Pointer, error) {
 	b, err := t.node.resolve(p.heap, t.ranks[r], p.off+int64(from), int64(n))
 	if err != nil {
@@ -254,10 +255,10 @@ func (t *Transport) at(r int, p place, from, n int) (unsafe.Pointer, error) {
 	return pointer(b), nil
 }
 
-// broadcast is a large one. The ranks other than the root wait for the root alone; the root waits
-// for them when they read its memory.
+// broadcast runs a large broadcast. The other ranks wait only for the root. The root waits for them
+// only if they read its memory.
 func (t *Transport) broadcast(op *dist.Op, bytes int) error {
-	staged := t.sides[t.rank].src.heap == 0 // as the root, which decides, has said
+	staged := t.sides[t.rank].src.heap == 0 // on the root, which decides, this is the announced value
 	met := t.meetEach
 	switch {
 	case t.eager && t.rank != op.Root:
@@ -292,8 +293,8 @@ func (t *Transport) broadcast(op *dist.Op, bytes int) error {
 	return nil
 }
 
-// pulled is how much of a broadcast of bytes bytes rank r pulls itself; the rest, as much as the
-// root stores to all others while each of them pulls, comes from the root.
+// pulled returns the bytes of a broadcast that rank r pulls itself. The root stores the rest to r;
+// in total it stores as much as each of the others pulls.
 func (t *Transport) pulled(r, root, bytes int) int {
 	const page = 4096
 	if !t.sides[root].helps || t.sides[r].dst.heap == 0 {
@@ -331,8 +332,8 @@ func (t *Transport) give(op *dist.Op, bytes int) error {
 	return nil
 }
 
-// batch runs the members of a group call: collectives first, in order, then all sends and receives
-// together.
+// batch runs the members of a group call: first the collectives in order, then all sends and
+// receives together.
 func (t *Transport) batch(op *dist.Op) error {
 	for i := range op.Ops {
 		if op.Ops[i].Kind.PointToPoint() {

@@ -87,7 +87,7 @@ func TestConformanceOverSockets(t *testing.T) {
 	conformance.RunWith(t, conformance.Options{Ranks: []int{2, 3}}, suiteOn(sockets))
 }
 
-// someRanks is the sizes of worlds of suites that run on other memory, or in other ways, as well.
+// someRanks lists the world sizes for suites that also run with other memory or configurations.
 func someRanks() []int {
 	if raceEnabled {
 		return []int{3}

@@ -21,9 +21,8 @@ import (
 //	then n*staging slots     stageSlots a rank, chunk bytes each
 //	then n*n*2 ring slots    ringHeader + ring bytes each
 //
-// Words that different ranks write stand on cache lines of their own, two apart because of the
-// adjacent-line prefetcher. Beside each word that others wait for, 8 bytes on, is the number of
-// those asleep on it.
+// Words of different writers are on separate cache lines, two apart because of the adjacent-line
+// prefetcher. The number of sleepers on a word is 8 bytes after the word.
 const (
 	pageBytes    = 4096
 	rankBytes    = 4096
@@ -33,24 +32,24 @@ const (
 	abortText    = 24 // up to the end of the page
 	maxAbortText = pageBytes - abortText
 
-	flagAt   = 0   // round whose direct moves this rank has finished
-	bellAt   = 128 // rung by peers that moved a channel to or from this rank
-	stateAt  = 256 // what the rank is doing now; behind it what it did before it waited (see worked)
+	flagAt   = 0   // round whose direct moves this rank has completed
+	bellAt   = 128 // incremented by peers that moved a channel to or from this rank
+	stateAt  = 256 // present operation of the rank, then times of its last work (see worked)
 	leftAt   = 384 // 1 when the rank has closed its end
 	sentAt   = 512 // chunks put into the staging slots
 	tookAt   = 640 // chunks taken from all staging slots
-	summedAt = 768 // chunks of which this rank has summed its block
+	summedAt = 768 // chunks whose block this rank has summed
 	treeAt   = 896 // steps of dissemination barriers
 
 	workedAt = stateAt + 16
 
-	headerAt  = 1024 // a ring: what this rank told of its last rounds
+	headerAt  = 1024 // a ring: data of this rank on its last rounds
 	headerLen = 128
 	entryAt   = headerAt + depth*headerLen // a ring of announcements
 	entryLen  = 128
-	entryWord = 56 // within an entry: round and hash; before it the payload
+	entryWord = 56 // offset in an entry of round and hash; before it the payload
 
-	// depth is how many rounds a rank can be ahead of another.
+	// depth is one more than the number of rounds that a rank can be ahead of another.
 	depth = 8
 
 	smallSlots = 4
@@ -58,18 +57,18 @@ const (
 
 	channelBytes   = 256
 	channelWrote   = 0   // chunks put into the ring
-	channelLent    = 16  // the last of them that tells where a message lies, plus one
+	channelLent    = 16  // the last chunk with the place of a lent message, plus one
 	channelRead    = 128 // chunks taken out
-	channelRefused = 144 // the last of them that told of memory that the receiver cannot read, plus one
+	channelRefused = 144 // the last chunk with memory that the receiver could not read, plus one
 
 	ringHeader = 64
 	ringDepth  = 2
 )
 
-// lineBytes is what fits into an announcement beside its word.
+// lineBytes is the payload of an announcement.
 const lineBytes = entryWord
 
-// layout is where things lie for a given group size and chunk size; equal on all ranks.
+// layout has the offsets for a group size and a chunk size; equal on all ranks.
 type layout struct {
 	n                  int
 	small, chunk, ring int // bytes of a slot
@@ -80,14 +79,16 @@ type layout struct {
 	size               int64
 }
 
-// maxSmallBytes is up to where one copy into a slot and one synchronisation beat all else.
+// maxSmallBytes is the largest size for which one copy into a slot and one synchronization are
+// fastest.
 const maxSmallBytes = 4 << 10
 
-// maxRingBytes bounds all send rings of a group together, which grow with the square of the ranks.
+// maxRingBytes bounds the total size of a group's send rings, which grow with the square of the
+// ranks.
 const maxRingBytes = 16 << 20
 
 func newLayout(n, chunk int) layout {
-	l := layout{n: n, chunk: (max(chunk, 8*n) + 63) &^ 63} // an element for every rank at least
+	l := layout{n: n, chunk: (max(chunk, 8*n) + 63) &^ 63} // at least one element per rank
 	l.small = min(l.chunk, maxSmallBytes)
 	l.ring = max(64, min(l.chunk, maxRingBytes/(ringDepth*n*n))&^63)
 	l.channels = pageBytes + rankBytes*n
@@ -98,7 +99,7 @@ func newLayout(n, chunk int) layout {
 	return l
 }
 
-// control is the view of a control segment.
+// control provides access to a control segment.
 type control struct {
 	layout
 	mem  []byte
@@ -109,7 +110,7 @@ func newControl(l layout, mem []byte) *control {
 	return &control{layout: l, mem: mem, base: pointer(mem)}
 }
 
-// u64 and part do not check off, which the layout gives: they are on the shortest way.
+// u64 and part do not check off, which comes from the layout: they are on the shortest path.
 func (c *control) u64(off int) *uint64 { return (*uint64)(unsafe.Add(c.base, off)) }
 
 func (c *control) part(off, n int) []byte { return unsafe.Slice((*byte)(unsafe.Add(c.base, off)), n) }
@@ -125,8 +126,8 @@ func (c *control) summed(rank int) *uint64 { return c.u64(c.page(rank) + summedA
 func (c *control) tree(rank int) *uint64   { return c.u64(c.page(rank) + treeAt) }
 func (c *control) abort() *uint64          { return c.u64(abortWord) }
 
-// entry is the payload of a rank's announcement of round, and word the word that tells that it is
-// there.
+// entry returns the payload of a rank's announcement of round; word returns the word that publishes
+// it.
 func (c *control) entry(rank int, round uint64) []byte {
 	off := c.page(rank) + entryAt + int(round%depth)*entryLen
 	return c.part(off, lineBytes)
@@ -152,7 +153,7 @@ func (c *control) refused(from, to int) *uint64 {
 	return c.u64(c.channels + (from*c.n+to)*channelBytes + channelRefused)
 }
 
-// waiters is the count of sleepers beside a word.
+// waiters returns the number of sleepers on a word.
 func waiters(word *uint64) *uint64 { return (*uint64)(unsafe.Add(unsafe.Pointer(word), 8)) }
 
 func (c *control) header(rank int, round uint64) []byte {
@@ -160,13 +161,13 @@ func (c *control) header(rank int, round uint64) []byte {
 	return c.part(off, headerLen)
 }
 
-// smallSlot is where a rank puts the data of the use-th operation that goes through small slots.
+// smallSlot returns a rank's slot for the use-th operation through small slots.
 func (c *control) smallSlot(rank int, use uint64) []byte {
 	off := c.smalls + (rank*smallSlots+int(use%smallSlots))*c.small
 	return c.part(off, c.small)
 }
 
-// slot is where a rank puts chunk g.
+// slot returns a rank's slot for chunk g.
 func (c *control) slot(rank int, g uint64) []byte {
 	off := c.staging + (rank*stageSlots+int(g%stageSlots))*c.chunk
 	return c.part(off, c.chunk)
@@ -177,13 +178,13 @@ func (c *control) ringSlot(from, to int, i uint64) (head, data []byte) {
 	return c.mem[off : off+ringHeader], c.mem[off+ringHeader : off+ringHeader+c.ring]
 }
 
-// header is what a rank keeps for the others to read where they disagree, and where a call is more
-// than a collective.
+// header describes a rank's round for the case of a disagreement, and carries the arguments of
+// calls that are not collectives of dist.
 type header struct {
 	sig   dist.Signature
 	round uint64
 	a, b  int64  // color and key of a split; alignment and heap of an arena call
-	id    uint64 // under which this rank would hand over a new segment
+	id    uint64 // of the segment that this rank would share
 }
 
 func (h *header) put(b []byte) {
@@ -194,20 +195,19 @@ func (h *header) put(b []byte) {
 	putSignature(b, h.sig, h.round)
 }
 
-// putSignature is put for an operation that has only a signature. The round is stored first: who
-// finds anything of the new signature, and then looks at the round, finds that this rank has gone
-// on.
+// putSignature is put for an operation that has only a signature. It stores the round first: a
+// reader of a new field that then reads the round sees that this rank has gone on.
 func putSignature(b []byte, s dist.Signature, round uint64) {
 	asym.Store(headerWord(b, 16), round)
 	asym.Store(headerWord(b, 0), uint64(s.Count))
 	asym.Store(headerWord(b, 8), uint64(uint32(s.Root))|uint64(s.Kind)<<32|uint64(s.Red)<<40|uint64(s.DType)<<48)
 }
 
-// headerWord is the word of a header at off.
+// headerWord returns the word of a header at off.
 func headerWord(b []byte, off int) *uint64 { return (*uint64)(unsafe.Pointer(&b[off : off+8][0])) }
 
-// followed returns when a word is no less than least, for a while at most: its rank stores that
-// right after what was seen of it, unless its thread loses the core there, or it dies.
+// followed waits for a limited time until a word is at least least. The writer stores it right
+// after a store that the caller has seen, unless the writer loses its core or dies in between.
 func followed(word *uint64, least uint64) {
 	for turn, begin := 0, time.Now(); atomic.LoadUint64(word) < least && time.Since(begin) < followWait; turn++ {
 		if turn < 100 {
@@ -218,11 +218,11 @@ func followed(word *uint64, least uint64) {
 	}
 }
 
-// followWait is how long to wait for what a rank stores in two steps.
+// followWait limits the wait for the second of two stores.
 const followWait = 2 * time.Second
 
-// get is the inverse of put. Of a rank that signs the next round meanwhile the signature may be of
-// both, and then the round is the next.
+// get is the inverse of put. If the rank overwrites the header meanwhile, the signature may mix two
+// rounds; the round is then the later one.
 func (h *header) get(b []byte) {
 	le := binary.LittleEndian
 	count, w := atomic.LoadUint64(headerWord(b, 0)), atomic.LoadUint64(headerWord(b, 8))
@@ -234,19 +234,19 @@ func (h *header) get(b []byte) {
 	h.a, h.b, h.id = int64(le.Uint64(b[24:])), int64(le.Uint64(b[32:])), le.Uint64(b[40:])
 }
 
-// place is where a buffer lies: heap 0 means private memory.
+// place is the location of a buffer; heap 0 means private memory.
 type place struct {
 	heap uint64
 	off  int64
 }
 
-// sides is the payload of an operation that may move data directly between heaps: where this rank's
-// buffers are.
+// sides is the payload of an operation that may move data directly between heaps: the places of
+// this rank's buffers.
 type sides struct {
 	src, dst place
 	scalar   uint64 // premulsum factor, bits of the dtype
-	helps    bool   // the root of a broadcast stores a part to the others
-	pulls    bool   // ranks pull what others have summed; see apart.go
+	helps    bool   // the root of a broadcast stores a part to other ranks
+	pulls    bool   // ranks pull sums of other ranks; see apart.go
 }
 
 func (s *sides) put(b []byte) {
@@ -284,14 +284,15 @@ func unpackState(s uint64) (k dist.Kind, peer int, seq uint64) {
 	return dist.Kind(s >> 56), int(uint16(s>>40)) - 1, s & (1<<40 - 1)
 }
 
-// worked tells when a rank began to wait, and since when it had not waited before, both in ticks.
+// worked returns two words in ticks: since when the rank had worked, and when it then began to
+// wait.
 func (c *control) worked(rank int) (since, until *uint64) {
 	at := c.page(rank) + workedAt
 	return c.u64(at), c.u64(at + 8)
 }
 
-// busy and idle set this rank's state word; idle keeps the last operation's number for messages.
-// Nobody waits for it.
+// busy and idle set this rank's state word; idle keeps the last operation's number for messages. No
+// rank waits for the word.
 func (c *control) busy(rank int, k dist.Kind, peer int, seq uint64) {
 	asym.Store(c.state(rank), packState(k, peer, seq))
 }

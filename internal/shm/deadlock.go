@@ -11,23 +11,22 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// lookAround is how long a wait lasts before the rank tells the others of it, and looks whether
-// they wait for each other.
+// lookAround is the length of a wait after which the rank posts it, and checks for a deadlock.
 const lookAround = 100 * time.Millisecond
 
-// A wait that lasts is posted in the control segment, in the rank's part and beside the counters of
-// its channels:
+// A long wait is posted in the control segment, in the rank's part and next to the counters of its
+// channels:
 //
 //	number     odd while the wait is posted; it changes with every wait
-//	peer       the rank that the wait is for; -1 where the channels tell
-//	word, want offset in the segment of the word that is waited for, and the count that it has to reach
-//	channel    in that of each message that is not done: the number, by the sender or by the receiver
+//	peer       the awaited rank; -1 for messages, whose channels say more
+//	word, want offset in the segment of the awaited word, and the count that it must reach
+//	channel    of each unfinished message: the number, set by its sender or receiver
 //
-// A rank is stuck while its wait is posted and nothing that it waits for has come. Ranks that are
-// stuck and wait for each other in a circle can never go on. All of that can be seen from outside:
-// a rank that has what it waits for, and only got no core, or is stopped by a debugger, is not
-// stuck. A circle that is seen twice, with the same numbers, has been there in between: counters
-// only grow, and a number that has not changed says that its rank has not gone on.
+// A rank is stuck while its wait is posted and nothing that it waits for has arrived. Stuck ranks
+// that wait for each other in a cycle can never go on. All of that is visible from outside. A rank
+// whose data has arrived, but that has no core or is stopped by a debugger, is not stuck. A cycle
+// seen twice with the same numbers has existed in between: counters only grow, and an unchanged
+// number means that its rank has not gone on.
 const (
 	postedAt = entryAt + depth*entryLen // in a rank's part
 	numberAt = postedAt
@@ -39,24 +38,24 @@ const (
 	channelReceives = channelRead + 64
 )
 
-// circle is ranks of which each waits for the next and the last for the first, and the numbers of
-// their waits.
-type circle struct {
+// cycle lists ranks that each wait for the next, the last for the first, and the numbers of the
+// waits.
+type cycle struct {
 	ranks   []int
 	numbers []uint64
 }
 
-// posted is what a Transport keeps of its own wait.
+// posted is the present wait of a Transport.
 type posted struct {
 	number  uint64
-	word    *uint64 // waited for; nil in an exchange
+	word    *uint64 // awaited; nil in an exchange
 	want    uint64
-	suspect circle // found by the last look
+	suspect cycle // found by the last check
 }
 
 func (c *control) posting(rank, at int) *uint64 { return c.u64(c.page(rank) + at) }
 
-// sends and receives are the number of the wait of the rank from, or to, for a message in the
+// sends and receives return the number of the wait of rank from, or to, for a message in the
 // channel.
 func (c *control) sends(from, to int) *uint64 {
 	return c.u64(c.channels + (from*c.n+to)*channelBytes + channelSends)
@@ -66,8 +65,8 @@ func (c *control) receives(from, to int) *uint64 {
 	return c.u64(c.channels + (from*c.n+to)*channelBytes + channelReceives)
 }
 
-// tell posts the wait of this rank. It changes nothing when the wait is posted already.
-func (t *Transport) tell() {
+// postWait posts the wait of this rank, unless it is posted already.
+func (t *Transport) postWait() {
 	p := &t.wait
 	if p.number%2 == 1 {
 		return
@@ -75,10 +74,10 @@ func (t *Transport) tell() {
 	p.number++
 	peer, off := int64(-1), int64(0)
 	if p.word == nil {
-		t.tellMessages()
+		t.postMessages()
 	} else if off = int64(uintptr(unsafe.Pointer(p.word)) - uintptr(t.ctl.base)); off < 0 || off >= int64(len(t.ctl.mem)) {
 		p.number++
-		return // another's memory, of which the others know nothing
+		return // a word outside of the control segment, which peers cannot check
 	} else {
 		peer = int64(t.waitsFor)
 	}
@@ -88,7 +87,7 @@ func (t *Transport) tell() {
 	atomic.StoreUint64(t.ctl.posting(t.rank, numberAt), p.number)
 }
 
-func (t *Transport) tellMessages() {
+func (t *Transport) postMessages() {
 	for i := range t.moves {
 		switch m := &t.moves[i]; {
 		case m.done():
@@ -100,17 +99,17 @@ func (t *Transport) tellMessages() {
 	}
 }
 
-// retract takes the wait back, when it is over or before a message moves.
+// retract ends the posting, after the wait or before a message moves.
 func (t *Transport) retract() {
 	if p := &t.wait; p.number%2 == 1 {
 		p.number++
-		p.suspect = circle{}
+		p.suspect = cycle{}
 		atomic.StoreUint64(t.ctl.posting(t.rank, numberAt), p.number)
 	}
 }
 
-// stands reports whether the wait of this rank, in an exchange, is posted and no message can move.
-func (t *Transport) stands() bool {
+// waitPosted reports whether this rank's wait in an exchange is posted and no message can move.
+func (t *Transport) waitPosted() bool {
 	if t.wait.number%2 == 0 {
 		return false
 	}
@@ -118,7 +117,7 @@ func (t *Transport) stands() bool {
 	return stuck
 }
 
-// full and empty report whether a channel has room for no chunk, and no chunk.
+// full and empty report whether a channel has no room for a chunk, and whether it has no chunk.
 func (c *control) full(from, to int) bool {
 	read := atomic.LoadUint64(c.read(from, to))
 	return atomic.LoadUint64(c.wrote(from, to))-read == ringDepth
@@ -136,8 +135,8 @@ func (c *control) empty(from, to int) bool {
 	return atomic.LoadUint64(c.wrote(from, to)) == read
 }
 
-// stuck is the ranks that rank waits for, appended to peers, and the number of its wait, if it is
-// stuck.
+// stuck reports whether rank is stuck. It appends the ranks that rank waits for to peers, and
+// returns the number of the wait.
 func (c *control) stuck(rank int, peers []int) (_ []int, number uint64, stuck bool) {
 	number = atomic.LoadUint64(c.posting(rank, numberAt))
 	if number%2 == 0 {
@@ -164,9 +163,9 @@ func (c *control) stuck(rank int, peers []int) (_ []int, number uint64, stuck bo
 	return peers, number, atomic.LoadUint64(c.posting(rank, numberAt)) == number
 }
 
-// circleOf is a circle of stuck ranks that rank is in; none when there is none.
-func (c *control) circleOf(rank int) circle {
-	var found circle
+// cycleOf returns a cycle of stuck ranks that contains rank, or an empty one.
+func (c *control) cycleOf(rank int) cycle {
+	var found cycle
 	seen := make([]bool, c.n)
 	var search func(r int) bool
 	search = func(r int) bool {
@@ -193,21 +192,20 @@ func (c *control) circleOf(rank int) circle {
 	return found
 }
 
-// deadlock breaks the group when this rank is in a circle of ranks that wait for each other, which
-// it has seen twice.
+// deadlock breaks the group if this rank has now seen the same cycle twice.
 func (t *Transport) deadlock() error {
-	t.tell()
-	found, before := t.ctl.circleOf(t.rank), t.wait.suspect
+	t.postWait()
+	found, before := t.ctl.cycleOf(t.rank), t.wait.suspect
 	t.wait.suspect = found
 	if len(found.ranks) == 0 || !slices.Equal(found.ranks, before.ranks) || !slices.Equal(found.numbers, before.numbers) {
 		return nil
 	}
-	t.fail(abortMismatch, t.rank, t.describeCircle(found.ranks))
+	t.fail(abortMismatch, t.rank, t.describeCycle(found.ranks))
 	return t.aborted()
 }
 
-// describeCircle names the ranks of a circle in ascending order.
-func (t *Transport) describeCircle(ranks []int) string {
+// describeCycle names the ranks of a cycle in ascending order.
+func (t *Transport) describeCycle(ranks []int) string {
 	if len(ranks) == 1 {
 		return fmt.Sprintf("rank %d is in %s, a message to itself that has only one half", t.rank, t.describe(t.rank))
 	}

@@ -47,8 +47,8 @@ func batchOf(ops ...dist.Op) dist.Op { return dist.Op{Kind: dist.KindBatch, Peer
 
 var theBarrier = dist.Op{Kind: dist.KindBarrier}
 
-// Ranks that can never go on are told so, all of them, without waiting for the time limit, and the
-// error names those of the circle.
+// All ranks that can never go on get an error before the time limit. It names the ranks of the
+// cycle.
 func TestRanksThatWaitForEachOtherAreNamed(t *testing.T) {
 	const large = 1 << 20 // more than a channel holds
 	for _, c := range []struct {
@@ -62,7 +62,7 @@ func TestRanksThatWaitForEachOtherAreNamed(t *testing.T) {
 			"rank 0 is in recv with rank 1 (its #1), rank 1 is in recv with rank 0 (its #1): they wait for each other; sends and receives that cross belong in one Batch",
 		},
 		{
-			"three receive in a circle, and one waits for them",
+			"three receive in a cycle, and one waits for them",
 			[]dist.Op{recvFrom(2, 8), recvFrom(0, 8), recvFrom(1, 8), recvFrom(0, 8)},
 			"rank 0 is in recv with rank 2 (its #1), rank 1 is in recv with rank 0 (its #1), rank 2 is in recv with rank 1 (its #1): they wait",
 		},
@@ -154,7 +154,7 @@ func (t *Transport) waits(op dist.Op) {
 		t.ctl.busy(t.rank, op.Kind, op.Peer, 1)
 		t.moves, t.wait.word = []message{{op: &op}}, nil
 	}
-	t.tell()
+	t.postWait()
 }
 
 // A rank whose message can go on has only not been given a core, or is stopped by a debugger: the
@@ -203,7 +203,7 @@ func TestARankThatIsStoppedInAMessageIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A circle that is not the same at the second look was none: a rank of it has gone on in between.
+// A cycle that is not the same at the second look was none: a rank of it has gone on in between.
 func TestACircleOfOtherWaitsIsLookedAtAgain(t *testing.T) {
 	ranks := inside(t, 2, memoryOfTests())
 	ranks[1].waits(recvFrom(0, 1))
@@ -216,6 +216,6 @@ func TestACircleOfOtherWaitsIsLookedAtAgain(t *testing.T) {
 		ranks[1].waits(recvFrom(0, 1))
 	}
 	if err := errors.Join(ranks[0].deadlock(), ranks[0].deadlock()); !errors.Is(err, dist.ErrMismatch) {
-		t.Errorf("got %v, want ErrMismatch of the circle that stays", err)
+		t.Errorf("got %v, want ErrMismatch of the cycle that stays", err)
 	}
 }

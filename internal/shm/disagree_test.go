@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Ranks that have done the same many times, in any order of kinds, are told what differs in the
+// After many equal operations, in any order of kinds, ranks get an error with the difference in the
 // end: also a rank that ran ahead, which learns of it later.
 func TestWhatDiffersIsNamedBehindManyThatAgree(t *testing.T) {
 	for _, same := range []int{0, 1, depth - 2, depth, 3*depth + 1} {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handOver is what ranks do while a segment of rank 0 goes round, in which one of them dies.
+// handOver shares a segment of rank 0 among ranks, while one of them dies.
 type handOver struct {
 	victim int
 	call   func(w *dist.World) error
@@ -99,7 +99,7 @@ func (k killer) make(purpose string, size int64) (segment, error) {
 	return k.maker.make(purpose, size)
 }
 
-// kill ends the process of a rank and returns when its end of the connection is gone.
+// kill ends the process of a rank and returns when its end of the connection is closed.
 func (l *socketLink) kill(rank int) error {
 	if l.conns[rank] == nil {
 		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -195,8 +195,7 @@ func TestOfferToARankThatHasGone(t *testing.T) {
 	}
 }
 
-// A rank that leaves in good order without its offer does not keep anybody waiting; an offer that
-// it made is still there.
+// A rank that leaves in good order without an offer blocks no peer; an offer that it made remains.
 func TestTakeFromARankThatHasLeft(t *testing.T) {
 	here, there := socketPair(t)
 	l := newSocketLink([]*net.UnixConn{nil, here}, func(int, string) {})
@@ -216,7 +215,7 @@ func TestTakeFromARankThatHasLeft(t *testing.T) {
 	}
 }
 
-// An offer that arrives together with the news that its rank has gone is taken.
+// An offer that arrives together with the end of its rank is taken.
 func TestTakeFromARankThatLeavesMeanwhile(t *testing.T) {
 	in := newInbox()
 	alive := func() error { // as the reader of the connection does, right after the look at the inbox
@@ -232,9 +231,9 @@ func TestTakeFromARankThatLeavesMeanwhile(t *testing.T) {
 	}
 }
 
-// A rank whose card is there, but which does not listen, has died.
+// A rank that has published its contact but does not listen has died.
 func TestOpenNamesARankThatDiedBefore(t *testing.T) {
-	c, err := newCard(Config{}.withDefaults().ChunkBytes)
+	c, err := newContact(Config{}.withDefaults().ChunkBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,13 +13,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Heap is one rank's view of a symmetric heap: a segment that holds a page of bells for each rank,
-// and then the parts of all ranks one after the other. It implements symmetric.Heap.
+// Heap is one rank's view of a symmetric heap: a segment with a page of bells for each rank,
+// followed by the parts of all ranks. It implements symmetric.Heap.
 type Heap struct {
 	*hostheap.Heap
-	t     *Transport // whose ranks share it
+	t     *Transport // of the ranks that share it
 	id    uint64
-	part  int64 // bytes a rank
+	part  int64 // bytes per rank
 	seg   segment
 	own   uintptr  // address of the own part, for locate
 	parts [][]byte // by rank
@@ -63,7 +63,7 @@ func (t *Transport) newHeap(bytes int64) (*Heap, error) {
 	return h, nil
 }
 
-// host is what internal/hostheap needs of a Heap.
+// host implements the needs of internal/hostheap for a Heap.
 type host struct{ h *Heap }
 
 // Alloc implements hostheap.Host.
@@ -80,13 +80,12 @@ func (o *host) Alloc(alignment, bytes int64) (off int64, err error) {
 			return err
 		}
 		clear(h.parts[h.t.rank][off : off+bytes])
-		return h.t.barrier() // nobody puts into it before it is cleared
+		return h.t.barrier() // no rank may write before it is cleared
 	})
 	return off, err
 }
 
-// sameAlignment compares what the ranks brought to an Alloc beside the size. All of them see the
-// same.
+// sameAlignment compares the alignments of an Alloc. All ranks get the same result.
 func (h *Heap) sameAlignment() error {
 	t := h.t
 	for r := range t.headers {
@@ -106,12 +105,12 @@ func (o *host) Free(off, n int64) error {
 		if err := h.arena.Free(off); err != nil {
 			return err
 		}
-		invariants.Mangle(h.parts[h.t.rank][off : off+n]) // all ranks have called: who still reads it reads garbage
+		invariants.Mangle(h.parts[h.t.rank][off : off+n]) // all ranks have called: a late reader gets garbage
 		return nil
 	})
 }
 
-// collective agrees on an arena call among the ranks and does it on all of them.
+// collective agrees on an arena call among the ranks and runs it on all of them.
 func (h *Heap) collective(own *header, do func() error) error {
 	own.sig.Root = -1
 	own.b = int64(h.id)
@@ -131,9 +130,9 @@ func (h *Heap) collective(own *header, do func() error) error {
 	})
 }
 
-// sameHeap is an error where ranks have called on different heaps. All of them see the same.
+// sameHeap returns an error if ranks have called on different heaps. All ranks get the same result.
 func (h *Heap) sameHeap(k dist.Kind) error {
-	const number = 1<<40 - 1 // of the segments that rank 0 has handed out
+	const number = 1<<40 - 1 // of the segments of rank 0
 	t := h.t
 	for r := range t.headers {
 		if a, b := t.headers[0].b, t.headers[r].b; a != b {
@@ -165,7 +164,7 @@ func (o *host) Unmap() error {
 	return h.seg.close()
 }
 
-// locate is where b lies among the symmetric heaps that all ranks of the group share; the zero
+// locate returns the place of b in a symmetric heap that all ranks of the group share; the zero
 // place for other memory.
 func (t *Transport) locate(b tensor.Buffer) place {
 	if b.Len() == 0 {
@@ -189,10 +188,10 @@ func containsAll(set, ranks []int) bool {
 	return true
 }
 
-// errNoHeap is what resolve returns when this rank cannot reach a peer's buffer.
+// errNoHeap is returned by resolve if this rank cannot access a peer's buffer.
 var errNoHeap = errors.New("lies in a symmetric heap that is closed here, or not shared with this rank")
 
-// resolve is n bytes at off of the part of world rank peer in heap id.
+// resolve returns n bytes at off of the part of world rank peer in heap id.
 func (nd *node) resolve(id uint64, peer int, off, n int64) ([]byte, error) {
 	for _, h := range *nd.heaps.Load() {
 		if h.id != id {

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A message that the ring cannot hold makes its sender wait for the receiver anyway. The sender
-// then lends its source: one chunk of the ring tells where the source lies, and the receiver copies
-// it straight to its destination. So the data are copied once, and no rank wakes the other for each
-// chunk. A source in a symmetric heap is read there. Private memory is read through the kernel
-// (process_vm_readv), as Open MPI and MPICH do. A receiver that may not do that refuses, and the
-// sender goes on with chunks, for the rest of the group's life.
+// The sender of a message that the ring cannot hold must wait for the receiver anyway. It therefore
+// lends its source: one chunk of the ring has the source's place, and the receiver copies the data
+// directly to its destination. The data is copied once, and there is no wake-up per chunk. A source
+// in a symmetric heap is read there. Private memory is read through the kernel (process_vm_readv),
+// as in Open MPI and MPICH. A receiver without that permission refuses, and the sender uses chunks
+// for the rest of the group's life.
 
 // The head of a chunk.
 const (
@@ -26,19 +26,19 @@ const (
 	headPlace = 16 // heap, or 0 for private memory
 	headAt    = 24 // offset in the heap, or address
 
-	inChunk = 0 // the data follow
+	inChunk = 0 // the data is in this chunk
 	isLent  = 1
 )
 
-// streamLent is from how many bytes on the copy of a lent message bypasses the cache: two
-// buffers a rank, in both directions, then fill a last cache of 32 MiB.
+// streamLent is the size from which the copy of a lent message bypasses the cache: two buffers per
+// rank, in both directions, then fill a last-level cache of 32 MiB.
 const streamLent = 8 << 20
 
-// lentPiece is how many bytes of a lent message are copied before the other messages of an exchange
-// get a turn.
+// lentPiece is the number of bytes of a lent message that are copied before other messages of the
+// exchange get a turn.
 const lentPiece = 1 << 20
 
-// lends reports whether the receiver of m is to read the source itself.
+// lends reports whether the receiver of m should read the source itself.
 func (t *Transport) lends(m *message) bool {
 	op := m.op
 	return !m.plain && m.moved == 0 && op.Count > ringDepth*t.perChunk(op.Src.DType()) &&
@@ -58,7 +58,7 @@ func (t *Transport) lend(m *message, head []byte, wrote uint64) {
 	atomic.StoreUint64(t.ctl.lent(t.rank, m.op.Peer), m.lent)
 }
 
-// takenBack reports whether the receiver is through with m's source: it has read all of it, or
+// takenBack reports whether the receiver no longer needs m's source: it has read all of it, or
 // cannot read it.
 func (t *Transport) takenBack(m *message) bool {
 	from, to := t.rank, m.op.Peer
@@ -74,9 +74,9 @@ func (t *Transport) takenBack(m *message) bool {
 	return true
 }
 
-// borrow reads the next piece of the message that head, of chunk read, lends, or refuses it. A
-// group that has been broken meanwhile gives an error: its sender may have gone on, and have
-// written to the source.
+// borrow reads the next piece of the message that head, of chunk read, lends, or refuses it. It
+// returns an error if the group broke meanwhile: the sender may have gone on and overwritten the
+// source.
 func (t *Transport) borrow(m *message, head []byte, read uint64) error {
 	op := m.op
 	size := op.Dst.DType().Size()
@@ -98,7 +98,7 @@ func (t *Transport) borrow(m *message, head []byte, read uint64) error {
 	return nil
 }
 
-// fetch copies n bytes at byte from of a source of op's peer, which lies at p, to the destination.
+// fetch copies n bytes at byte from of the peer's source at p to the destination of op.
 func (t *Transport) fetch(op *dist.Op, p place, from, n int) error {
 	if p.heap != 0 {
 		dst := unsafe.Add(op.Dst.Pointer(), from)
@@ -117,7 +117,7 @@ func (t *Transport) fetch(op *dist.Op, p place, from, n int) error {
 		return unix.ESRCH
 	}
 	for n > 0 {
-		// The pointer is made anew: one past the last byte would be a bad pointer to the garbage
+		// A fresh pointer each time: one past the last byte would be a bad pointer for the garbage
 		// collector.
 		into := unix.Iovec{Base: (*byte)(unsafe.Add(op.Dst.Pointer(), from)), Len: uint64(n)}
 		got, err := unix.ProcessVMReadv(pid, []unix.Iovec{into}, []unix.RemoteIovec{{Base: uintptr(p.off) + uintptr(from), Len: n}}, 0)

@@ -13,22 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// link is a rank's connection to the other ranks of its world: it carries segments, and the news of
-// a death.
+// link connects a rank to the other ranks of its world. It carries segments and reports deaths.
 type link interface {
-	// offer hands o to peer; it does not wait for it. When peer has gone, its groups are told
-	// before offer returns.
+	// offer sends o to peer without waiting for it. If peer has gone, its groups are broken before
+	// offer returns.
 	offer(peer int, o offer) error
-	// take is the offer of peer with the given id. While it waits it calls alive, and gives up with
-	// its error, or with ErrClosed of dist when peer has left without one.
+	// take returns the offer of peer with the given id. While it waits it calls alive, and returns
+	// alive's error, or ErrClosed of dist if peer left without the offer.
 	take(peer int, id uint64, alive func() error) (offer, error)
-	// pid returns the process of peer as this one can name it; 0 when it cannot.
+	// pid returns the process id of peer as this process sees it; 0 if unknown.
 	pid(peer int) int
-	// close ends the connections and waits for what served them. Idempotent.
+	// close ends the connections and waits for the link's goroutines. Idempotent.
 	close() error
 }
 
-// offer is a segment on its way, or the reason why there is none.
+// offer is a segment to share, or the error why there is none.
 type offer struct {
 	id   uint64
 	size int64
@@ -36,18 +35,18 @@ type offer struct {
 	err  string
 }
 
-// connectionClosed is how a rank has died, as far as its peers can see.
+// connectionClosed is the cause of a rank's death that its peers can observe.
 const connectionClosed = "its connection closed"
 
-// pollInterval is how often a waiter looks for an abort, and so the longest that a death stays
-// unnoticed.
+// pollInterval is the interval at which a waiter checks for an abort, and the longest delay to
+// notice a death.
 const pollInterval = 10 * time.Millisecond
 
-// inbox is the offers of all peers that nobody has taken yet.
+// inbox holds the offers of all peers that have not been taken.
 type inbox struct {
 	mu      sync.Mutex
 	offers  map[inboxKey]offer
-	ended   map[int]bool  // peers that put no more; their groups have been told
+	ended   map[int]bool  // peers that send no more; their groups have been notified
 	changed chan struct{} // closed and replaced when an offer arrives, or a peer ends
 }
 
@@ -67,7 +66,7 @@ func (b *inbox) put(peer int, o offer) {
 	b.stir()
 }
 
-// end notes that peer puts no more.
+// end records that peer sends no more.
 func (b *inbox) end(peer int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,7 +74,7 @@ func (b *inbox) end(peer int) {
 	b.stir()
 }
 
-// stir lets who waits look again. b.mu is held.
+// stir makes waiters check again. b.mu is held.
 func (b *inbox) stir() {
 	close(b.changed)
 	b.changed = make(chan struct{})
@@ -85,7 +84,7 @@ func (b *inbox) take(peer int, id uint64, alive func() error) (offer, error) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		dead := alive() // asked first: what a peer handed over before it left is here by then
+		dead := alive() // called first: offers that a peer sent before it left are here by then
 		b.mu.Lock()
 		o, ok := b.offers[inboxKey{peer, id}]
 		delete(b.offers, inboxKey{peer, id})
@@ -101,7 +100,7 @@ func (b *inbox) take(peer int, id uint64, alive func() error) (offer, error) {
 			return offer{}, dead
 		}
 		if ended {
-			return offer{}, fmt.Errorf("%w: rank %d left before it handed its segment over", dist.ErrClosed, peer)
+			return offer{}, fmt.Errorf("%w: rank %d left before it shared its segment", dist.ErrClosed, peer)
 		}
 		select {
 		case <-changed:
@@ -110,7 +109,7 @@ func (b *inbox) take(peer int, id uint64, alive func() error) (offer, error) {
 	}
 }
 
-// drain closes the segments that nobody took.
+// drain closes the segments that were not taken.
 func (b *inbox) drain() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,8 +130,8 @@ type socketLink struct {
 	once    sync.Once
 }
 
-// newSocketLink reads from conns until they end; gone is called when that of a peer does, from a
-// goroutine of the link and from an offer to that peer.
+// newSocketLink reads from conns until they end. It calls gone when the connection of a peer ends,
+// from a goroutine of the link or from an offer to that peer.
 func newSocketLink(conns []*net.UnixConn, gone func(peer int, how string)) *socketLink {
 	l := &socketLink{in: newInbox(), conns: conns, gone: gone}
 	for peer, c := range conns {
@@ -162,13 +161,13 @@ func (l *socketLink) offer(peer int, o offer) error {
 	case err == nil:
 		return nil
 	case otherEndGone(err):
-		l.gone(peer, connectionClosed) // the reader may see it only later
-		return fmt.Errorf("hand a segment to rank %d: %w: %w", peer, dist.ErrClosed, err)
+		l.gone(peer, connectionClosed) // the reader may notice it only later
+		return fmt.Errorf("share a segment with rank %d: %w: %w", peer, dist.ErrClosed, err)
 	}
-	return fmt.Errorf("hand a segment to rank %d: %w", peer, err)
+	return fmt.Errorf("share a segment with rank %d: %w", peer, err)
 }
 
-// otherEndGone reports whether err, of a unix socket, says that nobody is at its other end.
+// otherEndGone reports whether err, of a unix socket, says that the peer has gone.
 func otherEndGone(err error) bool {
 	return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.ENOTCONN) ||
 		errors.Is(err, unix.ECONNREFUSED)
@@ -178,7 +177,7 @@ func (l *socketLink) take(peer int, id uint64, alive func() error) (offer, error
 	return l.in.take(peer, id, alive)
 }
 
-// pid asks the kernel, which knows the number of the peer's process in this one's namespace.
+// pid asks the kernel for the peer's process id in this process's namespace.
 func (l *socketLink) pid(peer int) int {
 	if l.conns[peer] == nil {
 		return os.Getpid()
@@ -190,7 +189,7 @@ func (l *socketLink) pid(peer int) int {
 	return int(cred.Pid)
 }
 
-// receive puts the offers of one peer into the inbox until the connection ends.
+// receive puts the offers of a peer into the inbox until the connection ends.
 func (l *socketLink) receive(peer int, c *net.UnixConn) {
 	msg, oob := make([]byte, 16+maxOfferText), make([]byte, unix.CmsgSpace(4))
 	for {
@@ -238,7 +237,7 @@ func (l *socketLink) close() error {
 	return nil
 }
 
-// hub joins goroutine ranks of one process.
+// hub connects goroutine ranks of one process.
 type hub struct {
 	mu    sync.Mutex
 	ranks []*hubLink
@@ -262,13 +261,13 @@ func newHub(n int) *hub {
 }
 
 func (l *hubLink) offer(peer int, o offer) error {
-	if o.seg != nil && o.seg.fd() >= 0 { // mapped again by the peer, at another address, as in another process
+	if o.seg != nil && o.seg.fd() >= 0 { // the peer maps it at another address, as another process would
 		fd, err := unix.FcntlInt(uintptr(o.seg.fd()), unix.F_DUPFD_CLOEXEC, 3)
 		if err == nil {
 			o.seg, err = mapReceived(fd, o.size)
 		}
 		if err != nil {
-			return fmt.Errorf("hand a segment to rank %d: %w", peer, err)
+			return fmt.Errorf("share a segment with rank %d: %w", peer, err)
 		}
 	}
 	l.hub.ranks[peer].in.put(l.rank, o)
@@ -283,14 +282,14 @@ func (l *hubLink) pid(int) int { return os.Getpid() }
 
 func (l *hubLink) close() error {
 	l.once.Do(func() {
-		l.hub.tell(l.rank)
+		l.hub.notify(l.rank)
 		l.in.drain()
 	})
 	return nil
 }
 
-// tell lets every other rank know that rank has gone.
-func (h *hub) tell(rank int) {
+// notify informs every other rank that rank has gone.
+func (h *hub) notify(rank int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, l := range h.ranks {

@@ -7,19 +7,19 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Memory is what the segments of a local world are made of.
+// Memory is the kind of memory of a local world.
 type Memory int
 
-// The memories of a local world.
+// The kinds of memory of a local world.
 const (
 	Mapped   Memory = iota // memfd, mapped by every rank at its own address, as between processes
-	GoMemory               // the Go heap, which the race detector sees
+	GoMemory               // Go memory, which the race detector sees
 )
 
-// Local is a world of n ranks in this process, for tests: the algorithms of the backend without the
-// processes. Index in the result is the rank.
+// Local returns a world of n ranks in this process, for tests of the algorithms without processes.
+// The result is indexed by rank.
 //
-// Errors: n < 1, or no shared memory to be had.
+// Errors: n < 1, or unavailable shared memory.
 func Local(n int, m Memory, cfg Config) ([]dist.Transport, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("shm: a world of %d ranks: %w", n, dist.ErrInvalid)
@@ -41,7 +41,7 @@ func Local(n int, m Memory, cfg Config) ([]dist.Transport, error) {
 		h.ranks[r].gone = nodes[r].gone
 	}
 	out := make([]dist.Transport, n)
-	for r := range out { // rank 0 first: it makes the segment that the others take
+	for r := range out { // rank 0 first: it makes the segment for the others
 		t, err := enter(context.Background(), nodes[r])
 		if err != nil {
 			for _, t := range out[:r] {

@@ -16,18 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config is how a world is opened. The zero value is usable.
+// Config configures a world. The zero value is usable.
 type Config struct {
 	StepTimeout  time.Duration // longest wait for a peer in one operation; 0 means 100 s
-	InitTimeout  time.Duration // longest wait for all ranks to meet; 0 means 60 s
-	ChunkBytes   int           // of a staging slot, of which a rank has 4, rounded up to 64, at least 8 a rank; the same on all; 0 means 64 KiB
-	Dir          string        // tmpfs directory for shared memory; "" means anonymous memory (memfd)
+	InitTimeout  time.Duration // longest wait for all ranks to join; 0 means 60 s
+	ChunkBytes   int           // of each of a rank's 4 staging slots; rounded up to 64, at least 8 per rank; equal on all ranks; 0 means 64 KiB
+	Dir          string        // tmpfs folder for shared memory; "" means anonymous memory (memfd)
 	Unchecked    bool          // do not compare operations across ranks
 	Timing       bool          // time every operation, for dist.Work.Elapsed
 	TraceEntries int           // of the recorder; 0 means dist.DefaultTraceEntries
 
-	flat  int // ranks that look at each other one by one; 0 means flatRanks
-	touch int // 1 and -1: whether ranks leave modified what they have read; 0 means where reduce.DirtyPays
+	flat  int // most ranks for barriers without dissemination; 0 means flatRanks
+	touch int // 1 and -1: whether readers leave lines modified; 0 means reduce.DirtyPays
 }
 
 func (c Config) withDefaults() Config {
@@ -49,7 +49,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// node is one rank as all its groups share it: connections, heaps, and who has died.
+// node is the state that all groups of a rank share: connections, heaps, dead ranks.
 type node struct {
 	cfg     Config
 	rank    int // in the world
@@ -60,14 +60,14 @@ type node struct {
 	yields  int           // of a wait, before it sleeps
 	poll    time.Duration // most of one sleep
 	holds   bool          // a sleeping caller keeps its processor of the Go scheduler; see futexWait
-	sleepy  int           // waits that do without yields after a long one
+	sleepy  int           // waits that skip yields after a long one
 	streams int           // see streamApart
-	nextID  atomic.Uint64 // numbers the segments this rank hands out
+	nextID  atomic.Uint64 // numbers the segments of this rank
 	heaps   atomic.Pointer[[]*Heap]
 
 	mu     sync.Mutex
 	groups []*Transport
-	dead   map[int]string // world rank: what was seen
+	dead   map[int]string // world rank: reason
 }
 
 func newNode(cfg Config, rank, size int, m maker, l link) *node {
@@ -82,7 +82,7 @@ func newNode(cfg Config, rank, size int, m maker, l link) *node {
 	return nd
 }
 
-// yieldsOf returns how often one of so many ranks yields before it sleeps.
+// yieldsOf returns how often a rank yields in a wait before it sleeps.
 func yieldsOf(ranks, cores int) int {
 	if ranks > manyRanks*cores {
 		return yieldsMany
@@ -90,8 +90,8 @@ func yieldsOf(ranks, cores int) int {
 	return yields
 }
 
-// streamsFrom is from how many bytes of all ranks on stores bypass the cache, by the size of the
-// last one that the kernel has in the file at path, such as 32768K.
+// streamsFrom returns the total bytes from which stores bypass the cache. It depends on the size of
+// the last-level cache, which the kernel reports in the file at path, such as 32768K.
 func streamsFrom(path string) int {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -104,7 +104,7 @@ func streamsFrom(path string) int {
 	return streamRoomy
 }
 
-// cores is how many this process may run on.
+// cores returns the number of cores that this process may use.
 func cores() int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -113,11 +113,11 @@ func cores() int {
 	return set.Count()
 }
 
-// newID numbers a segment so that no two of the world have one number.
+// newID returns a segment number that is unique in the world.
 func (nd *node) newID() uint64 { return uint64(nd.rank+1)<<40 | nd.nextID.Add(1) }
 
-// gone is called when the connection to a peer ends: the peer's groups here are broken, unless it
-// had closed them.
+// gone is called when the connection to a peer ends. It breaks the peer's groups here, unless the
+// peer had closed them.
 func (nd *node) gone(peer int, how string) {
 	nd.mu.Lock()
 	defer nd.mu.Unlock()
@@ -131,8 +131,8 @@ func (nd *node) gone(peer int, how string) {
 	}
 }
 
-// inherit breaks t if a death has broken another group of this rank: who dies of that, before it
-// has t, is not the one to name in t. nd.mu is held.
+// inherit breaks t if a death has broken another group of this rank. A rank may die as a
+// consequence before it has t; t must name the first death. nd.mu is held.
 func (nd *node) inherit(t *Transport) {
 	for _, g := range nd.groups {
 		var first *dist.RankError
@@ -154,7 +154,7 @@ func (nd *node) join(t *Transport) {
 	}
 }
 
-// leave takes t out, after which no other goroutine touches its segment.
+// leave removes t. After that no other goroutine accesses its segment.
 func (nd *node) leave(t *Transport) {
 	nd.mu.Lock()
 	defer nd.mu.Unlock()

@@ -17,13 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open is this rank's transport of the world of size ranks that meet through store. All ranks must
-// run on one host, in one network namespace and as one user.
+// Open returns this rank's transport of the world of size ranks. They find each other through
+// store. All ranks must run on one host, in one network namespace and as one user.
 //
-// Collective: all ranks, each with its own rank. Errors: ErrUnsupported of dist when ranks are on
-// different hosts; ErrTimeout when they do not meet within InitTimeout, or before ctx's deadline;
-// ctx's when it is cancelled; ErrRoot for a rank outside 0 to size-1; ErrMismatch when ranks differ
-// in ChunkBytes; what the system says when there is no shared memory to be had.
+// Collective: all ranks, each with its own rank. Errors: ErrUnsupported of dist if ranks are on
+// different hosts; ErrTimeout if ranks are missing after InitTimeout, or at ctx's deadline; ctx's
+// error if it is cancelled; ErrRoot for a rank outside 0 to size-1; ErrMismatch if ChunkBytes
+// differ; the system's if shared memory is unavailable.
 func Open(ctx context.Context, rank, size int, store dist.Store, cfg Config) (dist.Transport, error) {
 	if size < 1 || rank < 0 || rank >= size {
 		return nil, fmt.Errorf("shm: rank %d of %d: %w", rank, size, dist.ErrRoot)
@@ -58,7 +58,7 @@ func open(ctx context.Context, rank, size int, store dist.Store, cfg Config) (*w
 	return enter(ctx, nd)
 }
 
-// worldTransport is the transport of a world: closing it ends the connections too.
+// worldTransport is the transport of a world. Its Close also ends the connections.
 type worldTransport struct{ *Transport }
 
 // Close implements dist.Transport.
@@ -67,7 +67,7 @@ func (w *worldTransport) Close() error { return errors.Join(w.Transport.Close(),
 // worldID is the id of the world's control segment.
 const worldID = 1
 
-// enter makes, or receives from rank 0, the control segment of the world.
+// enter makes the control segment of the world on rank 0, and receives it on the others.
 func enter(ctx context.Context, nd *node) (*worldTransport, error) {
 	ranks := make([]int, nd.size)
 	for r := range ranks {
@@ -96,8 +96,8 @@ func enter(ctx context.Context, nd *node) (*worldTransport, error) {
 		}
 		o.seg = seg
 		for r := 1; r < nd.size; r++ {
-			// A rank that cannot be reached has died: the reader of its connection says so when the
-			// world runs.
+			// An unreachable rank has died. The reader of its connection reports it when the world
+			// runs.
 			_ = nd.link.offer(r, o)
 		}
 	}
@@ -107,16 +107,16 @@ func enter(ctx context.Context, nd *node) (*worldTransport, error) {
 	return &worldTransport{newTransport(nd, ranks, seg, l)}, nil
 }
 
-// card is what a rank tells the others before they connect.
-type card struct {
+// contact is the data that a rank publishes before ranks connect.
+type contact struct {
 	Host  string // machine, boot and network namespace
 	Name  string // of its socket, in the abstract namespace
-	Token string // proves, on a connection, that the dialer has read this card
+	Token string // proves that the dialer has read this contact
 	PID   int
-	Chunk int // Config.ChunkBytes, which tells where things lie
+	Chunk int // Config.ChunkBytes, which determines the layout
 }
 
-// meet connects every pair of ranks by a unix socket: each listens, and dials those below it.
+// meet connects every pair of ranks by a unix socket: each listens, and dials the lower ranks.
 func meet(ctx context.Context, rank, size int, store dist.Store, chunk int) (_ []*net.UnixConn, err error) {
 	conns := make([]*net.UnixConn, size)
 	if size == 1 {
@@ -131,7 +131,7 @@ func meet(ctx context.Context, rank, size int, store dist.Store, chunk int) (_ [
 	if err != nil {
 		return nil, err
 	}
-	own, err := newCard(chunk)
+	own, err := newContact(chunk)
 	if err != nil {
 		return nil, err
 	}
@@ -140,12 +140,12 @@ func meet(ctx context.Context, rank, size int, store dist.Store, chunk int) (_ [
 		return nil, err
 	}
 	defer ln.Close()
-	cards, err := trade(ctx, rank, size, instance, own, store)
+	contacts, err := trade(ctx, rank, size, instance, own, store)
 	if err != nil {
 		return nil, err
 	}
 	for r := range rank {
-		if conns[r], err = dial(ctx, cards[r], rank); otherEndGone(err) {
+		if conns[r], err = dial(ctx, contacts[r], rank); otherEndGone(err) {
 			return nil, fmt.Errorf("%w: %w", &dist.RankError{Rank: r, How: connectionClosed}, err)
 		} else if err != nil {
 			return nil, fmt.Errorf("connect to rank %d: %w", r, err)
@@ -154,20 +154,19 @@ func meet(ctx context.Context, rank, size int, store dist.Store, chunk int) (_ [
 	return conns, accept(ctx, ln, conns, rank, own)
 }
 
-func newCard(chunk int) (card, error) {
+func newContact(chunk int) (contact, error) {
 	var nonce [24]byte
 	if _, err := rand.Read(nonce[:]); err != nil {
-		return card{}, err
+		return contact{}, err
 	}
 	host, err := hostID()
-	return card{
+	return contact{
 		Host: host, PID: os.Getpid(), Chunk: chunk, Token: hex.EncodeToString(nonce[8:]),
 		Name: fmt.Sprintf("@symgrad-%d-%s", os.Getuid(), hex.EncodeToString(nonce[:8])),
 	}, err
 }
 
-// hostID tells machines, and network namespaces of one machine, apart: abstract sockets do not
-// cross them.
+// hostID identifies the machine and the network namespace, which abstract sockets do not cross.
 func hostID() (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -180,8 +179,8 @@ func hostID() (string, error) {
 	return strings.TrimSpace(string(boot)) + " " + ns, nil
 }
 
-// trade puts the own card into the store and reads the others.
-func trade(ctx context.Context, rank, size int, instance int64, own card, store dist.Store) ([]card, error) {
+// trade publishes the own contact in the store and reads the others.
+func trade(ctx context.Context, rank, size int, instance int64, own contact, store dist.Store) ([]contact, error) {
 	key := func(r int) string { return fmt.Sprintf("shm/%d/card/%d", instance, r) }
 	raw, err := json.Marshal(own)
 	if err != nil {
@@ -190,27 +189,27 @@ func trade(ctx context.Context, rank, size int, instance int64, own card, store 
 	if err := store.Set(ctx, key(rank), raw); err != nil {
 		return nil, err
 	}
-	cards := make([]card, size)
-	for r := range cards {
+	contacts := make([]contact, size)
+	for r := range contacts {
 		raw, err := store.Get(ctx, key(r))
 		if err != nil {
 			return nil, fmt.Errorf("wait for rank %d: %w", r, err)
 		}
-		if err := json.Unmarshal(raw, &cards[r]); err != nil {
-			return nil, fmt.Errorf("card of rank %d: %w", r, err)
+		if err := json.Unmarshal(raw, &contacts[r]); err != nil {
+			return nil, fmt.Errorf("contact of rank %d: %w", r, err)
 		}
-		if cards[r].Host != own.Host {
-			return nil, fmt.Errorf("%w: shared memory needs all ranks on one host, rank %d is on another (%s, here %s)",
-				dist.ErrUnsupported, r, cards[r].Host, own.Host)
+		if contacts[r].Host != own.Host {
+			return nil, fmt.Errorf("%w: shared memory needs all ranks on one host, but rank %d is on another (%s, here %s)",
+				dist.ErrUnsupported, r, contacts[r].Host, own.Host)
 		}
-		if cards[r].Chunk != own.Chunk {
-			return nil, fmt.Errorf("%w on ChunkBytes: rank %d has %d, rank %d has %d", dist.ErrMismatch, r, cards[r].Chunk, rank, own.Chunk)
+		if contacts[r].Chunk != own.Chunk {
+			return nil, fmt.Errorf("%w on ChunkBytes: rank %d has %d, rank %d has %d", dist.ErrMismatch, r, contacts[r].Chunk, rank, own.Chunk)
 		}
 	}
-	return cards, nil
+	return contacts, nil
 }
 
-func dial(ctx context.Context, to card, rank int) (*net.UnixConn, error) {
+func dial(ctx context.Context, to contact, rank int) (*net.UnixConn, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unixpacket", to.Name)
 	if err != nil {
@@ -227,16 +226,15 @@ func dial(ctx context.Context, to card, rank int) (*net.UnixConn, error) {
 	return uc, nil
 }
 
-// accept waits for the ranks above rank. Connections of other users, or without the token, are
-// dropped.
-func accept(ctx context.Context, ln *net.UnixListener, conns []*net.UnixConn, rank int, own card) error {
+// accept waits for the higher ranks. It drops connections of other users, or without the token.
+func accept(ctx context.Context, ln *net.UnixListener, conns []*net.UnixConn, rank int, own contact) error {
 	stop := context.AfterFunc(ctx, func() { _ = ln.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	for missing := len(conns) - 1 - rank; missing > 0; {
 		c, err := ln.AcceptUnix()
 		if err != nil {
 			if ctx.Err() != nil {
-				err = context.Cause(ctx) // and not that the listener's deadline, by which it was stopped, is over
+				err = context.Cause(ctx) // not the timeout of the listener, which only stops it
 			}
 			var names []string
 			for r := rank + 1; r < len(conns); r++ {
@@ -278,7 +276,7 @@ func greet(ctx context.Context, c *net.UnixConn, token string) (int, error) {
 	return int(hello[n-2]) | int(hello[n-1])<<8, nil
 }
 
-// sameUser refuses a connection whose other end runs as another user.
+// sameUser rejects a connection to a process of another user.
 func sameUser(c *net.UnixConn) error {
 	cred, err := credentials(c)
 	if err != nil {
@@ -290,7 +288,7 @@ func sameUser(c *net.UnixConn) error {
 	return nil
 }
 
-// credentials returns process and user of the other end of c, from the kernel.
+// credentials returns process and user of the peer of c, from the kernel.
 func credentials(c *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// tellingStore is a store that calls asked when somebody asks for a key.
+// tellingStore is a store that calls asked when a key is requested.
 type tellingStore struct {
 	*memStore
 	asked func(key string)
@@ -28,7 +28,7 @@ func (s tellingStore) Get(ctx context.Context, key string) ([]byte, error) {
 // ends when the cards are read.
 func openAlone(t *testing.T, ctx context.Context, end func()) error {
 	t.Helper()
-	own, err := newCard(Config{}.withDefaults().ChunkBytes)
+	own, err := newContact(Config{}.withDefaults().ChunkBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func openAlone(t *testing.T, ctx context.Context, end func()) error {
 	return err
 }
 
-// A caller who gives up is told so, and not that an hour is over.
+// A cancelled caller gets its own error, and not a timeout.
 func TestOpenThatIsCancelledDidNotTimeOut(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cause := errors.New("the user has had enough")
@@ -71,9 +71,9 @@ func TestOpenSaysWhoseDeadlineItWas(t *testing.T) {
 	}
 }
 
-// A connection that says nothing holds nobody up who is cancelled.
+// A silent connection does not delay a cancelled caller.
 func TestGreetEndsWithItsContext(t *testing.T) {
-	own, err := newCard(Config{}.withDefaults().ChunkBytes)
+	own, err := newContact(Config{}.withDefaults().ChunkBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

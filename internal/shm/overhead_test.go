@@ -9,8 +9,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// BenchmarkOverhead is a small allreduce of one rank: what is left of the way when nobody has to be
-// waited for.
+// BenchmarkOverhead is a small allreduce of one rank: the code path without a wait.
 func BenchmarkOverhead(b *testing.B) {
 	b.Run("barrier", func(b *testing.B) {
 		overhead(b, func(g *dist.Group, _ tensor.Buffer) (dist.Work, error) { return g.Barrier() })
@@ -41,7 +40,7 @@ func overhead(b *testing.B, op func(g *dist.Group, x tensor.Buffer) (dist.Work, 
 	}
 }
 
-// BenchmarkSmallestSum is what an allreduce of 8 B by two ranks with a core each is made of: two
+// BenchmarkSmallestSum splits an allreduce of 8 B by two ranks with a core each into its parts: two
 // cores that only exchange a line each, what the transport does around that, and what the group
 // does around it. The differences are the parts.
 func BenchmarkSmallestSum(b *testing.B) {

@@ -15,15 +15,15 @@ import (
 type message struct {
 	op    *dist.Op
 	moved int    // elements
-	began bool   // the first chunk, which a message of no elements has too, is through
-	lent  uint64 // of a send whose receiver reads the source itself: the chunk that tells where it lies, plus one
-	plain bool   // a send whose receiver could not do that, and gets chunks
+	began bool   // the first chunk has moved; an empty message has one too
+	lent  uint64 // of a send whose receiver reads the source: the chunk with the source's place, plus one
+	plain bool   // a send in chunks, because the receiver could not read the source
 }
 
 func (m *message) done() bool { return m.began && m.moved == m.op.Count }
 
-// exchange runs the sends and receives among ops until all are done, moving whichever can move.
-// Those with one peer and direction keep their order.
+// exchange runs the sends and receives among ops until all are done, moving any that can move.
+// Messages with the same peer and direction keep their order.
 func (t *Transport) exchange(ops []dist.Op) error {
 	t.moves = t.moves[:0]
 	for i := range ops {
@@ -35,7 +35,7 @@ func (t *Transport) exchange(ops []dist.Op) error {
 	var s sleeper
 	for {
 		seen := atomic.LoadUint64(bell)
-		if t.stands() { // what the others see of the wait stays
+		if t.waitPosted() { // the posted wait stays visible
 			if err := t.restExchange(&s, bell, seen); err != nil {
 				t.retract()
 				return err
@@ -66,12 +66,12 @@ func (t *Transport) exchange(ops []dist.Op) error {
 	}
 }
 
-// rang reports whether bell, which held seen, changes while this rank spins. It spins longer while
-// a peer copies a message that this rank lends.
+// rang reports whether bell changes from seen while this rank spins. It spins longer while a peer
+// copies a message that this rank lends.
 func (t *Transport) rang(bell *uint64, seen uint64) bool {
 	n := t.patience()
 	if n == spinsCaller {
-		n += int(t.lentBytes() / 2) // a spin takes some 0.25 ns, the copy of two bytes about as long
+		n += int(t.lentBytes() / 2) // a spin takes about 0.25 ns, the copy of two bytes about as long
 	}
 	for range n {
 		if atomic.LoadUint64(bell) != seen {
@@ -81,7 +81,7 @@ func (t *Transport) rang(bell *uint64, seen uint64) bool {
 	return false
 }
 
-// lentBytes is how many bytes this rank lends to peers that have not read them all.
+// lentBytes returns the bytes of lent messages that peers have not read completely.
 func (t *Transport) lentBytes() (n int64) {
 	for i := range t.moves {
 		if m := &t.moves[i]; m.lent != 0 && !m.done() {
@@ -99,7 +99,7 @@ func (t *Transport) pass() (moved bool, left int, err error) {
 			continue
 		}
 		left++
-		if t.behind(i) {
+		if t.queued(i) {
 			continue
 		}
 		ok := false
@@ -116,8 +116,8 @@ func (t *Transport) pass() (moved bool, left int, err error) {
 	return moved, left, nil
 }
 
-// behind reports whether an unfinished message before i uses the same ring.
-func (t *Transport) behind(i int) bool {
+// queued reports whether an unfinished message before i uses the same ring.
+func (t *Transport) queued(i int) bool {
 	m := &t.moves[i]
 	for j := range i {
 		o := &t.moves[j]
@@ -151,11 +151,11 @@ func (t *Transport) stuckOn(peer int) bool {
 	return false
 }
 
-// perChunk is how many elements of a message one ring slot holds.
+// perChunk returns the elements of a message that fit into one ring slot.
 func (t *Transport) perChunk(dt tensor.DType) int { return t.ctl.ring / dt.Size() }
 
 // push puts the next chunk of a send into its ring, if there is room, or lends the source of a
-// large one.
+// large message.
 func (t *Transport) push(m *message) bool {
 	from, to, op := t.rank, m.op.Peer, m.op
 	if m.lent != 0 {
@@ -181,8 +181,8 @@ func (t *Transport) push(m *message) bool {
 	return true
 }
 
-// pop takes the next chunk of a receive out of its ring, if there is one, or reads the next piece
-// of what the sender lends.
+// pop takes the next chunk of a receive from its ring, if there is one, or reads the next piece of
+// a lent message.
 func (t *Transport) pop(m *message) (bool, error) {
 	from, to, op := m.op.Peer, t.rank, m.op
 	read := atomic.LoadUint64(t.ctl.read(from, to))
@@ -217,7 +217,7 @@ func (t *Transport) pop(m *message) (bool, error) {
 	return true, nil
 }
 
-// ring tells a rank that one of its rings has moved.
+// ring notifies a rank that one of its rings has moved.
 func (t *Transport) ring(rank int) {
 	bell := t.ctl.bell(rank)
 	atomic.AddUint64(bell, 1)

@@ -8,9 +8,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// runPair is runLine for two ranks that wait for each other, in one function as far as may be,
-// since calls are a good part of what it takes: all that does not need the other rank is done
-// before this one looks for it.
+// runPair is runLine for two ranks that wait for each other, mostly in one function because calls
+// are a large part of its time. Everything that does not need the peer is done before it looks for
+// the peer.
 func (t *Transport) runPair(op *dist.Op) error {
 	t.op = op
 	t.enter(op.Hash())
@@ -42,7 +42,7 @@ func (t *Transport) runPair(op *dist.Op) error {
 			break
 		}
 	}
-	if !met { // late, or of another opinion
+	if !met { // late, or with a different history
 		if err := t.meetEach(); err != nil {
 			return t.lineError(op, err)
 		}
@@ -65,7 +65,7 @@ func (t *Transport) runPair(op *dist.Op) error {
 	return nil
 }
 
-// leaveInTurn is meetAtBarrier for two ranks that have met.
+// leaveInTurn is the second half of meetAtBarrier for two ranks that have met.
 func (t *Transport) leaveInTurn(op *dist.Op) error {
 	switch t.firstOut() {
 	case -1:
@@ -80,8 +80,8 @@ func (t *Transport) leaveInTurn(op *dist.Op) error {
 	return nil
 }
 
-// runCast is runLine for a broadcast: the root waits for nobody, and the others for the root. It
-// begins as runPair does, and not by a function of both, for the same reason.
+// runCast is runLine for a broadcast: the root waits for no rank, the others for the root. It
+// repeats the beginning of runPair to avoid a call.
 func (t *Transport) runCast(op *dist.Op) error {
 	t.op = op
 	t.enter(op.Hash())
@@ -110,7 +110,7 @@ func (t *Transport) runCast(op *dist.Op) error {
 			break
 		}
 	}
-	if !met { // late, or of another opinion
+	if !met { // late, or with a different history
 		err := t.meet(op.Root)
 		if err == nil {
 			err = t.same()
@@ -125,7 +125,7 @@ func (t *Transport) runCast(op *dist.Op) error {
 	return nil
 }
 
-// copyLineOrMore copies n bytes that do not overlap.
+// copyLineOrMore copies n bytes between places that do not overlap.
 func copyLineOrMore(dst, src unsafe.Pointer, n int) {
 	if n <= lineBytes {
 		copyLine(dst, src, uintptr(n))
@@ -134,7 +134,7 @@ func copyLineOrMore(dst, src unsafe.Pointer, n int) {
 	copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(src), n))
 }
 
-// addPair is dst[i] = a[i] + b[i] for n elements.
+// addPair sets dst[i] = a[i] + b[i] for n elements.
 func addPair[T float32 | float64](dst, a, b unsafe.Pointer, n int) {
 	x, y, z := unsafe.Slice((*T)(a), n), unsafe.Slice((*T)(b), n), unsafe.Slice((*T)(dst), n)
 	for i := range z {

@@ -19,7 +19,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// roleVar makes the test binary a rank: the value names what it does.
+// roleVar makes the test binary a rank; its value is the role.
 const roleVar = "SYMGRAD_TEST_ROLE"
 
 // Exit codes of a rank.
@@ -78,8 +78,7 @@ func runRank(role string) int {
 // suiteRole is the role of a rank that goes through the conformance suite.
 const suiteRole = "conformance"
 
-// roles are what rank processes do for ever: they report when they have begun, and end only by an
-// error.
+// roles are endless loops for rank processes: they report their start and end only by an error.
 var roles = map[string]func(w *dist.World) error{
 	"reduce private memory": func(w *dist.World) error {
 		buf := tensor.Of(make([]float32, 10000))

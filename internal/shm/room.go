@@ -12,22 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkRoom refuses a segment that memory has no room for. Reserving more than a cgroup or the
-// machine has does not give an error code but the out-of-memory killer, so the numbers are read
-// first.
+// checkRoom rejects a segment that does not fit into memory. Reserving more than a cgroup or the
+// machine has returns no error but wakes the out-of-memory killer, so the limits are checked first.
 //
 // Errors: ENOMEM.
 func checkRoom(size int64) error {
 	if limit, used, where, ok := cgroupMemory("/proc/self/cgroup", "/sys/fs/cgroup"); ok && size > limit-used {
-		return fmt.Errorf("%d B wanted, the memory cgroup %s leaves %d of %d: %w", size, where, max(limit-used, 0), limit, unix.ENOMEM)
+		return fmt.Errorf("%d B wanted, but the memory cgroup %s has %d B left of %d: %w", size, where, max(limit-used, 0), limit, unix.ENOMEM)
 	}
 	if avail, ok := meminfo("/proc/meminfo", "MemAvailable:"); ok && size > avail {
-		return fmt.Errorf("%d B wanted, the machine has %d available: %w", size, avail, unix.ENOMEM)
+		return fmt.Errorf("%d B wanted, but the machine has %d B available: %w", size, avail, unix.ENOMEM)
 	}
 	return nil
 }
 
-// meminfo is one line of /proc/meminfo in bytes.
+// meminfo returns the value of one line of /proc/meminfo in bytes.
 func meminfo(path, key string) (int64, bool) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -44,9 +43,9 @@ func meminfo(path, key string) (int64, bool) {
 	return 0, false
 }
 
-// cgroupMemory is the tightest memory limit above this process and the use against it, for cgroup
-// v2 and v1. Cached files are no use: the kernel counts them, up to the limit in a group that has
-// read much, and drops them when memory is wanted.
+// cgroupMemory returns the tightest memory limit on this process and the memory used of it, for
+// cgroup v2 and v1. Cached files do not count as used: the kernel includes them, but drops them
+// when memory is needed.
 func cgroupMemory(self, root string) (limit, used int64, where string, ok bool) {
 	raw, err := os.ReadFile(self)
 	if err != nil {
@@ -62,7 +61,7 @@ func cgroupMemory(self, root string) (limit, used int64, where string, ok bool) 
 		case parts[0] == "0" && parts[1] == "":
 		case strings.Contains(","+parts[1]+",", ",memory,"):
 			base, limitFile, usedFile = filepath.Join(root, "memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"
-			total = "total_" // with the groups below, as in v2
+			total = "total_" // includes child groups, as in v2
 		default:
 			continue
 		}
@@ -81,8 +80,8 @@ func cgroupMemory(self, root string) (limit, used int64, where string, ok bool) 
 	return limit, used, where, ok
 }
 
-// sumOf adds the lines of a memory.stat that have one of the keys. Shared memory is in neither kind
-// of file pages.
+// sumOf adds the lines of a memory.stat that have one of the keys. Neither kind of file pages
+// includes shared memory.
 func sumOf(path string, keys ...string) (sum int64) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -97,8 +96,8 @@ func sumOf(path string, keys ...string) (sum int64) {
 	return sum
 }
 
-// readInt is the number in a file; "max", a missing file and v1's "unlimited" (near 2^63) are not
-// ok.
+// readInt returns the number in a file; "max", a missing file and v1's "unlimited" (near 2^63) are
+// not ok.
 func readInt(path string) (int64, bool) {
 	raw, err := os.ReadFile(path)
 	if err != nil {

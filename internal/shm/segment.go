@@ -10,20 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// segment is a run of bytes that several ranks share.
+// segment is memory that several ranks share.
 type segment interface {
 	bytes() []byte
-	fd() int      // to hand to another process; -1 when the segment cannot leave this one
+	fd() int      // to pass to another process; -1 if that is impossible
 	close() error // unmap; idempotent
 }
 
-// maker makes the segments of one process.
+// maker makes segments for one process.
 type maker interface {
 	make(purpose string, size int64) (segment, error)
 }
 
-// memfdMaker makes sealed anonymous files: no name that another user could open, no limit but
-// memory.
+// memfdMaker makes sealed anonymous files: no other user can open them by name, and only memory
+// limits their size.
 type memfdMaker struct{}
 
 func (memfdMaker) make(purpose string, size int64) (segment, error) {
@@ -43,7 +43,7 @@ func (memfdMaker) make(purpose string, size int64) (segment, error) {
 	return mapFD(fd, size)
 }
 
-// fileMaker makes files in a tmpfs directory and removes their names at once.
+// fileMaker makes files in a tmpfs folder and removes their names at once.
 type fileMaker struct{ dir string }
 
 func (m fileMaker) make(purpose string, size int64) (segment, error) {
@@ -65,9 +65,9 @@ func (m fileMaker) make(purpose string, size int64) (segment, error) {
 	return mapFD(fd, size)
 }
 
-// reserve takes the pages now, so that touching them later cannot raise SIGBUS.
+// reserve allocates the pages now, so that a later access cannot raise SIGBUS.
 func reserve(fd int, size int64) error {
-	if err := checkRoom(size); err != nil { // a tmpfs may be larger than what this process can have of it
+	if err := checkRoom(size); err != nil { // a tmpfs may be larger than this process's limit
 		return err
 	}
 	if err := unix.Fchmod(fd, 0o600); err != nil {
@@ -91,7 +91,7 @@ func reserve(fd int, size int64) error {
 	}
 }
 
-// mapped is a segment over a file descriptor, which it owns.
+// mapped is a segment over a file descriptor that it owns.
 type mapped struct {
 	mu   sync.Mutex
 	mem  []byte
@@ -106,8 +106,7 @@ func mapFD(fd int, size int64) (segment, error) {
 	return &mapped{mem: mem, file: fd}, nil
 }
 
-// mapReceived maps a descriptor that another rank handed over, after checking that it has the size
-// it should.
+// mapReceived maps a descriptor from another rank after it has checked its size.
 func mapReceived(fd int, size int64) (segment, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -133,8 +132,8 @@ func (m *mapped) close() error {
 	return err
 }
 
-// goMaker makes segments of Go memory, shared by goroutine ranks of one process. The race detector
-// sees them, and what is published through them; it sees neither with mapped memory.
+// goMaker makes segments of Go memory for goroutine ranks of one process. The race detector sees
+// this memory and its synchronization; it cannot see mapped memory.
 type goMaker struct{}
 
 func (goMaker) make(_ string, size int64) (segment, error) {

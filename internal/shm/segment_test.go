@@ -107,8 +107,8 @@ func TestFullFileSystemIsAnError(t *testing.T) {
 func TestSegmentLargerThanMemoryIsAnError(t *testing.T) {
 	for _, mk := range []maker{memfdMaker{}, fileMaker{t.TempDir()}} {
 		_, err := mk.make("a symmetric heap", 1<<50)
-		if err == nil || !strings.Contains(err.Error(), "a symmetric heap") || !strings.Contains(err.Error(), "1125899906842624 B wanted, the m") {
-			t.Errorf("%T: error %v, want one that names the purpose, the size and what there is", mk, err)
+		if err == nil || !strings.Contains(err.Error(), "a symmetric heap") || !strings.Contains(err.Error(), "1125899906842624 B wanted, but the m") {
+			t.Errorf("%T: error %v, want one that names the purpose, the size and the memory left", mk, err)
 		}
 	}
 }

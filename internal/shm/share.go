@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// share is a new segment that the first of the given world ranks makes and the others receive under
-// id. When it cannot be made, all of them get the reason. haveAll follows.
+// share returns a new segment. The first of the given world ranks makes it, and the others receive
+// it under id. If it cannot be made, all of them get the reason. The caller then calls haveAll.
 func (t *Transport) share(purpose string, world []int, id uint64, size int64) (segment, error) {
 	if world[0] != t.node.rank {
 		maker := slices.Index(t.ranks, world[0])
@@ -31,7 +31,7 @@ func (t *Transport) share(purpose string, world []int, id uint64, size int64) (s
 	for _, w := range world[1:] {
 		if e := t.node.link.offer(w, o); e != nil && t.aborted() == nil {
 			err = errors.Join(err, e)
-			_ = t.node.link.offer(w, offer{id: id, err: e.Error()}) // who cannot be reached at all has died
+			_ = t.node.link.offer(w, offer{id: id, err: e.Error()}) // an unreachable rank has died
 		}
 	}
 	if err != nil && seg != nil {
@@ -40,8 +40,8 @@ func (t *Transport) share(purpose string, world []int, id uint64, size int64) (s
 	return seg, err
 }
 
-// patient is, for a wait for what rank hands over that begins now, why to give it up: the group is
-// broken, by the step timeout at the latest. nil while it is not.
+// patient returns a function for a wait that begins now for a segment of rank. The function returns
+// why to give up, or nil: the group is broken, at the latest by the step timeout.
 func (t *Transport) patient(rank int) func() error {
 	since := time.Now()
 	return func() error {
@@ -52,15 +52,15 @@ func (t *Transport) patient(rank int) func() error {
 	}
 }
 
-// What a rank tells of a segment that it has not got.
+// Values of header.a for a segment that a rank does not have.
 const (
 	lacks     = 1 + iota
-	lacksRoom // because there is no room for it
+	lacksRoom // no room for it
 )
 
-// haveAll is seg, and nil, where err, of share, is nil on every rank; otherwise it is an error on
-// every rank, and seg is closed: no rank goes on with memory that another one has not. All ranks of
-// the group call it, with the kind of the call.
+// haveAll returns seg if err, of share, is nil on every rank. Otherwise every rank gets an error
+// and seg is closed: no rank goes on with memory that another one lacks. All ranks of the group
+// call it, with the kind of the call.
 func (t *Transport) haveAll(kind dist.Kind, seg segment, err error) (segment, error) {
 	own := header{sig: dist.Signature{Kind: kind, Root: -1}}
 	switch {
@@ -76,14 +76,14 @@ func (t *Transport) haveAll(kind dist.Kind, seg segment, err error) (segment, er
 			return seg, nil
 		}
 		if err == nil {
-			err = fmt.Errorf("rank %d has not got its memory", r)
+			err = fmt.Errorf("rank %d did not get its memory", r)
 		}
 		why := dist.ErrUnsupported
 		if t.headers[r].a == lacksRoom && kind == dist.KindHeap {
 			why = symmetric.ErrNoSpace
 		}
 		err = fmt.Errorf("%w: %w", why, err)
-		broken = t.aborted() // that is why, then
+		broken = t.aborted() // the abort is then the cause
 	}
 	if broken != nil {
 		err = broken

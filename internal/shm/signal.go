@@ -12,13 +12,13 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// bells is the page of one rank's part by which writers wake it. Words of the part have no room for
-// a count of sleepers beside them, so each unit of symmetric.Alignment bytes is hashed to a bell: a
-// word that a sleeper sleeps on, with the count beside it. Data and signals in regions of their own
-// lie in different units, so data wakes nobody in vain.
+// bells is a page of a rank's part by which writers wake the rank. Words of the part have no space
+// for a count of sleepers next to them. Each unit of symmetric.Alignment bytes is therefore hashed
+// to a bell: a word to sleep on, with a count. Data and signals in separate regions are in
+// different units, so writing data wakes no rank in vain.
 //
-//	0          how many wait on this rank's part
-//	64         bell of those who watch several units
+//	0          number of waits on this rank's part
+//	64         bell for waits on several units
 //	128*(1+i)  bell i
 type bells struct{ page unsafe.Pointer }
 
@@ -36,7 +36,7 @@ func (b bells) unit(u int64) *uint64 {
 	return (*uint64)(unsafe.Add(b.page, bellBytes*(1+u%bellCount)))
 }
 
-// of is the bell of those who watch bytes off to off+n.
+// of returns the bell for waits on bytes off to off+n.
 func (b bells) of(off, n int64) *uint64 {
 	first, last := units(off, n)
 	if first != last {
@@ -45,14 +45,14 @@ func (b bells) of(off, n int64) *uint64 {
 	return b.unit(first)
 }
 
-// units is the first and last unit of bytes off to off+n, n > 0.
+// units returns the first and last unit of bytes off to off+n, n > 0.
 func units(off, n int64) (first, last int64) {
 	return off / symmetric.Alignment, (off + n - 1) / symmetric.Alignment
 }
 
-// Ring implements hostheap.Host. Atomics and signals are full fences, so that either the sleeper
-// sees the word or this sees the sleeper; behind a longer Put the sleeper may be missed, and looks
-// up after pollInterval.
+// Ring implements hostheap.Host. Atomics and signals are full fences: either the sleeper sees the
+// word or Ring sees the sleeper. After a longer Put the sleeper may be missed; it checks every
+// pollInterval.
 func (o *host) Ring(rank int, off, n int64) {
 	if b := o.h.bells[rank]; atomic.LoadUint64(b.asleep()) != 0 {
 		b.ring(off, n)
@@ -72,9 +72,9 @@ func strike(bell *uint64) {
 	wake(bell)
 }
 
-// Await implements hostheap.Host: it yields the core for a while and then sleeps on a bell.
-// Counting itself among the sleepers comes before the look, as the writer's store comes before its
-// look for sleepers.
+// Await implements hostheap.Host: it yields the core for a while and then sleeps on a bell. It
+// counts itself among the sleepers before it loads the words, as the writer stores before it looks
+// for sleepers.
 func (o *host) Await(ctx context.Context, off, n int64, done, leave func() bool) error {
 	b := o.h.bells[o.h.t.rank]
 	bell, nd := b.of(off, n), o.h.t.node
@@ -108,7 +108,7 @@ func (o *host) Await(ctx context.Context, off, n int64, done, leave func() bool)
 	}
 }
 
-// giveUp is why a wait on the own part that has slept for so long should end.
+// giveUp returns why a wait on the own part, after sleeping for slept, should end, or nil.
 func (o *host) giveUp(ctx context.Context, slept time.Duration) error {
 	t := o.h.t
 	if ctx.Err() != nil {

@@ -14,8 +14,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// sleepers is a world whose ranks sleep at once, until they are woken: a wake-up that is lost lasts
-// for ever.
+// sleepers is a world whose ranks sleep at once until they are woken: a lost wake-up hangs.
 func sleepers(t *testing.T, n int, body func(w *dist.World) error) {
 	t.Helper()
 	ends, err := Local(n, memoryOfTests(), Config{ChunkBytes: 1 << 10})

@@ -8,23 +8,23 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// tinyBytes is up to how many bytes of all blocks a sum is made by sumTiny: beyond it the call of a
-// kernel pays.
+// tinyBytes is the largest size of all blocks for sumTiny; beyond it the call of a kernel pays off.
 const tinyBytes = 128
 
-// fanout is how many ranks a rank passes a small broadcast on to, among more than flatRanks.
+// fanout is the number of children of a rank in the tree of a small broadcast, in groups larger
+// than flatRanks.
 const fanout = 4
 
-// The plan of an operation, which it keeps when it is made again: which way it goes, as far as its
-// arguments tell, and above planBytes how many bytes a rank puts where others can read them.
+// The plan of an operation, which a repeated operation keeps: its route, where the arguments
+// determine it, and above planBytes the bytes that a rank posts.
 const (
-	planMade  = 1 << iota // so that no plan is 0
-	planSmall             // the data fit into an announcement or a small slot
-	planSlot              // they go through a slot
-	planLine              // the way of runLine: no scalars, and all ranks look at each other
-	planTiny              // a sum that sumTiny does
-	planPair              // the way of runPair: two ranks that wait for each other
-	planCast              // the way of runCast: a broadcast whose ranks look at the root
+	planMade  = 1 << iota // ensures that no plan is 0
+	planSmall             // the data fits into an announcement or a small slot
+	planSlot              // the data is in a slot
+	planLine              // use runLine: no scalars, and every rank reads the words of all
+	planTiny              // a sum for sumTiny
+	planPair              // use runPair: two ranks that wait for each other
+	planCast              // use runCast: a broadcast in which ranks read the root's word
 	planBytes = iota
 )
 
@@ -66,8 +66,8 @@ func (t *Transport) plan(op *dist.Op) uint64 {
 	return plan
 }
 
-// runSmall does an operation whose data travel with the announcement, or in one slot that is
-// written before it: one synchronisation, and none for a rank that only gives.
+// runSmall runs an operation whose data is in the announcement, or in one slot written before it.
+// It synchronizes once, and a rank that only gives data does not wait.
 func (t *Transport) runSmall(op *dist.Op) error {
 	slot, bytes := op.Memo&planSlot != 0, int(op.Memo>>planBytes)
 	if err := t.open(op.Hash()); err != nil {
@@ -104,7 +104,7 @@ func (t *Transport) runSmall(op *dist.Op) error {
 	return nil
 }
 
-// nextSlot goes on to the next slot, once all ranks have read what was in it.
+// nextSlot advances to the next slot, after all ranks have read its old content.
 func (t *Transport) nextSlot() error {
 	t.smalls++
 	used := &t.smallUsed[t.smalls%smallSlots]
@@ -116,7 +116,7 @@ func (t *Transport) nextSlot() error {
 	return t.allReached(free)
 }
 
-// putSmall puts what the others need of bytes bytes of the source where they can read it.
+// putSmall posts the part of the source, of bytes bytes, that other ranks need.
 func (t *Transport) putSmall(op *dist.Op, bytes int) {
 	to, from := unsafe.Slice((*byte)(t.parcel(op, t.rank)), bytes), unsafe.Slice((*byte)(op.Src.Pointer()), bytes)
 	switch op.Kind {
@@ -130,7 +130,8 @@ func (t *Transport) putSmall(op *dist.Op, bytes int) {
 	}
 }
 
-// parcel is where rank r has put its data of op, which runs: in its announcement, or in a slot.
+// parcel returns the place of rank r's posted data of the running op: in its announcement, or in a
+// slot.
 func (t *Transport) parcel(op *dist.Op, r int) unsafe.Pointer {
 	if op.Memo&planSlot != 0 {
 		return pointer(t.ctl.smallSlot(r, t.smalls))
@@ -149,7 +150,7 @@ func (t *Transport) postScalar(op *dist.Op) error {
 	return err
 }
 
-// getScalars reads what postScalar of all ranks has written.
+// getScalars reads the scalars that all ranks posted.
 func (t *Transport) getScalars() {
 	for r := range t.scalars {
 		var s sides
@@ -158,10 +159,10 @@ func (t *Transport) getScalars() {
 	}
 }
 
-// meetSmall waits for the ranks whose data this rank needs. One that needs nobody's goes on at once
-// when it runs on its caller; a difference in its arguments is then found by the ranks that do
-// wait, or in the next operation, since the hash in an announcement is that of all operations so
-// far. On a stream it waits for all ranks, and so finds it now.
+// meetSmall waits for the ranks whose data this rank needs. An operation on its caller that needs
+// no data goes on at once. A difference in its arguments is then found by the waiting ranks or in
+// the next operation, because an announcement hashes all operations so far. On a stream it waits
+// for all ranks, and finds the difference now.
 func (t *Transport) meetSmall(op *dist.Op) error {
 	rootGives := op.Kind == dist.KindBroadcast || op.Kind == dist.KindScatter
 	atRoot := op.Root == t.rank
@@ -172,7 +173,7 @@ func (t *Transport) meetSmall(op *dist.Op) error {
 		return t.meetAll()
 	case !t.eager || atRoot && !rootGives:
 		return t.meetEach()
-	case atRoot == rootGives: // gives only
+	case atRoot == rootGives: // only gives data
 		return nil
 	}
 	if err := t.meet(op.Root); err != nil {
@@ -181,8 +182,7 @@ func (t *Transport) meetSmall(op *dist.Op) error {
 	return t.same()
 }
 
-// passOn is a broadcast along a tree: a rank gets the data from its parent before it announces them
-// itself.
+// passOn is a broadcast along a tree: a rank gets the data from its parent before it announces it.
 func (t *Transport) passOn(op *dist.Op, bytes int) error {
 	own := unsafe.Slice((*byte)(t.parcel(op, t.rank)), bytes)
 	if place := (t.rank - op.Root + t.size) % t.size; place > 0 {
@@ -190,7 +190,7 @@ func (t *Transport) passOn(op *dist.Op, bytes int) error {
 		if err := t.meet(parent); err != nil {
 			return err
 		}
-		if t.differs { // nobody is given what came in place of the data
+		if t.differs { // do not pass on wrong data
 			t.sign(op.Signature())
 			return t.disagree()
 		}
@@ -208,7 +208,7 @@ func (t *Transport) passOn(op *dist.Op, bytes int) error {
 	return t.meetEach()
 }
 
-// takeSmall puts what the ranks have given into the own destination.
+// takeSmall combines the ranks' data into the own destination.
 func (t *Transport) takeSmall(op *dist.Op) {
 	block := op.Count * op.DType().Size()
 	dst, at := op.Dst.Pointer(), 0
@@ -240,8 +240,8 @@ func (t *Transport) takeSmall(op *dist.Op) {
 	}
 }
 
-// given is what rank r has for this operation, from byte at on. What this rank has it takes from
-// its source, since others are reading what it has posted.
+// given returns rank r's data for this operation, from byte at on. For this rank it is the source,
+// because others are reading the posted copy.
 func (t *Transport) given(op *dist.Op, r, at int) unsafe.Pointer {
 	from := op.Src.Pointer()
 	if r != t.rank {
@@ -250,30 +250,30 @@ func (t *Transport) given(op *dist.Op, r, at int) unsafe.Pointer {
 	return unsafe.Add(from, at)
 }
 
-// leastTouched is from how many bytes on another rank gains more by lines that are modified here,
-// when it fills them again, than this one loses.
+// leastTouched is the size from which touching lines saves their owner more, when it refills them,
+// than it costs this rank.
 const leastTouched = 2 << 10
 
-// leave leaves what rank r has given, and this one has read, so that r fills it fast the next time.
+// leave touches the data of rank r after this rank has read it, so that r can refill it fast.
 func (t *Transport) leave(op *dist.Op, r, at, bytes int) {
 	if r != t.rank && bytes >= leastTouched && t.touches() {
 		reduce.Touch(t.given(op, r, at), bytes)
 	}
 }
 
-// touches reports whether ranks leave modified what they have read. Where that pays two ranks do,
-// and those that share cores, since who comes next on a core finds the lines there. Many cores
-// would take lines from each other.
+// touches reports whether ranks touch lines that they have read. It pays for two ranks, and for
+// ranks that share cores, because the next rank on the core finds the lines there. Many cores would
+// take lines from each other.
 func (t *Transport) touches() bool { return t.node.cfg.touch > 0 && (t.size == 2 || t.crowded()) }
 
-// move copies n bytes unless they are there already.
+// move copies n bytes unless source and destination are the same.
 func move(dst, src unsafe.Pointer, n int) {
 	if dst != src {
 		copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(src), n))
 	}
 }
 
-// sum reduces n elements of t.srcs, in rank order, and stores them to all dsts.
+// sum reduces n elements of t.srcs in rank order and stores them to all dsts.
 func (t *Transport) sum(op *dist.Op, dsts []unsafe.Pointer, n int, how reduce.How) {
 	if t.kernelFor != (kernelKey{op.DType(), op.Red.Kind}) {
 		t.kernelFor = kernelKey{op.DType(), op.Red.Kind}

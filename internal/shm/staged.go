@@ -7,12 +7,12 @@ import (
 	"github.com/symgrad/symgrad/internal/reduce"
 )
 
-// A pipeline through the staging slots does what no other way can, because a buffer of some rank is
-// private memory. Chunk g of the group's life goes through slot g of stageSlots. sent counts the
-// chunks a rank has put into its slots, took those it has taken from the slots of all others; a
-// slot may be filled again when all have taken what was in it.
+// The staging slots serve operations on private memory, which no other route can. Chunk g of the
+// group's life uses slot g of stageSlots. sent counts the chunks that a rank has put into its
+// slots; took counts those that it has taken from all others. A slot can be refilled when all ranks
+// have taken its chunk.
 
-// runStaged does op in chunks: the next chunk is put before the present one is waited for.
+// runStaged runs op in chunks: it puts the next chunk before it waits for the present one.
 func (t *Transport) runStaged(op *dist.Op) error {
 	per := t.perChunkOf(op)
 	chunks := (op.Count + per - 1) / per
@@ -48,18 +48,18 @@ func (t *Transport) runStaged(op *dist.Op) error {
 	return nil
 }
 
-// putFirst puts the first chunk of op, in its round.
+// putFirst puts the first chunk of op, in op's round.
 func (t *Transport) putFirst(op *dist.Op) error {
 	t.placed = t.round
 	return t.putChunk(op, t.chunks, 0, t.perChunkOf(op), t.sharesSums(op))
 }
 
-// sharesSums reports whether the ranks sum a block of each chunk of op, instead of all of it each
-// for itself.
+// sharesSums reports whether each rank sums a block of every chunk of op, instead of the whole
+// chunk for itself.
 func (t *Transport) sharesSums(op *dist.Op) bool { return op.Kind == dist.KindAllReduce && t.size > 2 }
 
-// perChunkOf is how many elements of Op.Count one chunk moves. Scattering kinds put a block for
-// every rank into one slot.
+// perChunkOf returns the elements of Op.Count that one chunk moves. Scattering kinds put a block
+// for every rank into one slot.
 func (t *Transport) perChunkOf(op *dist.Op) int {
 	elems := t.ctl.chunk / op.DType().Size()
 	switch op.Kind {
@@ -69,9 +69,8 @@ func (t *Transport) perChunkOf(op *dist.Op) int {
 	return elems
 }
 
-// putChunk copies what the others need of this rank for chunk i of op into its slot, when all have
-// taken what was there. In a shared sum the ranks know that already of the chunks of this
-// operation.
+// putChunk copies this rank's data for chunk i of op into its slot, after all have taken the slot's
+// previous chunk. In a shared sum the ranks know that already for chunks of this operation.
 func (t *Transport) putChunk(op *dist.Op, first uint64, i, per int, shared bool) error {
 	if op.Src.IsZero() {
 		return nil // Broadcast and Scatter, not on the root
@@ -103,13 +102,13 @@ func (t *Transport) putChunk(op *dist.Op, first uint64, i, per int, shared bool)
 	return nil
 }
 
-// takeChunk takes n elements at lo, which are chunk g, out of the slots into the own destination.
+// takeChunk takes n elements at lo, chunk g, from the slots into the own destination.
 func (t *Transport) takeChunk(op *dist.Op, g uint64, lo, n int) error {
 	if op.Dst.IsZero() || op.Kind == dist.KindBroadcast && op.Root == t.rank {
 		if op.Kind == dist.KindBroadcast && lo == 0 {
 			move(op.Dst.Pointer(), op.Src.Pointer(), op.Count*op.DType().Size())
 		}
-		t.publish(t.ctl.took(t.rank), g+1) // it needs nothing from the slots
+		t.publish(t.ctl.took(t.rank), g+1) // it needs no data from the slots
 		return nil
 	}
 	size := op.DType().Size()
@@ -149,8 +148,8 @@ func (t *Transport) slotAt(r int, g uint64, at int) unsafe.Pointer {
 	return unsafe.Add(pointer(t.ctl.slot(r, g)), at)
 }
 
-// copyOut copies from a slot, and may store a word of every line back as it was: the owner fills a
-// line that another core has modified far faster than one that both have read.
+// copyOut copies from a slot, and may store a word of every line back unchanged: the owner refills
+// a line that another core has modified far faster than one that both have read.
 func (t *Transport) copyOut(dst, slot unsafe.Pointer, n int) {
 	how := reduce.How(0)
 	if t.touches() {
@@ -159,7 +158,7 @@ func (t *Transport) copyOut(dst, slot unsafe.Pointer, n int) {
 	reduce.Copy(dst, slot, n, how)
 }
 
-// takeFromAll takes n elements at lo from the slots of the other ranks, and those of this one from
+// takeFromAll takes n elements at lo from the slots of the other ranks, and this rank's own from
 // its source.
 func (t *Transport) takeFromAll(op *dist.Op, g uint64, lo, n int) {
 	size := op.DType().Size()
@@ -187,11 +186,11 @@ func (t *Transport) takeFromAll(op *dist.Op, g uint64, lo, n int) {
 	}
 }
 
-// touchPiece is how many bytes are summed before what another rank will fill again is touched: they
-// are in the first cache still.
+// touchPiece is the number of bytes that are summed before their slots are touched: they are then
+// still in the first-level cache.
 const touchPiece = 8 << 10
 
-// sumOut sums n elements of t.srcs, of which the own ones are no slot.
+// sumOut sums n elements of t.srcs, which are slots except the own one.
 func (t *Transport) sumOut(op *dist.Op, dst unsafe.Pointer, n int) {
 	t.dsts[0] = dst
 	if !t.touches() {
@@ -208,7 +207,7 @@ func (t *Transport) sumOut(op *dist.Op, dst unsafe.Pointer, n int) {
 			}
 		}
 		if n -= part; n == 0 {
-			return // no pointer may be left behind the end of memory that the garbage collector knows
+			return // no pointer may remain past the end of memory that the garbage collector knows
 		}
 		t.dsts[0] = unsafe.Add(t.dsts[0], part*size)
 		for r, src := range t.srcs {
@@ -217,8 +216,8 @@ func (t *Transport) sumOut(op *dist.Op, dst unsafe.Pointer, n int) {
 	}
 }
 
-// shareChunk sums n elements at lo, which are chunk g, as the direct way does: every rank one
-// block, for all slots.
+// shareChunk sums n elements at lo, chunk g, like the direct route: every rank sums one block and
+// stores it to all slots.
 func (t *Transport) shareChunk(op *dist.Op, g uint64, lo, n int) error {
 	if err := t.allSent(g); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestStagedSumsPointIntoTheirBuffers: an address right behind a buffer of the Go heap belongs to
+// TestStagedSumsPointIntoTheirBuffers: an address right after a buffer of the Go heap belongs to
 // another object, or to none, and the garbage collector ends the process when it finds it where a
 // pointer is kept.
 func TestStagedSumsPointIntoTheirBuffers(t *testing.T) {

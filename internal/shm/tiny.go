@@ -8,9 +8,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// runLine is runSmall, on the caller, where no scalars go along, with all that is not needed taken
-// out: the announcement leaves as early and the result is taken as late as can be, because what is
-// done before and after is part of every rank's time, while what is done between them is not.
+// runLine is runSmall on the caller, without scalars, reduced to the necessary steps. It announces
+// as early and takes the result as late as possible: work before and after counts for every rank,
+// work in between does not.
 func (t *Transport) runLine(op *dist.Op) error {
 	t.op = op
 	t.enter(op.Hash())
@@ -42,7 +42,7 @@ func (t *Transport) runLine(op *dist.Op) error {
 	return nil
 }
 
-// makeRoom returns when the entry of the round is free, and a slot if one is wanted.
+// makeRoom returns when the entry of the round is free, and also a slot if slot is set.
 func (t *Transport) makeRoom(slot bool) error {
 	if !t.roomy() {
 		if err := t.allReached(t.round - depth + 1); err != nil {
@@ -55,14 +55,13 @@ func (t *Transport) makeRoom(slot bool) error {
 	return nil
 }
 
-// lineError is the error of op, which ends with it.
+// lineError ends op and returns its error.
 func (t *Transport) lineError(op *dist.Op, err error) error {
 	t.ctl.idle(t.rank, op.Seq)
 	return t.opError(op, err)
 }
 
-// meetLine is meetSmall; the common case, a peer that comes soon and agrees, is here without a
-// call.
+// meetLine is meetSmall with the common case inline: a peer that comes soon and agrees.
 func (t *Transport) meetLine(op *dist.Op) error {
 	if op.Kind.Rooted() || t.size > 2 && op.Kind >= dist.KindBarrier {
 		return t.meetSmall(op)
@@ -80,14 +79,14 @@ func (t *Transport) meetLine(op *dist.Op) error {
 			}
 		}
 		if t.seen[r] != t.round {
-			return t.meetEach() // late, or of another opinion
+			return t.meetEach() // late, or with a different history
 		}
 	}
 	t.slowest = t.round
 	return nil
 }
 
-// copyLine copies n bytes, at most lineBytes, which costs less than the call of a larger copy.
+// copyLine copies n bytes, at most lineBytes; it costs less than the call of a larger copy.
 func copyLine(dst, src unsafe.Pointer, n uintptr) {
 	i := uintptr(0)
 	for ; i+8 <= n; i += 8 {
@@ -98,7 +97,7 @@ func copyLine(dst, src unsafe.Pointer, n uintptr) {
 	}
 }
 
-// gatherTiny takes the n bytes that came with each announcement.
+// gatherTiny copies the n bytes of each announcement.
 func (t *Transport) gatherTiny(op *dist.Op, n uintptr) {
 	dst := op.Dst.Pointer()
 	for r := range t.rings {
@@ -106,8 +105,8 @@ func (t *Transport) gatherTiny(op *dist.Op, n uintptr) {
 	}
 }
 
-// sumTiny adds the floats that all ranks have given, in rank order: so few that the call of a
-// kernel would cost as much as the sum.
+// sumTiny adds the floats of all ranks in rank order. They are so few that the call of a kernel
+// would cost as much as the sum.
 func (t *Transport) sumTiny(op *dist.Op) {
 	if op.Dst.DType() == tensor.F64 {
 		addLines[float64](t, op)
@@ -127,7 +126,7 @@ func addLines[T float32 | float64](t *Transport, op *dist.Op) {
 		return
 	}
 	first := unsafe.Slice((*T)(t.given(op, 0, at)), len(dst))
-	var sum [tinyBytes / 4]T // and not dst, which may be a source
+	var sum [tinyBytes / 4]T // not dst, which may be a source
 	n := copy(sum[:], first)
 	for r := 1; r < t.size; r++ {
 		for i, v := range unsafe.Slice((*T)(t.given(op, r, at)), n) {

@@ -25,18 +25,18 @@ type Transport struct {
 	seg   segment
 	ctl   *control
 
-	// Operations run in the order of their turns, whichever stream they are on. What follows is
-	// touched only by the goroutine whose turn it is.
-	op        *dist.Op              // that runs, or ran last
-	call      dist.Op               // stands for a call that is not a collective
-	eager     bool                  // op runs on its caller, who need not wait for ranks that give nothing
+	// Operations run in the order of their turns, on any stream. Only the goroutine of the current
+	// turn accesses the fields up to mu.
+	op        *dist.Op              // running, or last run
+	call      dist.Op               // represents a call that is not a collective
+	eager     bool                  // op runs on its caller, and need not wait for ranks that give no data
 	round     uint64                // rounds entered
 	chain     uint64                // hash of all signatures so far
-	signs     [depth]dist.Signature // what this rank's headers say
-	differs   bool                  // a rank that was met has another chain
+	signs     [depth]dist.Signature // signatures in this rank's headers
+	differs   bool                  // a rank has a different chain
 	rings     []unsafe.Pointer      // by rank: its announcements
-	seen      []uint64              // by rank: a round that it is known to have announced
-	slowest   uint64                // the least of seen
+	seen      []uint64              // by rank: a round that it has announced
+	slowest   uint64                // minimum of seen
 	treed     uint64                // steps of dissemination barriers
 	barriered uint64                // the round of the last barrier
 	smalls    uint64                // operations that went through small slots
@@ -51,23 +51,23 @@ type Transport struct {
 	kernel    reduce.Kernel
 	kernelFor kernelKey
 	moves     []message // state of the members of a group call
-	refuses   []bool    // by rank: it cannot read private memory of this one
+	refuses   []bool    // by rank: it cannot read this rank's private memory
 	one       [1]dist.Op
-	habits    [21]habit  // of allreduces apart, by the logarithm of their bytes
-	waitsFor  int        // rank, in a long wait for one
-	wait      posted     // a long wait
-	resumed   int64      // when it last had what it had waited for, in ticks
-	sleepy    int        // waits to come that sleep without yielding, because somebody else wants the cores
-	dozes     int        // how many that were when it was last so
-	calm      int        // short yields since
+	habits    [21]habit  // of out-of-place allreduces, by the logarithm of their bytes
+	waitsFor  int        // awaited rank in a long wait
+	wait      posted     // the present long wait
+	resumed   int64      // end of the last wait, in ticks
+	sleepy    int        // number of coming waits that sleep without yielding, because other processes want the cores
+	dozes     int        // last value that sleepy was set to
+	calm      int        // short yields since then
 	loose     [8]*uint64 // words published since the last full fence
 	published int        // of them
 	fence     atomic.Uint64
 
-	mu       sync.Locker // the group's lock; guards what follows
+	mu       sync.Locker // the group's lock; guards the fields below
 	turned   sync.Cond
-	next     uint64 // turn to hand out
-	turn     uint64 // turn that runs
+	next     uint64 // next turn to assign
+	turn     uint64 // running turn
 	sleepers int    // goroutines that wait for their turn
 	closed   bool
 }
@@ -79,7 +79,7 @@ type kernelKey struct {
 
 func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 	n := len(ranks)
-	// Few cache lines, which nothing else is in, such as what another rank of this process writes.
+	// Separate cache lines, so that other ranks of this process do not write to them.
 	places, counts := lines[unsafe.Pointer](3*n), lines[uint64](2*n)
 	t := &Transport{
 		node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: n, spins: nd.spins,
@@ -88,20 +88,20 @@ func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 		sides: make([]sides, n), headers: make([]header, n), refuses: make([]bool, n), waitsFor: -1,
 	}
 	t.op = &t.call
-	t.round, t.slowest = 1, 1 // round 1 is that of the start, which all have reached
+	t.round, t.slowest = 1, 1 // the start is round 1, which all have reached
 	for r := range t.rings {
 		t.rings[r] = unsafe.Pointer(t.ctl.u64(t.ctl.page(r) + entryAt))
 		t.seen[r] = 1
 	}
 	for i := range t.habits {
-		t.habits[i].n = between - settling - measured // the first trial is soon
+		t.habits[i].n = between - settling - measured // the first trial comes soon
 	}
 	t.Guard(new(sync.Mutex))
 	nd.join(t)
 	return t
 }
 
-// lines is n elements of a word each in cache lines of their own.
+// lines returns n words in cache lines of their own.
 func lines[T any](n int) []T {
 	const line = 128
 	size := int(unsafe.Sizeof(*new(T)))
@@ -132,7 +132,7 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	return w, err
 }
 
-// Run implements dist.Runner: it waits for the operation's turn and does it.
+// Run implements dist.Runner: it waits for the operation's turn and runs it.
 func (t *Transport) Run(op *dist.Op, turn uint64) error {
 	t.mu.Lock()
 	t.takeTurn(turn)
@@ -156,7 +156,7 @@ func (t *Transport) Inline(op *dist.Op) error {
 		t.takeTurn(turn)
 		t.mu.Unlock()
 	}
-	if t.published != 0 { // by the operation before; the lock has been a fence since
+	if t.published != 0 { // by the previous operation; the lock has been a fence since
 		t.wakeAgain()
 	}
 	t.eager = true
@@ -164,7 +164,7 @@ func (t *Transport) Inline(op *dist.Op) error {
 	switch {
 	case op.Memo&planSmall == 0 || atomic.LoadUint64(t.ctl.abort()) != 0:
 		err = t.do(op)
-	case op.Memo&planPair != 0: // the shortest way to the same
+	case op.Memo&planPair != 0: // the same with a shorter code path
 		err = t.runPair(op)
 	case op.Memo&planCast != 0:
 		err = t.runCast(op)
@@ -183,14 +183,14 @@ func (t *Transport) Inline(op *dist.Op) error {
 	return err
 }
 
-// claim asks for the lines that this rank fills in its next operation, if that is like this one.
-// The others have read them since it filled them last; so they give them up before they are
-// written, and not while others wait for what is written.
+// claim claims the lines that this rank will fill in its next operation, if that resembles this
+// one. The others have read them since. This way they are invalidated now, and not while ranks wait
+// for the stores.
 func (t *Transport) claim(op *dist.Op) {
 	asym.Claim(unsafe.Add(t.rings[t.rank], (t.round+1)%depth*entryLen), 1)
 	n := int(op.Memo >> planBytes)
 	switch {
-	case op.Kind == dist.KindBroadcast && op.Root != t.rank: // fills nothing else
+	case op.Kind == dist.KindBroadcast && op.Root != t.rank: // it fills nothing else
 	case op.Memo&(planSmall|planSlot) == planSmall|planSlot:
 		asym.Claim(pointer(t.ctl.smallSlot(t.rank, t.smalls+1)), (n+63)/64)
 	case t.placed == t.round && n <= t.ctl.chunk && (n <= claimOthers || op.Kind == dist.KindBroadcast && n <= claimBroadcast):
@@ -202,7 +202,7 @@ func (t *Transport) opError(op *dist.Op, err error) error {
 	return &dist.OpError{Op: *op, Rank: t.rank, Size: t.size, Err: err}
 }
 
-// do does op, whose turn it is.
+// do runs op in its turn.
 func (t *Transport) do(op *dist.Op) error {
 	if err := t.aborted(); err != nil {
 		return t.opError(op, err)
@@ -225,7 +225,7 @@ func (t *Transport) do(op *dist.Op) error {
 	return nil
 }
 
-// takeTurn returns when it is the caller's turn. The lock is held.
+// takeTurn returns when the caller's turn comes. The lock is held.
 func (t *Transport) takeTurn(turn uint64) {
 	t.sleepers++
 	for t.turn != turn {
@@ -242,8 +242,8 @@ func (t *Transport) endTurn() {
 	}
 }
 
-// exclusive runs f, a call of the given kind, between the queued operations, as one of them, on the
-// calling goroutine.
+// exclusive runs f, a call of the given kind, on the calling goroutine, with a turn among the
+// queued operations.
 func (t *Transport) exclusive(kind dist.Kind, f func() error) error {
 	t.mu.Lock()
 	if t.closed {
@@ -253,7 +253,7 @@ func (t *Transport) exclusive(kind dist.Kind, f func() error) error {
 	turn := t.next
 	t.next++
 	t.takeTurn(turn)
-	closed := t.closed // by who was before
+	closed := t.closed // by an earlier turn
 	if closed {
 		t.endTurn()
 	}
@@ -344,8 +344,7 @@ func (t *Transport) Abort(cause error) error {
 	return nil
 }
 
-// lost breaks the group because a rank of it has died; one that had closed its end is allowed to
-// go.
+// lost breaks the group after the death of a rank, unless that rank had closed its end.
 func (t *Transport) lost(world int, how string) {
 	r := slices.Index(t.ranks, world)
 	if r >= 0 && r != t.rank && atomic.LoadUint64(t.ctl.left(r)) == 0 {
@@ -353,9 +352,9 @@ func (t *Transport) lost(world int, how string) {
 	}
 }
 
-// Close implements dist.Transport. The group has waited for its operations before, but not for a
-// Split or Heap that another goroutine calls: what these read is unmapped behind them, in a turn of
-// its own. Until then the group can be aborted.
+// Close implements dist.Transport. The group's operations have ended, but another goroutine may be
+// in Split or Heap. Close therefore takes a turn of its own before it unmaps their memory. Until
+// then the group can be aborted.
 func (t *Transport) Close() error {
 	t.mu.Lock()
 	turn := t.next

@@ -16,30 +16,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A wait spins, then yields the core, then sleeps on a futex. The counts are those measured to be
-// best: an oversubscribed rank that spins long only keeps the core from the rank it waits for, and
-// an operation beside a computation keeps it from that. A yield takes longer than most waits of a
-// caller who has nothing else to do.
+// A wait spins, then yields the core, then sleeps on a futex. The counts were found by measurement.
+// An oversubscribed rank that spins long keeps the core from the rank it waits for, and an
+// operation during a computation keeps it from the computation. A yield takes longer than most
+// waits of a caller that has nothing else to do.
 const (
-	spinsCaller = 40_000 // ranks <= cores, and the operation runs on its caller; some ten microseconds
+	spinsCaller = 40_000 // ranks <= cores, and the operation runs on its caller; about ten microseconds
 	spinsAlone  = 2000   // ranks <= cores
 	spinsShared = 10
-	spinsStaged = 4000 // for what a root on another core is putting into a slot
+	spinsStaged = 4000 // for the slot that a root on another core is filling
 	yields      = 200
 
-	// With more than manyRanks ranks on a core, a wait is seldom over within 200 yields, and each
-	// of them may go to another rank that waits: a token that goes round 64 ranks on two cores has
-	// 36 context switches a hop with 200 yields, and 6 with few. The eighth yield is one of the Go
-	// scheduler, which wakes threads that have nothing to do.
+	// With more than manyRanks ranks per core, a wait is seldom over within 200 yields, and each
+	// yield may run another waiting rank. A token passed around 64 ranks on two cores takes 36
+	// context switches per hop with 200 yields, and 6 with few. Every eighth yield is one of the Go
+	// scheduler, which wakes idle threads.
 	manyRanks  = 4
 	yieldsMany = 7
 )
 
-// crowded reports whether ranks share cores, as far as this one knows.
+// crowded reports whether ranks share cores, according to this rank's count of cores.
 func (t *Transport) crowded() bool { return t.spins == spinsShared }
 
-// stalls is called when the running operation has to wait: others may now use the group, and can
-// see what it is doing.
+// stalls is called when the running operation has to wait. Other goroutines may then use the group,
+// and peers can see its state.
 func (t *Transport) stalls() {
 	t.op.Blocks()
 	t.wakeAll()
@@ -53,15 +53,15 @@ func (t *Transport) stalls() {
 	asym.Store(until, uint64(ticks.Now()))
 }
 
-// sleeper is the state of one wait once it has left the spin.
+// sleeper is the state of a wait after its spin.
 type sleeper struct {
 	turns    int
 	since    time.Time
 	lastLook time.Time
 }
 
-// newSleeper is the state of a wait that leaves the spin: one that yields first, unless somebody
-// else wants the cores.
+// newSleeper returns the state of a wait after its spin. It yields first, unless other processes
+// want the cores.
 func (t *Transport) newSleeper() sleeper {
 	if t.sleepy == 0 {
 		return sleeper{}
@@ -70,7 +70,7 @@ func (t *Transport) newSleeper() sleeper {
 	return sleeper{turns: t.node.yields}
 }
 
-// patience is how often a wait looks before it yields.
+// patience returns the number of spins of a wait before it yields.
 func (t *Transport) patience() int {
 	switch {
 	case !t.eager:
@@ -82,7 +82,7 @@ func (t *Transport) patience() int {
 	return t.spins
 }
 
-// await returns when the count in word, one of peer's, has reached want.
+// await returns when the count in word, which peer writes, has reached want.
 func (t *Transport) await(word *uint64, want uint64, peer int) error {
 	for range t.patience() {
 		if atomic.LoadUint64(word)&roundMask >= want {
@@ -104,12 +104,12 @@ func (t *Transport) await(word *uint64, want uint64, peer int) error {
 		err := t.rest(&s, word, seen, peer)
 		if err != nil && atomic.LoadUint64(word)&roundMask < want {
 			return err
-		} // else what this rank waited for came first: a peer that has it may have broken the group since
+		} // else the awaited store came first, and a peer that also has it broke the group later
 	}
 }
 
-// rest is one turn of a wait on word, which held seen: yield or sleep, then look for reasons to
-// give up. peer is whom the wait is for, or -1 when several may end it.
+// rest is one turn of a wait on word, which held seen: it yields or sleeps, then checks for reasons
+// to give up. peer is the awaited rank, or -1 for several.
 func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error {
 	s.turns++
 	switch {
@@ -148,10 +148,9 @@ func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error 
 	return nil
 }
 
-// yieldsLong yields once, and reports whether that took so long that the next waits had better
-// sleep: few of them, and twice as many each time when it happens again and again, since one time
-// slice of somebody tells little. Where ranks share cores, what they had to do meanwhile does not
-// count.
+// yieldsLong yields once, and reports whether that took so long that the next waits should sleep.
+// The number of these waits doubles with each repetition, because one long time slice means little.
+// If ranks share cores, time in which peers worked does not count.
 func (t *Transport) yieldsLong() bool {
 	away := yield()
 	if away <= longYield+t.tenure() || t.crowded() && t.peersWorked(away) > away/2 {
@@ -166,8 +165,7 @@ func (t *Transport) yieldsLong() bool {
 	return true
 }
 
-// peersWorked is how many of the last ticks other ranks had something to do before they began to
-// wait, in all.
+// peersWorked returns the sum, over the other ranks, of their working time within the last ticks.
 func (t *Transport) peersWorked(last int64) int64 {
 	end, total := ticks.Now(), int64(0)
 	begin := end - last
@@ -180,17 +178,16 @@ func (t *Transport) peersWorked(last int64) int64 {
 	return total
 }
 
-// yield gives the core to whoever wants it, and returns how many ticks it was away. Somebody who
-// keeps it, for a time slice perhaps, would do so at the next yield as well, while a sleeper is
-// given a core soon after it is woken.
+// yield yields the core and returns the ticks until it ran again. A process that keeps the core for
+// a time slice would do so at the next yield too, while a woken sleeper soon gets a core.
 func yield() int64 {
 	begin := ticks.Now()
 	_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0)
 	return ticks.Now() - begin
 }
 
-// tenure is how many ticks a rank that has the core may keep it for its part of the running
-// operation, at least: one for each byte.
+// tenure returns the ticks that a rank may reasonably keep the core for its part of the running
+// operation: one per byte.
 func (t *Transport) tenure() int64 {
 	n := int64(t.op.Memo >> planBytes)
 	if t.op.Kind == dist.KindAllGather || t.op.Kind == dist.KindGather {
@@ -199,34 +196,34 @@ func (t *Transport) tenure() int64 {
 	return n
 }
 
-// How many waits after a long yield do without yields. Ranks that are goroutines keep the process
-// from running others for a while when they sleep.
+// Number of waits that skip yields after a long one. Sleeping goroutine ranks delay the other ranks
+// of their process for a while.
 const (
 	sleepyWaits  = 200
 	sleepyInside = 30
 	fewDozes     = 16
-	calmYields   = 20 // short ones in a row, after which a long one is the first
+	calmYields   = 20 // short yields in a row, after which a long one counts as the first
 )
 
-// longYield is some hundreds of microseconds in ticks. Ranks that wait for each other give the core
-// back within a few, and when they have done their part of a large operation.
+// longYield is some hundreds of microseconds in ticks. Ranks that wait for each other release the
+// core within a few, or after their part of a large operation.
 const longYield = 500_000
 
-// closedBy is an error when peer has closed its end and word, which it changes before that, still
-// holds seen.
+// closedBy returns an error if peer has closed its end and word still holds seen; peer changes word
+// before it closes.
 func (t *Transport) closedBy(peer int, word *uint64, seen uint64) error {
 	if peer < 0 || peer == t.rank || atomic.LoadUint64(t.ctl.left(peer)) == 0 || atomic.LoadUint64(word) != seen {
 		return nil
 	}
 	if err := t.aborted(); err != nil {
-		return err // the peer left because of it
+		return err // the peer left because of the abort
 	}
 	err := fmt.Errorf("rank %d has closed its end: %w", peer, dist.ErrClosed)
 	t.fail(abortClosed, peer, err.Error())
 	return err
 }
 
-// missing reports whether this rank waits for rank p, in a collective.
+// missing reports whether this rank waits for rank p in a collective.
 func (t *Transport) missing(p int) bool { return !t.announced(p, t.round) }
 
 // announced reports whether rank p has announced round.
@@ -234,7 +231,8 @@ func (t *Transport) announced(p int, round uint64) bool {
 	return atomic.LoadUint64(t.ctl.word(p, round))&roundMask >= round
 }
 
-// describe is what a rank is doing: "recv with rank 1 (its #12)", "nothing (last was its #11)".
+// describe returns the present activity of a rank, such as "recv with rank 1 (its #12)" or "nothing
+// (last was its #11)".
 func (t *Transport) describe(rank int) string {
 	k, peer, seq := unpackState(atomic.LoadUint64(t.ctl.state(rank)))
 	switch {
@@ -248,8 +246,8 @@ func (t *Transport) describe(rank int) string {
 	return fmt.Sprintf("%v (its #%d)", k, seq)
 }
 
-// whereabouts tells what every rank that this one waits for is doing: in messages their peers, else
-// those that have not arrived.
+// whereabouts describes the ranks that this one waits for: the peers of unfinished messages, or
+// else the ranks that have not arrived.
 func (t *Transport) whereabouts() string {
 	messages := slices.ContainsFunc(t.moves, func(m message) bool { return !m.done() })
 	var parts []string
@@ -267,11 +265,11 @@ func (t *Transport) whereabouts() string {
 	return strings.Join(parts, ", ")
 }
 
-// publish stores a word of this rank that others wait for, and wakes who sleeps on it.
+// publish stores a word of this rank that others wait for, and wakes its sleepers.
 func (t *Transport) publish(word *uint64, v uint64) {
 	asym.Store(word, v)
 	if t.sleepy > 0 || t.crowded() {
-		t.fence.Add(1) // the others are asleep more often than not: the look for sleepers must not come before the store
+		t.fence.Add(1) // peers are mostly asleep: the check for sleepers must not precede the store
 		wake(word)
 		return
 	}
@@ -283,10 +281,10 @@ func (t *Transport) publish(word *uint64, v uint64) {
 	t.published++
 }
 
-// wakeAll looks once more for sleepers on the words published since the last call: a rank that went
-// to sleep just when the word was stored may have seen the old value while this rank saw no sleeper
-// yet. Hence the full fence. An operation that runs on its caller leaves it to the next one, or to
-// the sleeper, who looks up now and then.
+// wakeAll checks again for sleepers on the words published since the last call. A rank that went to
+// sleep during the store may have seen the old value, while this rank saw no sleeper yet; hence the
+// full fence. An operation on its caller leaves this to the next operation, or to the sleeper, who
+// checks now and then.
 func (t *Transport) wakeAll() {
 	t.fence.Add(1)
 	t.wakeAgain()
@@ -310,18 +308,17 @@ func futexWake(word *uint64) {
 	_, _, _ = syscall.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), wake, 1<<30, 0, 0, 0)
 }
 
-// futexWait sleeps until word no longer holds seen, a store to it wakes the sleeper, or limit is
-// over.
+// futexWait sleeps until word no longer holds seen, a writer wakes it, or limit is over.
 //
-// No wake-up is lost. The sleeper counts itself, which is a full fence, and then looks at the word.
-// Who stores the word fences, and then looks at the count. So either the sleeper sees the new
-// value, or the other sees the sleeper and calls the kernel. The kernel compares the word again
-// with its queue locked: it queues the sleeper before that wake-up or returns at once.
+// No wake-up is lost. The sleeper adds itself to the count, which is a full fence, and then loads
+// the word. The writer stores the word, fences, and then loads the count. So either the sleeper
+// sees the new value, or the writer sees the sleeper and calls the kernel. The kernel compares the
+// word again with its queue locked: it queues the sleeper before that wake-up or returns at once.
 //
 // Most sleepers release their processor of the Go scheduler, which makes the runtime's monitor
-// thread look after them: some ten context switches a sleep. With holds, for a caller that has
-// nothing else to do, the processor is kept. Other goroutines have the remaining ones. The
-// runtime's preemption signal ends the sleep: at a garbage collection, or after 10 ms.
+// thread check on them: about ten context switches per sleep. With holds, for a caller that has
+// nothing else to do, the processor is kept. Other goroutines use the remaining ones. The runtime's
+// preemption signal ends the sleep: at a garbage collection, or after 10 ms.
 func futexWait(word *uint64, seen uint64, limit time.Duration, holds bool) {
 	n := waiters(word)
 	atomic.AddUint64(n, 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// What a rank in messages says of its wait: what the ranks do that owe it something, each once, and
+// The text of a wait for messages: the activity of each rank that owes a message, once, and
 // nothing of the others.
 func TestWhoWaitsForMessagesNamesTheirPeers(t *testing.T) {
 	x := tensor.Of(make([]float32, 4))

@@ -1,4 +1,4 @@
-// Package cudatest is how a test asks for GPUs. It is the one place where tests that need them are
+// Package cudatest provides GPUs to tests. It is the only place where tests that need them are
 // skipped.
 package cudatest
 
@@ -13,15 +13,15 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// open is the driver of the test's process, which lives as long as it does.
+// open opens the driver of the test process, which lives as long as the process.
 var open = sync.OnceValues(func() (*cuda.Driver, error) {
 	return cuda.Open(cuda.Config{Dirs: dl.Places(os.DirFS("/"), os.Environ())})
 })
 
-// Driver is the driver of this process, one for all tests. Without one the test is skipped, or
-// fails where the variable SYMGRAD_REQUIRE names cuda.
+// Driver returns the driver of this process, shared by all tests. Without one the test is skipped,
+// or fails if SYMGRAD_REQUIRE names cuda.
 //
-// Owns: the process; it is not to be closed.
+// Owns: the process; do not close it.
 func Driver(t testing.TB) *cuda.Driver {
 	t.Helper()
 	d, err := open()
@@ -31,8 +31,8 @@ func Driver(t testing.TB) *cuda.Driver {
 	return d
 }
 
-// Devices is the first n GPUs of this process. With fewer the test is skipped, or fails where the
-// variable SYMGRAD_REQUIRE names cuda.
+// Devices returns the first n GPUs of this process. With fewer the test is skipped, or fails if
+// SYMGRAD_REQUIRE names cuda.
 func Devices(t testing.TB, n int) []*cuda.Device {
 	t.Helper()
 	d := Driver(t)
@@ -50,8 +50,7 @@ func Devices(t testing.TB, n int) []*cuda.Device {
 	return devices
 }
 
-// Compiler is NVRTC. Without it the test is skipped, or fails where the variable SYMGRAD_REQUIRE
-// names cuda.
+// Compiler returns NVRTC. Without it the test is skipped, or fails if SYMGRAD_REQUIRE names cuda.
 func Compiler(t testing.TB) *cuda.Compiler {
 	t.Helper()
 	c, err := Driver(t).Compiler()
@@ -61,7 +60,7 @@ func Compiler(t testing.TB) *cuda.Compiler {
 	return c
 }
 
-// Kernel is the kernel called name in text, compiled for v. Its module is closed with the test.
+// Kernel returns the kernel name of text, compiled for v. Its module is closed with the test.
 func Kernel(t testing.TB, v *cuda.Device, text, name string) *cuda.Function {
 	t.Helper()
 	image, err := Compiler(t).Compile(v, cuda.Source{Name: t.Name() + ".cu", Text: text})
@@ -84,32 +83,31 @@ func Kernel(t testing.TB, v *cuda.Device, text, name string) *cuda.Function {
 	return f
 }
 
-// The variable, and what it is called where programs are tested, which take it for a setting: see
-// Hide.
+// Names of the variable. Programs under test take the first for a setting: see Hide.
 const (
 	requireVar = "SYMGRAD_REQUIRE"
 	hiddenVar  = "SYMGRAD_TEST_REQUIRE"
 )
 
-// Required reports whether what needs a GPU must not be skipped: the variable SYMGRAD_REQUIRE is a
-// list with cuda in it.
+// Required reports whether tests that need a GPU must not be skipped: SYMGRAD_REQUIRE is a list
+// that contains cuda.
 func Required() bool {
 	list := os.Getenv(requireVar) + "," + os.Getenv(hiddenVar)
 	return slices.Contains(strings.Split(list, ","), "cuda")
 }
 
-// Hide gives the variable SYMGRAD_REQUIRE a name that settings leave to tests; Required knows both.
-// A TestMain calls it whose tests run programs, in their own process or as others: a program
-// refuses variables that are no settings.
+// Hide renames the variable SYMGRAD_REQUIRE to a name that programs ignore; Required knows both. A
+// TestMain calls it if its tests run programs, in their own process or in others: a program rejects
+// SYMGRAD_ variables that are not settings.
 func Hide() {
 	list, ok := os.LookupEnv(requireVar)
 	if !ok {
 		return
 	}
-	_, _ = os.Setenv(hiddenVar, list), os.Unsetenv(requireVar) // which only fail for names that can be none
+	_, _ = os.Setenv(hiddenVar, list), os.Unsetenv(requireVar) // these fail only for invalid names
 }
 
-// Missing skips the test with a reason, or fails it where Required.
+// Missing skips the test with a reason, or fails it if Required.
 func Missing(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if Required() {

@@ -6,14 +6,14 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// Many is Devices for a test that comes in several sizes, of which must is what every machine for
-// tests has. Up to must it is Devices. A larger test is skipped on a machine that has must GPUs and
-// not n, with the reason, even where Required.
+// Many is Devices for a test of several sizes. Every test machine has must GPUs, so for n up to
+// must it is Devices. A larger test is skipped, even if Required, on a machine that has at least
+// must but fewer than n GPUs.
 func Many(t testing.TB, n, must int) []*cuda.Device {
 	t.Helper()
 	Devices(t, min(n, must))
 	if have := Driver(t).Count(); have < n {
-		t.Skipf("needs %d GPUs, there are %d; the same test with fewer is what has to run", n, have)
+		t.Skipf("needs %d GPUs, there are %d; the same test with fewer GPUs must run", n, have)
 	}
 	return Devices(t, n)
 }

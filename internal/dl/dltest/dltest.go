@@ -1,4 +1,4 @@
-// Package dltest makes libraries for tests of how libraries are found, asked and refused.
+// Package dltest compiles C libraries for tests of how libraries are found, called and rejected.
 package dltest
 
 import (
@@ -12,15 +12,15 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Require is a variable: set to 1, it makes a test fail that would skip for want of a C compiler.
-// CI sets it, so that it cannot be green by skipping.
+// Require names an environment variable: at 1, a test without a C compiler fails instead of being
+// skipped. CI sets it, so that it cannot be green by skipping.
 const Require = "SYMGRAD_REQUIRE_CC"
 
-// aloneVariable is set in the process of a test that has one of its own.
+// aloneVariable is set in the process of a test that Alone has started.
 const aloneVariable = "SYMGRAD_TEST_DL_ALONE"
 
-// Alone reports whether the test runs in a process of its own, where it may load what stays loaded.
-// Where it does not, it is run in one, and what becomes of it there becomes of it here.
+// Alone reports whether the test runs in a process of its own, where it may load libraries that
+// stay loaded. Otherwise it runs the test in a new process and adopts the result.
 func Alone(t testing.TB) bool {
 	t.Helper()
 	if os.Getenv(aloneVariable) != "" {
@@ -42,9 +42,9 @@ func Alone(t testing.TB) bool {
 	return false
 }
 
-// Compile makes a library called soname of a file of C, with the compiler's flags, and returns its
-// path. Every call makes one of its own: the loader takes equal files for one. It goes with the
-// test, though what was loaded stays.
+// Compile compiles a C file with the given compiler flags into a library named soname, and returns
+// its path. Every call makes a new file, because the loader takes equal files for one. The file is
+// removed with the test, but a loaded library stays.
 //
 // Without a compiler, or on a platform without dlopen, the test is skipped.
 func Compile(t testing.TB, soname, source string, flags ...string) string {
@@ -61,7 +61,7 @@ func Compile(t testing.TB, soname, source string, flags ...string) string {
 	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%s %s: %v\n%s", compiler, strings.Join(args, " "), err, out)
 	}
-	// Asked of a file that is not there, since what is loaded stays loaded.
+	// A missing file is opened, because a loaded library would stay.
 	if _, err := dl.Open(dl.Search{Name: "absent", Override: file + ".absent"}); errors.Is(err, dl.ErrUnsupported) {
 		t.Skipf("no dlopen on this platform: %v", err)
 	}

@@ -1,7 +1,9 @@
-// dst[i] = src[i] * factor and dst[i] = src[i] / ranks, for the reductions that NVSHMEM has not. dst may be src.
+// dst[i] = src[i] * factor and dst[i] = src[i] / ranks, for the reductions that NVSHMEM lacks. dst may
+// be src.
 //
-// Products and quotients are rounded once to the element type; 16-bit floats are widened to float before and rounded to
-// nearest even after. Integers wrap, and divide toward zero. factor is that of at, when it runs, or the low bytes of bits.
+// Products and quotients are rounded once to the element type. 16-bit floats are widened to float and
+// the result is rounded to nearest even. Integers wrap, and divide toward zero. The factor is read from
+// at when the kernel runs; if at is null it is the low bytes of bits.
 
 typedef unsigned long long u64;
 typedef unsigned int u32;
@@ -42,7 +44,7 @@ template <> __device__ inline double quotient(double a, u32 n) { return __ddiv_r
 template <> __device__ inline f16 quotient(f16 a, u32 n) { f16 c; narrow(c, __fdiv_rn(wide(a), (float)n)); return c; }
 template <> __device__ inline bf16 quotient(bf16 a, u32 n) { bf16 c; narrow(c, __fdiv_rn(wide(a), (float)n)); return c; }
 
-// Each element is read and written by one thread, so that dst and src may be one.
+// One thread reads and writes each element, so dst may be src.
 #define KERNELS(NAME, T)                                                                                  \
   extern "C" __global__ void multiply_##NAME(T *dst, const T *src, u64 n, const T *at, u64 bits) {        \
     union { u64 word; T value; } given;                                                                   \
