@@ -123,8 +123,7 @@ func (h *HostMemory) Device() uintptr { return h.device }
 
 func (h *HostMemory) address() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(h.bytes))) }
 
-// Close frees the memory, or unpins that of PinHost. No queued work may use it. Idempotent. Errors:
-// *Error.
+// Close frees the memory. No queued work may use it. Idempotent. Errors: *Error.
 func (h *HostMemory) Close() error {
 	if h.closed.Swap(true) {
 		return nil
