@@ -75,8 +75,7 @@ func describe(tag string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
-// check says what is wrong with value by itself, or nil. Every item of a list must be in the
-// interval.
+// check returns the fault of value by itself, or nil. Every item of a list must be in the interval.
 func (f *field) check(value any) error {
 	switch v := value.(type) {
 	case string:

@@ -9,7 +9,7 @@ import (
 type Change struct {
 	Key      string
 	Old, New string // as they would be written in a file; "" where it has no effect
-	Fixed    bool   // it decides what is trained: with another value it is another training
+	Fixed    bool   // it determines the training: with another value it is another training
 }
 
 // String is "optim.lr: 0.001 before, 0.0005 now".

@@ -2,8 +2,8 @@
 // proof that all ranks have the same ones.
 //
 // Config is one tree of plain structs. It is the schema: the tags of its fields give every setting
-// its key ("run.seed"), its meaning, what it may be, and when it has an effect. Load fills it from
-// four places, each overriding the one before:
+// its key ("run.seed"), its meaning, its allowed values, and the condition of its effect. Load
+// fills it from four sources, each overriding the previous one:
 //
 //	default     Default()
 //	file        YAML, the sections of Config as nested mappings
@@ -27,25 +27,24 @@
 // false. Infinities and NaN are refused. An empty environment variable is none, as in package
 // launch.
 //
-// A few settings have an effect only beside a certain value of another one: optim.momentum needs
-// optim.name=momentum. One that has none is an error if it was set by somebody who could see that,
-// which is whoever set it in the same place as the other, or in a later one. So a file for momentum
-// still works after --set optim.name=adam.
+// A few settings have an effect only with a certain value of another one: optim.momentum needs
+// optim.name=momentum. A setting without effect is an error if it was set in the same source as the
+// other, or in a later one. So a file for momentum still works after --set optim.name=adam.
 //
 // # Hash
 //
-// Hash covers the settings that must be the same on all ranks of a run: what is computed, on how
-// many ranks, and how the ranks talk. It leaves out what one rank may well have otherwise (time
-// limits, file names, what is logged) and settings that have no effect. Ranks compare it before the
-// first step. Two runs with equal hashes compute the same; the number of ranks counts only as far
-// as launch.nproc_per_node tells it.
+// Hash covers the settings that must be equal on all ranks of a run: the computation, the number of
+// ranks, and the communication. It leaves out settings that may differ between ranks (time limits,
+// file names, logging) and settings without effect. Ranks compare it before the first step. Two
+// runs with equal hashes compute the same; the number of ranks counts only if launch.nproc_per_node
+// sets it.
 //
 // # Changes
 //
-// A training that goes on from a checkpoint may have other settings than before. Changes tells
-// which, and which of them make it another training: those with the tag resume:"fixed" (the model,
-// the samples and their batches, the seed, the rule of the optimizer). How many ranks there are,
-// what they share out, what travels how and how long the run is may all change.
+// A training that resumes from a checkpoint may have other settings. Changes lists them, and marks
+// those that make it another training: settings with the tag resume:"fixed" (the model, the samples
+// and their batches, the seed, the rule of the optimizer). The number of ranks, sharding, wire
+// dtype and length of the run may change.
 //
 // # Sources
 //

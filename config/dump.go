@@ -13,7 +13,7 @@ import (
 // FileName is the file that Save writes.
 const FileName = "config.yaml"
 
-// SummaryName is the file beside it that programs that train write the results of a run to.
+// SummaryName is the file next to it for the results of a training run.
 const SummaryName = "summary.json"
 
 // Setting is one setting with its value.
@@ -67,7 +67,7 @@ func (c *Config) YAML(origins *Origins) []byte {
 	return []byte(b.String())
 }
 
-// line is "  lr: 0.001", or the same behind a # if it has no effect.
+// line returns "  lr: 0.001", or the same after a # if it has no effect.
 func line(s Setting) string {
 	text := last(s.Key) + ": " + s.Text
 	if s.Unused != "" {
@@ -89,9 +89,9 @@ func oneLine(s string) string {
 // String is YAML without origins.
 func (c Config) String() string { return string(c.YAML(nil)) }
 
-// Save writes c as FileName into dir, which it makes if need be: the whole file or, after an error
-// or a crash, what was there before. Origins, which may be nil, go into comments. Errors: those of
-// the file system.
+// Save writes c as FileName into dir, which it makes if necessary: the whole file or, after an
+// error or a crash, none of it. Origins, which may be nil, become comments. Errors: those of the
+// file system.
 func (c *Config) Save(dir string, origins *Origins) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("save the config: %w", err)
@@ -102,8 +102,8 @@ func (c *Config) Save(dir string, origins *Origins) error {
 	return nil
 }
 
-// writeAtomic writes beside path, syncs, renames over path, and syncs the folder, without which the
-// rename may be lost.
+// writeAtomic writes a file next to path, syncs it, renames it to path, and syncs the folder,
+// without which the rename may be lost.
 func writeAtomic(path string, data []byte) (err error) {
 	dir := filepath.Dir(path)
 	// Not os.CreateTemp, which makes a file for the user alone: the umask says who may read it.

@@ -15,7 +15,7 @@ import (
 	"github.com/symgrad/symgrad/internal/foreign"
 )
 
-// layer is what one level says: values that were understood, and keys whose values were not.
+// layer has the settings of one source: valid values, and keys with invalid ones.
 type layer struct {
 	values   map[string]any
 	origins  map[string]Origin
@@ -111,8 +111,8 @@ func (f file) read(data []byte) {
 
 var (
 	yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-	// What yaml.v3's parser says, as opposed to its scanner: it counts lines from 0 there
-	// (parser.fail in its decode.go).
+	// Messages of yaml.v3's parser, as opposed to its scanner: they count lines from 0 (parser.fail
+	// in its decode.go).
 	fromZero = regexp.MustCompile(`^did not find expected (key|node content|'-' indicator|',' or '[\]}]'|'<document start>')`)
 )
 
@@ -242,7 +242,7 @@ func target(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// nodeKind is what a node is, in words.
+// nodeKind returns the kind of a node in words.
 func nodeKind(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

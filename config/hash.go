@@ -13,8 +13,8 @@ const canonicalHeader = "symgrad config 5\n"
 // "key: value" lines in the order of Config. Two configs mean the same computation if and only if
 // they have the same text.
 //
-// Not in it: settings that may differ from rank to rank without harm (Key.Hashed is false: names of
-// folders, logging, time limits), and settings that have no effect beside the others.
+// Not in it: settings that may differ between ranks (Key.Hashed is false: names of folders,
+// logging, time limits), and settings that have no effect with the others.
 func (c *Config) Canonical() string {
 	var b strings.Builder
 	b.WriteString(canonicalHeader)
@@ -38,8 +38,7 @@ func (f *field) canonical(c *Config) string {
 	return format(v)
 }
 
-// Hash is the SHA-256 of Canonical in hexadecimal: what ranks compare, and what a run is filed
-// under.
+// Hash returns the SHA-256 of Canonical in hexadecimal. Ranks compare it, and results carry it.
 func (c *Config) Hash() string {
 	sum := sha256.Sum256([]byte(c.Canonical()))
 	return hex.EncodeToString(sum[:])

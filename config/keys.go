@@ -12,7 +12,7 @@ import (
 // EnvPrefix starts the name of every environment variable that is a setting.
 const EnvPrefix = "SYMGRAD_"
 
-// Key is what there is to know about one setting.
+// Key describes one setting.
 type Key struct {
 	Name    string // "run.max_steps"
 	Env     string // "SYMGRAD_RUN_MAX_STEPS"
@@ -64,7 +64,7 @@ func (f *field) env() string { return EnvPrefix + strings.ToUpper(strings.Replac
 // get is the setting's value in c, of the type of its field.
 func (f *field) get(c *Config) any { return reflect.ValueOf(c).Elem().FieldByIndex(f.path).Interface() }
 
-// schema is every setting in the order of Config. Nobody writes to it.
+// schema returns every setting in the order of Config. It is read-only.
 var schema = sync.OnceValue(func() []*field { return fields(reflect.TypeFor[Config](), "", nil) })
 
 // fields is the settings below t, a struct whose own key is prefix: its own ones, then those of its
@@ -127,7 +127,7 @@ func join(section, name string) string {
 	return section + "." + name
 }
 
-// kind is the type of a setting, as far as text is concerned.
+// kind is the type of a setting as text.
 type kind int
 
 const (

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/viper"
 )
 
-// Source is where Load takes settings from, besides the defaults.
+// Source has the sources of Load in addition to the defaults.
 type Source struct {
 	File string // a YAML file; "" means none
 	// Content is the content of File if Read has read it; nil means that Load reads File.
@@ -76,7 +76,7 @@ func Load(s Source) (*Config, *Origins, error) {
 	}
 	wrong := misunderstood(layers)
 	for _, p := range append(cfg.invalid(), cfg.ineffective(origins)...) {
-		// What depends on a value that was not understood would be said of another one.
+		// A problem that depends on an invalid value would be reported of another one.
 		if !slices.ContainsFunc(append(p.with, p.Key), func(key string) bool { return wrong[key] }) {
 			p.Origin = p.blame(origins)
 			problems = append(problems, p)
@@ -89,8 +89,7 @@ func Load(s Source) (*Config, *Origins, error) {
 	return cfg, origins, nil
 }
 
-// misunderstood is the settings whose value is not what somebody meant it to be, because no layer
-// above corrects it.
+// misunderstood returns the settings with an invalid value that no later layer corrects.
 func misunderstood(layers []*layer) map[string]bool {
 	wrong := map[string]bool{}
 	for _, l := range layers {
@@ -184,9 +183,8 @@ func readEnv(env, reserved []string) *layer {
 	return l
 }
 
-// nearestVar is the variable that somebody who wrote name most likely meant, or "". The underscores
-// after the sections that it starts with are taken for dots, because what is near goes by the last
-// name of a key.
+// nearestVar returns the variable that is most likely meant by name, or "". The underscores after
+// its leading sections count as dots, because nearness uses the last name of a key.
 func nearestVar(name string, reserved []string) string {
 	for _, r := range reserved {
 		if edits(name, r) <= 1 {

@@ -2,9 +2,9 @@ package config
 
 import "strings"
 
-// nearest is the candidate that somebody who wrote name most likely meant, or "" if none is near.
-// Names may be dotted keys: the right name in the wrong section is near, and so is one word of it
-// ("batch" for data.global_batch).
+// nearest returns the candidate that is most likely meant by name, or "" if none is near. Names may
+// be dotted keys: the right name in the wrong section is near, and so is one word of it ("batch"
+// for data.global_batch).
 func nearest(name string, candidates []string) string {
 	want := normal(name)
 	best, bestCost := "", 2+len(last(want))/3 // a cost below this is near
@@ -16,7 +16,7 @@ func nearest(name string, candidates []string) string {
 	return best
 }
 
-// normal folds what people mix up.
+// normal folds spellings that people confuse.
 func normal(name string) string {
 	return strings.NewReplacer("-", "_", " ", "_").Replace(strings.ToLower(strings.TrimSpace(name)))
 }

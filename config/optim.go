@@ -40,7 +40,7 @@ func isFloat32(x float64) bool {
 
 // Scale is optim.loss_scale: the factor, or dynamic for one that adapts. It is 0 for none.
 //
-// Errors: what the text ought to be.
+// Errors: the allowed texts.
 func (o Optim) Scale() (scale float64, dynamic bool, err error) {
 	if o.LossScale == "dynamic" {
 		return 0, true, nil

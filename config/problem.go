@@ -45,8 +45,7 @@ func (o Origin) String() string {
 	return "default"
 }
 
-// compare orders origins: the file from top to bottom, the environment, flags, and last what nobody
-// set.
+// compare orders origins: the file from top to bottom, the environment, flags, and last defaults.
 func (o Origin) compare(p Origin) int {
 	place := func(o Origin) int { return (int(o.Level) + int(LevelFlag)) % (int(LevelFlag) + 1) }
 	return cmp.Or(cmp.Compare(place(o), place(p)), cmp.Compare(o.Line, p.Line), cmp.Compare(o.Col, p.Col))
@@ -69,7 +68,7 @@ func (o *Origins) Origin(key string) Origin {
 type Problem struct {
 	Origin Origin // where; the zero Origin also if Validate found it, which does not know
 	Key    string // the setting; "" if there is none by that name, or if it is not about one
-	Text   string // what is wrong, and what to do
+	Text   string // the fault and the remedy
 
 	with []string // other settings that the problem depends on
 }

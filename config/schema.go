@@ -8,10 +8,10 @@ import (
 
 // Config is all settings of a run. The zero value is not valid: start from Default or Load.
 //
-// Tags: yaml is the name in its section. help says what it means. in is what it may be: names (a|b)
-// or an interval ([0,1) has 0 and not 1; a side may be open). only names the setting beside which
-// it has an effect (optim.name=adam|adamw; a key alone means not empty). hash:"-" keeps it out of
-// Hash. resume:"fixed" makes it an error to change it when a training is taken up again.
+// Tags: yaml is the name in its section. help is the meaning. in is the allowed values: names (a|b)
+// or an interval ([0,1) has 0 and not 1; a side may be open). only names the setting that it needs
+// for an effect (optim.name=adam|adamw; a key alone means not empty). hash:"-" keeps it out of
+// Hash. resume:"fixed" forbids a change when a training resumes.
 type Config struct {
 	Run        Run        `yaml:"run"`
 	Launch     Launch     `yaml:"launch"`
@@ -37,7 +37,7 @@ type Run struct {
 	Epochs    int    `yaml:"epochs" in:"[0,)" help:"passes over the training set after which the run ends, if its steps have not ended before; 0 means no such limit"`
 	Eval      bool   `yaml:"eval" help:"measure the accuracy on the test set at the end"`
 	Device    string `yaml:"device" in:"auto|cpu|cuda" help:"where a rank has its tensors: cpu is the host, cuda is a GPU for each rank of a host; auto is cuda where the program can and GPUs are there, else cpu"`
-	Machine   string `yaml:"machine" in:"compiled|tape" help:"what runs the graphs: compiled is package machine, tape is Gorgonia's own tape machine, on the host alone"`
+	Machine   string `yaml:"machine" in:"compiled|tape" help:"machine that runs the graphs: compiled is package machine, tape is Gorgonia's tape machine, on the host only"`
 	Precision string `yaml:"precision" in:"fp32|tf32|bf16" only:"run.device=auto|cuda" help:"arithmetic of matrix products on a GPU, with sums in fp32: tf32 and bf16 are faster and have 10 and 7 bits of mantissa; weights are fp32"`
 }
 
@@ -60,8 +60,8 @@ type Comm struct {
 	TimeoutStep   time.Duration `yaml:"timeout_step" hash:"-" in:"(0s,)" help:"longest wait for the other ranks in one collective, after which the group is broken"`
 	Check         bool          `yaml:"check" help:"compare op, count, dtype, root and order of every collective across ranks before it runs"`
 	HeapMB        int           `yaml:"heap_mb" in:"[0,1048576]" help:"size of the symmetric heap of each rank in MiB; 0 means as large as the model needs"`
-	WireDType     string        `yaml:"wire_dtype" in:"f32|bf16|f16" help:"what gradients travel as: bf16 and f16 are half the bytes and are rounded; f32 is as they are"`
-	ErrorFeedback bool          `yaml:"error_feedback" only:"comm.wire_dtype=bf16|f16" help:"keep what rounding took off a gradient, and add it to the next one"`
+	WireDType     string        `yaml:"wire_dtype" in:"f32|bf16|f16" help:"dtype of gradients on the wire; bf16 and f16 halve the bytes and round"`
+	ErrorFeedback bool          `yaml:"error_feedback" only:"comm.wire_dtype=bf16|f16" help:"keep the rounding error of a gradient, and add it to the next one"`
 	TraceEntries  int           `yaml:"trace_entries" hash:"-" in:"[1,16777216]" help:"last collectives that the flight recorder of each group remembers"`
 }
 
@@ -94,16 +94,16 @@ type DDP struct {
 	FirstBucketMB float64 `yaml:"first_bucket_mb" in:"[0.0009765625,4096]" help:"MiB of the first bucket, small so that communication starts early; never more than ddp.bucket_mb"`
 	Overlap       bool    `yaml:"overlap" help:"exchange a bucket while the backward pass goes on; false means after it"`
 	Average       string  `yaml:"average" in:"mean|sum|predivide" help:"what becomes of the gradients of the ranks: mean weighs each sample alike, exactly; sum is that of all samples' gradients, data.global_batch times the mean; predivide is mean, divided before the sum, so that narrow numbers do not overflow"`
-	Hook          string  `yaml:"hook" in:"none|powersgd" help:"what makes gradients small before they travel: powersgd sends two thin matrices in place of each matrix (Vogels et al., 2019)"`
+	Hook          string  `yaml:"hook" in:"none|powersgd" help:"gradient compression: none, or powersgd, which sends two thin matrices for each matrix (Vogels et al., 2019)"`
 	PowerSGDRank  int     `yaml:"powersgd_rank" in:"[1,4096]" only:"ddp.hook=powersgd" help:"columns of these matrices: more are more bytes and closer to the gradient"`
 	LocalSteps    int     `yaml:"local_steps" in:"[1,)" help:"steps that each rank makes by itself before the weights are averaged; 1 means that gradients are averaged at each step"`
 	VirtualRanks  int     `yaml:"virtual_ranks" in:"[0,4096]" help:"cut each batch into so many parts and add up their gradients in one order, so that any number of ranks that divides it computes the same bits; 0 means one for each rank"`
 }
 
-// Shard is what the ranks divide among themselves instead of each having all of it.
+// Shard has the settings of sharded state.
 type Shard struct {
 	Stage         int  `yaml:"stage" in:"[0,3]" help:"0 shares nothing out; 1 the state of the optimizer; 2 the gradients, too; 3 the weights, too (Rajbhandari et al., ZeRO, 2020)"`
-	OverlapGather bool `yaml:"overlap_gather" help:"with stage 1 and 2 on GPUs, gather weights that a step has updated beside the forward pass of the next step, and not at its own end; it has no effect on the host"`
+	OverlapGather bool `yaml:"overlap_gather" help:"with stage 1 and 2 on GPUs, gather updated weights during the forward pass of the next step instead of at the end of their own; no effect on the host"`
 }
 
 // Optim is the rule that updates the weights.
@@ -127,7 +127,7 @@ type Optim struct {
 
 // Schedule is how the learning rate changes with the step.
 type Schedule struct {
-	Name        string  `yaml:"name" in:"constant|cosine|step" help:"what follows the warm-up: one rate, half a cosine down to min_lr, or steps down by gamma"`
+	Name        string  `yaml:"name" in:"constant|cosine|step" help:"schedule after the warm-up: one rate, half a cosine down to min_lr, or steps down by gamma"`
 	WarmupSteps int     `yaml:"warmup_steps" in:"[0,)" help:"steps over which the rate first rises in a line; 0 means none"`
 	TotalSteps  int     `yaml:"total_steps" in:"[0,)" only:"optim.schedule.name=cosine" help:"step, warm-up included, at which the cosine ends; 0 means the end of the run"`
 	MinLR       float64 `yaml:"min_lr" in:"[0,)" only:"optim.schedule.name=cosine" help:"rate at which the cosine ends"`
@@ -135,7 +135,7 @@ type Schedule struct {
 	Gamma       float64 `yaml:"gamma" in:"(0,1]" only:"optim.schedule.name=step" help:"factor of one drop"`
 }
 
-// Checkpoint is what a run leaves so that another one can go on from it.
+// Checkpoint has the settings of checkpoints, from which another run can resume.
 type Checkpoint struct {
 	Dir     string `yaml:"dir" hash:"-" help:"folder for checkpoints, written as checkpoint.every says, at the end, and when the run is interrupted; empty means none"`
 	Every   int    `yaml:"every" hash:"-" in:"[0,)" only:"checkpoint.dir" help:"steps between two checkpoints; 0 means only at the end and when the run is interrupted"`
@@ -159,7 +159,7 @@ type GPU struct {
 	NVSHMEM string `yaml:"nvshmem" hash:"-" help:"library NVSHMEM, a path or soname; empty means that of NVSHMEM_HOME, or libnvshmem_host.so.3, searched for"`
 }
 
-// Log is what a run tells while it goes, and what it records.
+// Log has the settings of progress lines and records.
 type Log struct {
 	Every      int    `yaml:"every" hash:"-" in:"[1,)" help:"steps between two lines of progress"`
 	Losses     bool   `yaml:"losses" hash:"-" help:"write the loss of every step into summary.json"`
@@ -168,13 +168,13 @@ type Log struct {
 	Progress   string `yaml:"progress" hash:"-" in:"auto|bar|plain|none" help:"how rank 0 shows progress: auto is a bar on a terminal and plain lines elsewhere"`
 }
 
-// Default is the settings that nobody changed. They are valid, and train an MLP on MNIST.
+// Default returns the default settings. They are valid, and train an MLP on MNIST.
 func Default() Config {
 	return Config{
 		Run:    Run{Name: "default", Resume: "auto", Seed: 1, Epochs: 1, Eval: true, Device: "auto", Machine: "compiled", Precision: "fp32"},
 		Launch: Launch{Bind: "none", Grace: 2 * time.Second},
-		// 100 s per collective is between NCCL's watchdog in PyTorch (10 min) and what a person
-		// waits for.
+		// 100 s per collective is between NCCL's watchdog in PyTorch (10 min) and the patience of a
+		// person.
 		Comm: Comm{Backend: "auto", TimeoutInit: time.Minute, TimeoutStep: 100 * time.Second, Check: true, WireDType: "f32", TraceEntries: 4096},
 		Model: Model{
 			Name: "mlp", Hidden: []int{512, 512}, Channels: []int{6, 16}, Kernel: 5,

@@ -47,8 +47,8 @@ func (r *rules) require(ok bool, key string, with []string, text string, args ..
 	}
 }
 
-// conflicts is what in-tags cannot say: values with a form of their own, and settings at odds with
-// each other.
+// conflicts returns the problems that in-tags cannot express: values with a form of their own, and
+// settings that exclude each other.
 func (c *Config) conflicts() []Problem {
 	var r rules
 	c.checkRun(&r)

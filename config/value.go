@@ -15,8 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parse is text as a value of the setting's type. The text comes from a file, the environment or a
-// flag. Errors: text that is not such a value, saying what is.
+// parse returns text as a value of the setting's type. The text comes from a file, the environment
+// or a flag. Errors: text that is no such value, with the form of valid ones.
 func (f *field) parse(text string) (any, error) {
 	v, err := parseKind(f.kind, text)
 	if err != nil {
@@ -60,7 +60,7 @@ func parseKind(k kind, text string) (any, error) {
 	return nil, fmt.Errorf("settings of this type cannot be set")
 }
 
-// parseString refuses what would not come back from a YAML file or would garble a terminal.
+// parseString rejects text that a YAML file would change or that would garble a terminal.
 func parseString(text string) (string, error) {
 	if !utf8.ValidString(text) {
 		return "", fmt.Errorf("%q is not UTF-8", text)
@@ -137,8 +137,8 @@ func article(k kind) string {
 	return "a " + k.String()
 }
 
-// format is a value of a setting as one line of text that means it in a block of YAML and, but for
-// quoted strings, to parse.
+// format returns a value of a setting as one line of text for a block of YAML. parse accepts it
+// too, except for quoted strings.
 func format(v any) string {
 	switch v := v.(type) {
 	case string:

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// auto is the engine that is judged: the dispatcher. The others are those it is held against, and
-// our own kernels, which are shown beside them, in the order of the columns.
+// auto is the engine that is judged: the dispatcher. gpuOthers are compared with it. gpuOwn, our
+// own kernels, are only shown. Both are in the order of the columns.
 const auto = "auto"
 
 var (
@@ -20,7 +20,7 @@ var (
 	gpuOwn    = []string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles", "copy", auto}
 )
 
-// gpuOperations is what is compared, in the order of the output, and whether in place.
+// gpuOperations are the compared operations, in the order of the output, and whether in place.
 var gpuOperations = []gpuOperation{{"allreduce", true}, {"reducescatter", false}, {"allgather", false}}
 
 type gpuOperation struct {
@@ -34,7 +34,7 @@ const (
 	modeGraph  = "graph"  // launches of a captured graph
 )
 
-// gpuKey is what is compared.
+// gpuKey identifies a comparison.
 type gpuKey struct {
 	mode, op, dtype string
 	bytes           int64
@@ -45,7 +45,7 @@ type gpuSample struct {
 	gpuKey
 	engine string
 	us     float64
-	host   float64 // us that the caller took to queue it; 0 where nobody says
+	host   float64 // us that the caller took to queue it; 0 if unknown
 }
 
 // gpuSession is everything that a run of bench/gpu.sh has left.
@@ -64,7 +64,7 @@ type gpuSession struct {
 	launch    float64           // microseconds of the host for a launch that does nothing, on the slowest rank of all runs; 0 if unknown
 	samples   []gpuSample
 	engines   []string // that have samples, in the order of the columns
-	notes     []string // what could not be measured, for people
+	notes     []string // failed measurements, for people
 	wrong     []string // rows with wrong results, for people
 }
 
@@ -99,8 +99,7 @@ type gpuRow struct {
 
 // readGPUs reads the folder of a session.
 //
-// Errors: a file that is missing, or is not what the programs write; results of different numbers
-// of ranks.
+// Errors: a missing file, or one of another format; results of different numbers of ranks.
 func readGPUs(folder string) (*gpuSession, error) {
 	s := &gpuSession{libraries: map[string]string{}}
 	if err := readJSON(filepath.Join(folder, "session.json"), s); err != nil {

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// gpuReport is what compare has to say about a session of bench/gpu.sh.
+// gpuReport is compare's report on a session of bench/gpu.sh.
 type gpuReport struct {
 	*gpuSession
 	tables   []gpuTable

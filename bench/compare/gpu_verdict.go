@@ -13,7 +13,7 @@ type gpuLine struct {
 	us     map[string]float64 // medians, of each engine that has samples
 	best   string             // of those that auto is held against; "" if there is none
 	faster float64            // the best one's time over auto's; NaN if one of them is missing
-	host   float64            // that the host took to queue one by auto; 0 where nobody says
+	host   float64            // that the host took to queue one by auto; 0 if unknown
 }
 
 // gpuTable is all rows of one operation and dtype, measured in one way.
@@ -95,12 +95,11 @@ const (
 	gpuHighest = 256 << 20
 )
 
-// slack is how much slower than the best auto may be anywhere: what is left of noise in a median.
+// slack is the allowed ratio of the best time to auto's anywhere, for the noise of a median.
 const slack = 1 / 1.02
 
-// gpuCriteria is what has to hold, of operations that are queued and of those in a graph. That
-// small operations take so and so long is claimed of float32 only, whose kernels do the same for
-// bf16.
+// gpuCriteria are the criteria for operations that are queued and for those in a graph. Times of
+// small operations are limited for float32 only; its kernels do the same for bf16.
 var gpuCriteria = []gpuCriterion{
 	{ranks: 2, ops: []string{"allreduce"}, dtypes: []string{"f32", "bf16"}, most: 8 << 20, faster: 1.15},
 	{ranks: 2, ops: []string{"allreduce"}, dtypes: []string{"f32", "bf16"}, most: 64 << 20, faster: 1.05},
@@ -113,7 +112,7 @@ var gpuCriteria = []gpuCriterion{
 	{ops: []string{"allreduce", "reducescatter", "allgather"}, dtypes: []string{"f32", "bf16"}, most: gpuHighest, faster: slack},
 }
 
-// gpuVerdict is what became of a criterion for one operation, dtype and mode.
+// gpuVerdict is the verdict on a criterion for one operation, dtype and mode.
 type gpuVerdict struct {
 	Mode    string   `json:"mode"`
 	Op      string   `json:"op"`
@@ -126,10 +125,10 @@ type gpuVerdict struct {
 	USLimit float64  `json:"us_limit,omitempty"`
 	Host    *float64 `json:"host_us,omitempty"`
 	HLimit  float64  `json:"host_limit,omitempty"`
-	Launch  float64  `json:"launch_us,omitempty"` // of the host: what the driver alone takes, where that is known
+	Launch  float64  `json:"launch_us,omitempty"` // of the host: the driver's share, if known
 	At      int64    `json:"at_bytes,omitempty"`  // where the worst is
 	By      string   `json:"by,omitempty"`        // the best of the others there
-	Missing string   `json:"missing,omitempty"`   // what was not measured
+	Missing string   `json:"missing,omitempty"`   // rows that were not measured
 }
 
 // judgeGPUs is the verdicts on a session, those on queued operations first. A mode of which nothing

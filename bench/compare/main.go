@@ -1,31 +1,33 @@
-// Command compare judges what bench/mpi.sh has measured: compare [-o FILE] FOLDER; and what
-// bench/gpu.sh has: compare gpu [-o FILE] FOLDER; and what bench/train.sh has: compare train [-o
-// FILE] FOLDER.
+// Command compare judges the measurements of the scripts in bench/:
 //
-// FOLDER holds session.json and one folder for each batch: unit.json says what was measured,
-// before.json and after.json what the probe said, and each engine has a file with its rows:
-// ENGINE.jsonl of collbench, symgrad.json of symgrad bench. A batch counts when both probes called
-// the cores near.
+//	compare [-o FILE] FOLDER        of bench/mpi.sh
+//	compare gpu [-o FILE] FOLDER    of bench/gpu.sh
+//	compare train [-o FILE] FOLDER  of bench/train.sh
 //
-// Every time is the least over the batches that count: what disturbs a batch makes it slower, and
-// some cores move apart and back between two probes. The best engine of a row is the one, other
-// than symgrad, with the smallest time; a ratio is symgrad's time over that one's, so below 1
-// symgrad is faster. Printed are a table for each operation and way of measuring it, and a line for
-// each criterion; FILE gets all of it as JSON, one row a line.
+// The folder of bench/mpi.sh has session.json and one folder for each batch: unit.json describes
+// the measurement, before.json and after.json have the results of the probe, and each engine has a
+// file with its rows: ENGINE.jsonl of collbench, symgrad.json of symgrad bench. A batch counts if
+// both probes called the cores near.
 //
-// What bench/gpu.sh leaves is session.json and any number of results: *.json of symgrad bench and
-// of gpu/torch_yardstick.py, and nccl-tests.OPERATION.*.txt, the tables of nccl-tests. A time is
-// the median over the results of median_us.
+// Every time is the least over the batches that count: disturbances make a batch slower, and some
+// cores move apart and back between two probes. The best engine of a row is the one, other than
+// symgrad, with the smallest time. A ratio is symgrad's time over that one's, so below 1 symgrad is
+// faster. Printed are a table for each operation and style of measurement, and a line for each
+// criterion. FILE gets all of it as JSON, one row a line.
 //
-// What bench/train.sh leaves is session.json and a result for each run,
-// SIDE.MODEL.PRECISION.RANKS.ROUND.json: that of --json of a program of examples/ for symgrad, that
-// of train/ddp.py for torch. A time is the median over the rounds.
+// The folder of bench/gpu.sh has session.json and any number of results: *.json of symgrad bench
+// and of gpu/torch_yardstick.py, and nccl-tests.OPERATION.*.txt, the tables of nccl-tests. A time
+// is the median over the results of median_us.
+//
+// The folder of bench/train.sh has session.json and a result for each run,
+// SIDE.MODEL.PRECISION.RANKS.ROUND.json: of --json of a program of examples/ for symgrad, of
+// train/ddp.py for torch. A time is the median over the rounds.
 //
 // compare table FILE... prints Markdown tables of such results, and of files of symgrad tune.
 // compare table -w DOCUMENT... writes them into documents, between a line
 // <!-- table: FILE --> and a line <!-- /table -->; files are named from the current folder.
 //
-// The package shares no code with what it judges.
+// The package shares no code with the judged programs.
 //
 // Exit codes: 0 when every criterion holds, 1 when one does not or was not measured, 2 for a
 // command line that makes no sense or a folder that cannot be read.
@@ -80,7 +82,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	})
 }
 
-// result is what becomes of a folder of measurements.
+// result is the report on a folder of measurements.
 type result interface {
 	print(w io.Writer)
 	fields() []field // of the result file

@@ -13,7 +13,7 @@ import (
 	"text/tabwriter"
 )
 
-// report is what compare has to say about a session.
+// report is compare's report on a session of bench/mpi.sh.
 type report struct {
 	*session
 	tables   []table

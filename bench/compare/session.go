@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// ours is the engine that is compared with all others, but with byHand, which is no library: what
-// processes take that do nothing else.
+// ours is the engine that is compared with all others. byHand is no library, but processes that
+// only copy; it is not among the others.
 const (
 	ours   = "symgrad"
 	byHand = "bare"
@@ -64,7 +64,7 @@ type count struct {
 	kept, thrown int
 }
 
-// clock is what an engine read its times from.
+// clock is the clock of an engine's times.
 type clock struct {
 	Name   string  `json:"name"`
 	ReadNS float64 `json:"read_ns"`
@@ -78,7 +78,7 @@ type row struct {
 	Wrong  int64   `json:"wrong"`
 }
 
-// key is what is compared.
+// key identifies a comparison.
 type key struct {
 	unit
 	op    string
@@ -97,8 +97,8 @@ var errPartial = errors.New("no whole result")
 
 // readSession reads the folder of a session.
 //
-// Errors: a file that is missing, or is not what the programs write. An engine without a whole
-// result is noted, and no error.
+// Errors: a missing file, or one of another format. An engine without a whole result is a note, and
+// no error.
 func readSession(folder string) (*session, error) {
 	s := &session{clocks: map[string]clock{}}
 	if err := readJSON(filepath.Join(folder, "session.json"), s); err != nil {

@@ -22,10 +22,10 @@ const (
 	oursZero     = oursSharded + "1"
 )
 
-// trainModels is what is trained, in the order of the output.
+// trainModels are the trained models, in the order of the output.
 var trainModels = []string{"mlp", "wide", "cnn", "lm"}
 
-// trainKey is what is compared.
+// trainKey identifies a comparison.
 type trainKey struct {
 	model, precision string
 	ranks            int
@@ -55,11 +55,11 @@ type trainSession struct {
 	libraries map[string]string
 	samples   []trainSample
 	sizes     map[string]trainSize // by model, with who said so
-	notes     []string             // what could not be measured, for people
+	notes     []string             // failed measurements, for people
 	wrong     []string             // results that cannot be compared, for people
 }
 
-// trainSize is what must be the same on both sides.
+// trainSize has the values that must be equal on both sides.
 type trainSize struct {
 	parameters, batch int
 	by                string
@@ -159,7 +159,7 @@ func (s *trainSession) read(name string) error {
 	return nil
 }
 
-// add takes a sample, unless it is not what the file's name says, or of another model than the
+// add takes a sample, unless it differs from the file's name, or is of another model than the
 // others of that name.
 func (s *trainSession) add(file string, key, said trainKey, x trainSample, size trainSize) {
 	x.trainKey = key

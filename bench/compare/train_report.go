@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// trainReport is what compare has to say about a session of bench/train.sh.
+// trainReport is compare's report on a session of bench/train.sh.
 type trainReport struct {
 	*trainSession
 	lines    []trainLine

@@ -84,7 +84,7 @@ func sortedKeys(m map[string]float64) []string {
 	return keys
 }
 
-// What a criterion is about.
+// The subjects of criteria.
 const (
 	isFaster   = "faster"         // the time of the better of eager and compiled torch over ours
 	isScaling  = "scaling"        // our time on one rank over ours here
@@ -101,7 +101,7 @@ type trainCriterion struct {
 	limit      float64
 }
 
-// trainCriteria is what has to hold between GPUs.
+// trainCriteria are the criteria between GPUs.
 var trainCriteria = []trainCriterion{
 	{"mlp", []string{"fp32", "tf32"}, []int{2, 4}, isFaster, 8},
 	{"cnn", []string{"fp32", "tf32"}, []int{2, 4}, isFaster, 4},
@@ -113,8 +113,8 @@ var trainCriteria = []trainCriterion{
 	{"wide", []string{"tf32"}, []int{4}, isSharded, 1.4},
 }
 
-// ratio is the value of what; NaN if something of it is missing. claimed reports whether anything
-// is claimed about it: with sharded states nothing is where they were not measured.
+// ratio returns the value of a subject; NaN if a part of it is missing. claimed reports whether a
+// criterion applies: with sharded state none does if it was not measured.
 func (l *trainLine) ratio(what string) (value float64, claimed bool) {
 	zero, sharded := l.us[oursZero]
 	over := func(engines ...string) float64 {
@@ -137,7 +137,7 @@ func (l *trainLine) ratio(what string) (value float64, claimed bool) {
 	return over(torchZero, torchFSDP), sharded
 }
 
-// trainVerdict is what became of a criterion on one number of ranks.
+// trainVerdict is the verdict on a criterion for one number of ranks.
 type trainVerdict struct {
 	Model     string   `json:"model"`
 	Precision string   `json:"precision"`
@@ -148,8 +148,8 @@ type trainVerdict struct {
 	Holds     bool     `json:"holds"`
 }
 
-// judgeTraining is the verdicts on what was to be measured: models, precisions and numbers of ranks
-// of which something was. On the host nothing is claimed.
+// judgeTraining returns the verdicts on all models, precisions and numbers of ranks with a
+// measurement. On the host no criterion applies.
 func judgeTraining(s *trainSession, lines []trainLine) []trainVerdict {
 	var list []trainVerdict
 	if s.Device != "cuda" {

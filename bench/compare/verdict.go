@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// operations is what must have been measured, in the order of the output.
+// operations must have been measured; they are in the order of the output.
 var operations = []string{"allreduce", "reducescatter", "allgather", "broadcast", "alltoall", "barrier"}
 
 // The range of sizes that a criterion speaks of: of the larger buffer of a rank, which has an
@@ -29,8 +29,8 @@ type criterion struct {
 	mean    float64 // no operation's geometric mean is above; 0 means no claim
 }
 
-// criteria is what has to hold, fresh and OSU style. The first three are factors over the best MPI;
-// the last is that ranks which outnumber the cores lose nothing.
+// criteria are the criteria for fresh and OSU style. The first three are factors over the best MPI;
+// by the last, ranks that outnumber the cores lose nothing.
 var criteria = []criterion{
 	{name: "allreduce", ranks: 2, ops: operations[:1], each: 0.5, mean: 0.3},
 	{name: "allreduce in place", ranks: 2, inPlace: true, ops: operations[:1], mean: 0.25},
@@ -39,7 +39,7 @@ var criteria = []criterion{
 	{name: "allreduce in place", ranks: 4, inPlace: true, ops: operations[:1], each: 1},
 }
 
-// verdict is what became of a criterion in one style.
+// verdict is the verdict on a criterion in one style.
 type verdict struct {
 	Criterion string  `json:"criterion"`
 	Style     string  `json:"style"`
@@ -51,10 +51,10 @@ type verdict struct {
 	Mean      float64 `json:"geomean"` // the largest geometric mean of an operation
 	MeanLimit float64 `json:"geomean_limit,omitempty"`
 	Above     int     `json:"above,omitempty"`     // rows whose ratio is above EachLimit
-	HandMost  float64 `json:"hand_most,omitempty"` // the largest ratio of what processes take by hand; 0 if it was not measured
+	HandMost  float64 `json:"hand_most,omitempty"` // the largest ratio of byHand; 0 if it was not measured
 	HandMean  float64 `json:"hand_geomean,omitempty"`
 	HandAbove int     `json:"hand_above,omitempty"` // those of Above that are above by hand, too
-	Missing   string  `json:"missing,omitempty"`    // what was not measured
+	Missing   string  `json:"missing,omitempty"`    // rows that were not measured
 }
 
 // judge is one verdict for each criterion and style.
@@ -103,7 +103,7 @@ func (c criterion) judge(u unit, tables []table) verdict {
 	return v
 }
 
-// gap is what is not compared of the sizes that a criterion speaks of; "" if nothing.
+// gap names the sizes of a criterion that are not compared; "" for none.
 func (t table) gap() string {
 	lowest := max(lowestBytes, int64(t.Ranks*elementBytes))
 	switch {

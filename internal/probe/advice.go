@@ -12,13 +12,13 @@ const (
 	mib = 1 << 20
 	gib = 1 << 30
 
-	// leastDevShm is what NCCL, MPI and PyTorch's loaders get along with; Docker gives 64 MiB.
+	// leastDevShm is enough for NCCL, MPI and PyTorch's loaders; Docker gives 64 MiB.
 	leastDevShm = gib
 	// leastFiles is enough for a rank of a large job: a socket per peer, and data files.
 	leastFiles = 4096
 )
 
-// Advise is what a person could do to get more out of the machine, the most useful first.
+// Advise returns advice that gets more out of the machine, the most useful first.
 func Advise(rep Report) []string {
 	advice := []string{}
 	for _, rule := range []func(Report) []string{
@@ -42,7 +42,7 @@ func adviseWorlds(rep Report) (advice []string) {
 		advice = append(advice, when(!w.OK, "backend %s does not work: %s", w.Backend, w.Problem)...)
 	}
 	if rep.Launcher.Problem != "" {
-		advice = append(advice, "unset or correct what the launcher left in the environment: "+rep.Launcher.Problem)
+		advice = append(advice, "unset or correct the launcher's variables: "+rep.Launcher.Problem)
 	}
 	return append(advice, when(!rep.SharedMemory.Memfd.Usable,
 		"shared memory cannot be made (%s): a sandbox or seccomp profile may forbid memfd_create", rep.SharedMemory.Memfd.Problem)...)
@@ -63,8 +63,8 @@ func adviseBLAS(rep Report) []string {
 	return []string{"matrix products run on gonum: OpenBLAS is several times faster (apt-get install libopenblas0-pthread)"}
 }
 
-// adviseKernels speaks of an OpenBLAS that is older than the processor and does not use what that
-// has.
+// adviseKernels gives advice about an OpenBLAS that is older than the processor and does not use
+// its instructions.
 func adviseKernels(rep Report) []string {
 	has := func(extensions ...string) bool {
 		return !slices.ContainsFunc(extensions, func(e string) bool { return !slices.Contains(rep.CPU.ISA, e) })
@@ -115,7 +115,7 @@ func adviseDriver(rep Report) []string {
 	return advice
 }
 
-// packages is what to install for a library, where it comes from PyPI.
+// packages names the package of a library on PyPI.
 var packages = map[string]string{
 	"nccl": "nvidia-nccl-cu%s", "nvshmem": "nvidia-nvshmem-cu%s", "cudnn": "nvidia-cudnn-cu%s",
 	"cublas": "nvidia-cublas", "nvrtc": "nvidia-cuda-nvrtc", "nvjitlink": "nvidia-nvjitlink", "cudart": "nvidia-cuda-runtime",

@@ -52,7 +52,7 @@ func TestAdviceNamesTheRemedy(t *testing.T) {
 		{"content", func(*Report) {}, ""},
 		{"world", func(r *Report) { r.Worlds = []World{{Backend: "shm", Problem: "no memory"}} }, "backend shm does not work: no memory"},
 		{"memfd", func(r *Report) { r.SharedMemory.Memfd = Trial{Problem: "EPERM"} }, "shared memory cannot be made (EPERM): a sandbox"},
-		{"environment", func(r *Report) { r.Launcher.Problem = "RANK=x" }, "unset or correct what the launcher left in the environment: RANK=x"},
+		{"environment", func(r *Report) { r.Launcher.Problem = "RANK=x" }, "unset or correct the launcher's variables: RANK=x"},
 		{"no BLAS", func(r *Report) { r.BLAS = BLAS{Name: "gonum"} }, "apt-get install libopenblas0-pthread"},
 		{"no BLAS wanted", func(r *Report) { r.BLAS = BLAS{Name: "gonum", Off: true} }, ""},
 		{"bad BLAS", func(r *Report) {

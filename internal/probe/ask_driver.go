@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Driver is what the CUDA driver says of itself and of the GPUs.
+// Driver has the CUDA driver's answers about itself and the GPUs.
 type Driver struct {
 	CUDA    string   // the newest CUDA that it runs: "13.0"
 	Devices []GPU    // in the order of the driver, which CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER set
@@ -86,7 +86,7 @@ func askDriver(lib *dl.Library, a *Answer) error {
 	if err := lib.Bind(&d); err != nil {
 		return err
 	}
-	// Held on one thread, so that what a call leaves there belongs to the next.
+	// On one thread, so that the state that a call leaves there belongs to the next.
 	return dl.OnThread(func() error {
 		var v int32
 		if err := d.check("cuDriverGetVersion", d.version(&v)); err != nil { // needs no cuInit

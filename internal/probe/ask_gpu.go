@@ -111,7 +111,7 @@ func askNVSHMEM(lib *dl.Library, a *Answer) error {
 	var api struct {
 		vendor func(major, minor, patch *int32) `dl:"nvshmemx_vendor_get_version_info"`
 		spec   func(major, minor *int32)        `dl:"nvshmem_info_get_version,optional"`
-		init   dl.Proc                          `dl:"nvshmemx_hostlib_init_attr"` // what a program without nvcc starts it with
+		init   dl.Proc                          `dl:"nvshmemx_hostlib_init_attr"` // starts it in a program without nvcc
 	}
 	if err := lib.Bind(&api); err != nil {
 		return err
@@ -129,8 +129,7 @@ func askNVSHMEM(lib *dl.Library, a *Answer) error {
 	return nil
 }
 
-// What NVSHMEM starts with when there is no MPI, and the note on one that lacks it, before the
-// reason.
+// The call that starts NVSHMEM without MPI, and the note on one that lacks it, before the reason.
 const (
 	bootstrap     = "nvshmem_bootstrap_uid.so.3"
 	bootstrapBare = "nvshmem_bootstrap_uid.so"

@@ -64,9 +64,9 @@ func askMPI(lib *dl.Library, a *Answer) error {
 	return nil
 }
 
-// mpiVersion is the short form of what MPI_Get_library_version writes:
+// mpiVersion returns the short form of the text of MPI_Get_library_version:
 //
-//	"Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4, May 26, 2022" is "Open MPI 4.1.4"
+//	"Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, ..." is "Open MPI 4.1.4"
 //	"MPICH Version:\t4.0.2\nMPICH Release date:\t..." is "MPICH 4.0.2"
 //	"Intel(R) MPI Library 2021.12 for Linux* OS\n" stays, without the end of line
 func mpiVersion(text string) string {

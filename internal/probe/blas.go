@@ -12,7 +12,7 @@ type BLAS struct {
 	Path      string    `json:"path"`
 	Threads   int       `json:"threads"` // for one call, as the library would choose; 0 if it does not tell
 	Off       bool      `json:"off"`     // libraries are switched off by a setting
-	Problem   string    `json:"problem"` // why what was set cannot be used; programs then refuse to start
+	Problem   string    `json:"problem"` // why the set library cannot be used; programs then refuse to start
 	Libraries []Library `json:"libraries"`
 }
 
@@ -44,7 +44,7 @@ func FindBLAS(ctx context.Context, r Roots, o Options) BLAS {
 		b.Problem = file + ": " + b.Problem
 	}
 	if b.Name == "" {
-		b.Name = "gonum" // what a program falls back to when it is told to
+		b.Name = "gonum" // the fallback of a program
 	}
 	return b
 }

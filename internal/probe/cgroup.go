@@ -30,9 +30,9 @@ func cpuQuota(r Roots) float64 {
 	return least
 }
 
-// memoryLimit is the least room that the control groups leave: the limit that is nearest to being
-// reached, and what counts against it. A limit of 0 is none. Cached files do not count: the kernel
-// drops them when memory is wanted.
+// memoryLimit returns the tightest limit of the control groups: the limit that is nearest to being
+// reached, and the memory that counts against it. A limit of 0 is none. Cached files do not count:
+// the kernel drops them when memory is needed.
 func memoryLimit(r Roots) (limit, used int64) {
 	dirs, version := cgroup.Dirs(r.text, "memory")
 	limitFile, usedFile, total := "/memory.max", "/memory.current", ""

@@ -14,7 +14,7 @@ import (
 	"github.com/symgrad/symgrad/internal/blas"
 )
 
-// Question is what a library is asked.
+// Question is a question to a library.
 type Question struct {
 	Product string // the name of a product: "nccl"
 	File    string // a path, or a bare soname, for the loader; "" for the product "blas" is its own search
@@ -30,13 +30,13 @@ func parseQuestion(args []string) (Question, error) {
 	return Question{Product: args[0], File: args[1]}, nil
 }
 
-// Answer is what a library says.
+// Answer is the answer of a library.
 type Answer struct {
 	Loaded  bool     // whether the loader found it and could load it
 	Path    string   // of the file, links resolved
 	Version string   // as the library says it
 	Problem string   // why it cannot be used; "" if it can
-	Notes   []string // what a user should know besides
+	Notes   []string // further notes for the user
 
 	BLAS   blas.Info // of the products of BLAS
 	Driver *Driver   // of the CUDA driver
@@ -52,9 +52,9 @@ const askLimit = 60 * time.Second
 // Child has questions answered by a process of their own: this command with the product and the
 // file as arguments, which should call Reply.
 //
-// Returns: a function for Roots.Ask. Its answer to a question whose process dies, hangs or says
-// nothing is a Problem that says so. The process and what reads its output have ended when it
-// returns.
+// Returns: a function for Roots.Ask. If the process of a question dies, hangs or prints nothing,
+// the answer has a Problem with the reason. The process and the reader of its output have ended
+// when it returns.
 func Child(command ...string) func(ctx context.Context, q Question) Answer {
 	return func(ctx context.Context, q Question) Answer { return askWithin(ctx, askLimit, command, q) }
 }
@@ -66,7 +66,7 @@ func askWithin(ctx context.Context, limit time.Duration, command []string, q Que
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var stdout, stderr window
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.WaitDelay = time.Second // for processes that a library started and left behind with the pipes
+	cmd.WaitDelay = time.Second // for processes that a library started and that still hold the pipes
 	err := cmd.Run()
 	if a, ok := readAnswer(stdout.text); ok {
 		return a
@@ -74,11 +74,11 @@ func askWithin(ctx context.Context, limit time.Duration, command []string, q Que
 	return Answer{Loaded: true, Path: q.File, Problem: obituary(ctx, limit, err, string(stderr.text))}
 }
 
-// windowBytes is how much of a child's output is kept: an answer, and what a library may write
-// after it.
+// windowBytes is the length of a child's output that is kept: an answer, and later output of a
+// library.
 const windowBytes = 1 << 20
 
-// window keeps the end of what is written to it, at least the last windowBytes.
+// window keeps the end of the text written to it, at least the last windowBytes.
 type window struct{ text []byte }
 
 // Write implements io.Writer and never fails.

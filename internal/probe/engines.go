@@ -15,10 +15,10 @@ type Engine struct {
 	Name   string   `json:"name"` // one of package backend's: "nccl"
 	Usable bool     `json:"usable"`
 	Why    string   `json:"why"`   // the reason, either way
-	Notes  []string `json:"notes"` // what to know besides
+	Notes  []string `json:"notes"` // further notes
 }
 
-// What the ways need, at least: see leastDriver of internal/cuda, and leastVersion and
+// Least versions for the engines: see leastDriver of internal/cuda, and leastVersion and
 // windowVersion of internal/nccl and internal/nvshmem.
 var (
 	leastCUDA    = []int{12, 0}
@@ -27,7 +27,7 @@ var (
 	leastNVSHMEM = []int{3, 0, 6}
 )
 
-// JudgeEngines is every way between GPUs, from what the report has about GPUs and libraries, for
+// JudgeEngines returns every engine between GPUs, judged by the report's GPUs and libraries, for
 // the job of env.
 //
 // Returns: one or more lines of reasons each; nothing was tried.
@@ -61,7 +61,7 @@ func JudgeEngines(rep Report, env launch.Env) []Engine {
 	return engines
 }
 
-// firstOf is the first reason that there is.
+// firstOf returns the first reason that is not empty.
 func firstOf(reasons ...string) string {
 	for _, r := range reasons {
 		if r != "" {
@@ -122,7 +122,7 @@ func apart(g GPUs, env launch.Env) string {
 	return ""
 }
 
-// judgeLibrary is why a library cannot be used, and what to know where it can.
+// judgeLibrary returns the reason why a library cannot be used, and notes if it can.
 func judgeLibrary(all []Library, name string, least []int) (why string, notes []string) {
 	var found []Library
 	for _, l := range all {
@@ -153,8 +153,8 @@ func judgeLibrary(all []Library, name string, least []int) (why string, notes []
 	return "", notes
 }
 
-// tooNew is why no NVRTC that is found will do: the driver cannot run what one of a later CUDA
-// makes.
+// tooNew returns the reason why no NVRTC that was found is usable: the driver cannot run kernels of
+// a later CUDA.
 func tooNew(all []Library, g GPUs) string {
 	newer := ""
 	for _, l := range all {
@@ -171,8 +171,8 @@ func tooNew(all []Library, g GPUs) string {
 	return newer
 }
 
-// runsOn reports whether the driver runs what l, which is numbered as CUDA, belongs to; true where
-// either version is not known.
+// runsOn reports whether the driver runs the CUDA of l, which has CUDA's version; true if either
+// version is unknown.
 func runsOn(l Library, g GPUs) bool {
 	cuda, of := majorOf(strings.TrimPrefix(g.Driver.Version, "CUDA ")), majorOf(l.Version)
 	return cuda == 0 || of <= cuda
@@ -188,8 +188,8 @@ func majorOf(version string) int {
 	return n
 }
 
-// chooseNVRTC has the program's choice among those that are found: the newest that the driver runs,
-// but for one that was set.
+// chooseNVRTC makes the program's choice among those that were found: the one that was set, else
+// the newest that the driver runs.
 func chooseNVRTC(all []Library, g GPUs) {
 	chosen := slices.IndexFunc(all, func(l Library) bool { return l.Name == "nvrtc" && l.Chosen })
 	if chosen < 0 || all[chosen].FoundBy == BySetting || runsOn(all[chosen], g) {
@@ -240,7 +240,7 @@ func dotted(v []int) string {
 	return strings.Join(parts, ".")
 }
 
-// Table is what backend cuda chooses by.
+// Table is the table by which backend cuda chooses.
 type Table struct {
 	File    string   `json:"file"`    // "" for the one that comes with the program
 	Problem string   `json:"problem"` // why it cannot be used
@@ -248,10 +248,10 @@ type Table struct {
 	Fits    bool     `json:"fits"`    // the GPUs here are of that kind, so that its rows count
 	Rows    int      `json:"rows"`
 	Hash    string   `json:"hash"`
-	Lines   []string `json:"lines"` // what it says, in words
+	Lines   []string `json:"lines"` // its contents, in words
 }
 
-// tableFor is the table for the GPUs that there are.
+// tableFor returns the table for the present GPUs.
 func tableFor(o Options, g GPUs) (t Table) {
 	machine := ""
 	if len(g.Devices) > 0 {
@@ -264,7 +264,7 @@ func tableFor(o Options, g GPUs) (t Table) {
 	return t
 }
 
-// judge sets whether t fits the GPUs that there are.
+// judge sets whether t fits the present GPUs.
 func (t *Table) judge(g GPUs) {
 	t.Fits = t.Problem == ""
 	for _, d := range g.Devices {

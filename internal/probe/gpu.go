@@ -42,7 +42,7 @@ func FindGPUs(ctx context.Context, r Roots, o Options) GPUs {
 	return g
 }
 
-// why is what the system shows of the cause when the driver does not work, as a further clause.
+// why returns the visible cause of a driver that does not work, as a further clause.
 func (g GPUs) why() string {
 	switch {
 	case g.Driver.Path == "" && g.Module == "" && len(g.DeviceFiles) == 0:

@@ -19,7 +19,7 @@ type Launcher struct {
 	Variables []Variable `json:"variables"` // those of launchers, also of launchers that are not the one
 }
 
-// Variable is one variable of a launcher that is set. Its value may be nobody's business.
+// Variable is one variable of a launcher that is set. Its value may be private.
 type Variable struct {
 	Name string `json:"name"`
 	Of   string `json:"of"` // one of package launch's names
@@ -53,7 +53,7 @@ var marks = []struct{ name, of string }{
 	{"SLURM_", launch.Slurm},
 }
 
-// SeeLauncher is what the environment says of the job.
+// SeeLauncher returns the job as the environment describes it.
 // Returns: also the job, for ListBackends; of one rank if the environment is refused.
 func SeeLauncher(r Roots) (Launcher, launch.Env) {
 	l := Launcher{Variables: []Variable{}}
@@ -92,8 +92,8 @@ type Backend struct {
 	Chosen bool   `json:"chosen"`
 }
 
-// ListBackends is all backends for the job of env, in the order in which they are tried, the one
-// that cfg means chosen. What it says of those between GPUs is what engines says.
+// ListBackends returns all backends for the job of env, in the order in which they are tried, with
+// the one that cfg means marked as chosen. Those between GPUs follow engines.
 func ListBackends(cfg backend.Config, env launch.Env, engines []Engine) []Backend {
 	list := []Backend{}
 	for _, c := range cfg.Choices(env) {

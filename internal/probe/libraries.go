@@ -14,7 +14,7 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Library is a file that was looked for under a product's name, or the news that there is none.
+// Library is a file that was found for a product, or the absence of one.
 type Library struct {
 	Name    string   `json:"name"`     // of the product: "nccl"
 	Path    string   `json:"path"`     // links resolved; "" if there is none
@@ -33,13 +33,13 @@ const (
 	BySetting = "set"
 )
 
-// Options is what the user says about the search.
+// Options has the user's settings of the search.
 type Options struct {
 	Files  map[string]string // for a product's name (see ProductNames) the one file, or soname, to look at
 	NoBLAS bool              // programs will use the built-in matrix routines whatever there is
 
 	Ranks    int                        // that programs start on this host themselves; 0 where they leave that to a launcher
-	Settings backend.Config             // what programs ask for; its Env counts for nothing
+	Settings backend.Config             // of programs; its Env is ignored
 	Table    func(machine string) Table // by which backend cuda would choose between GPUs of a name, "" where there are none; may be nil
 }
 
@@ -60,8 +60,8 @@ func (o Options) Validate() error {
 // or start threads, slower.
 const maxAsked = 4
 
-// search asks all files of the products. Returns: for each product at least one Library, and the
-// answers beside them, in the order of products.
+// search asks all files of the products. Returns: for each product at least one Library, and their
+// answers, in the order of products.
 func search(ctx context.Context, r Roots, o Options, of []product) ([]Library, []Answer) {
 	loaderDirs, places := dl.LoaderDirs(r.FS, r.Environ), dl.Places(r.FS, r.Environ)
 	found := make([][]Library, len(of))
@@ -84,7 +84,7 @@ func search(ctx context.Context, r Roots, o Options, of []product) ([]Library, [
 }
 
 // searchOne asks the files of one product: the one that is set; or the one that the loader takes
-// for each soname, then every other file that is there.
+// for each soname, then every other file that exists.
 func searchOne(ctx context.Context, r Roots, s dl.Search, loaderDirs []string, ask func(Question) Answer) ([]Library, []Answer) {
 	var libs []Library
 	var answers []Answer
@@ -148,8 +148,8 @@ func library(name string, a Answer, by string) Library {
 	return l
 }
 
-// choose marks the first usable one, which is what dl.Open would take: the loader's before those of
-// other places, the better soname first.
+// choose marks the first usable one, which dl.Open would take: the loader's before those of other
+// places, the better soname first.
 func choose(libs []Library) []Library {
 	for i := range libs {
 		if libs[i].Usable {

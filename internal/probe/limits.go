@@ -8,7 +8,7 @@ import (
 // Unlimited is a limit that is none.
 const Unlimited = -1
 
-// Limits is what the system lets a process have.
+// Limits has the limits of the system for a process.
 type Limits struct {
 	Memlock Limit `json:"memlock"` // bytes of memory kept from being paged out: RDMA registers that much
 	NoFile  Limit `json:"nofile"`  // open files; Go raises its own soft limit to the hard one
@@ -16,8 +16,8 @@ type Limits struct {
 	NProc   Limit `json:"nproc"`   // processes and threads of the user
 
 	// PtraceScope is Yama's setting: 0 is classic rules, 1 only ancestors, 2 only administrators, 3
-	// nobody, -1 no Yama. From 1 on, libraries that copy between processes by process_vm_readv (CMA
-	// of MPI and UCX) need leave; this module does not.
+	// no process, -1 no Yama. From 1 on, libraries that copy between processes by process_vm_readv
+	// (CMA of MPI and UCX) need permission.
 	PtraceScope int `json:"ptrace_scope"`
 }
 

@@ -13,7 +13,7 @@ type Memory struct {
 	AvailableBytes int64 `json:"available_bytes"` // without swapping, by the kernel's estimate
 	LimitBytes     int64 `json:"limit_bytes"`     // of the control group that is nearest to its limit; 0 is no limit
 	LimitUsedBytes int64 `json:"limit_used_bytes"`
-	UsableBytes    int64 `json:"usable_bytes"` // the smaller of what is available and what the limit leaves
+	UsableBytes    int64 `json:"usable_bytes"` // the smaller of the available memory and the rest of the limit
 }
 
 // ReadMemory is the memory of this machine.
@@ -28,10 +28,10 @@ func ReadMemory(r Roots) Memory {
 	return m
 }
 
-// SharedMemory is what ranks of one host can share.
+// SharedMemory is the memory that ranks of one host can share.
 type SharedMemory struct {
 	Memfd     Trial      `json:"memfd"`   // anonymous shared memory, which backend shm uses
-	DevShm    FileSystem `json:"dev_shm"` // what other libraries (NCCL, MPI, PyTorch) use
+	DevShm    FileSystem `json:"dev_shm"` // for other libraries (NCCL, MPI, PyTorch)
 	HugePages []HugePage `json:"huge_pages"`
 
 	// The settings of transparent huge pages ("always", "madvise", "never"), for private and for
@@ -65,7 +65,7 @@ type HugePage struct {
 // trialBytes is how much shared memory is made for a trial: two huge pages.
 const trialBytes = 4 << 20
 
-// ReadSharedMemory tries to make shared memory and reads what the system says of it.
+// ReadSharedMemory tries to make shared memory and reads its sizes.
 func ReadSharedMemory(r Roots) SharedMemory {
 	s := SharedMemory{
 		Memfd: Trial{Bytes: trialBytes}, DevShm: FileSystem{Path: "/dev/shm"}, HugePages: []HugePage{},

@@ -13,7 +13,7 @@ const (
 	familyGPU
 )
 
-// product is a library that is looked for: what it is called, and how it tells its version.
+// product is a library to search: its names, and how to ask its version.
 type product struct {
 	Name    string
 	family  family

@@ -34,7 +34,7 @@ func Reply(args []string, out io.Writer) error {
 func answer(q Question) (a Answer) {
 	p, ok := productByName(q.Product)
 	if !ok {
-		return Answer{Path: q.File, Problem: fmt.Sprintf("nobody knows the product %q", q.Product)}
+		return Answer{Path: q.File, Problem: fmt.Sprintf("unknown product %q", q.Product)}
 	}
 	before := signalHandlers()
 	defer func() {
@@ -63,7 +63,7 @@ func plainWords(err error, lib *dl.Library) string {
 	return strings.ReplaceAll(text, "\n", "; ")
 }
 
-// loaderWords is what the loader said, without what the report says anyway.
+// loaderWords returns the loader's message, without the parts that the report has anyway.
 func loaderWords(err error, file string) string {
 	text := err.Error()
 	if _, after, ok := strings.Cut(text, "at the path that was set: "); ok {

@@ -11,9 +11,9 @@ import (
 // Report is all findings. Its form as JSON is an interface: names of keys stay, and lists are never
 // null.
 type Report struct {
-	OK      bool     `json:"ok"`      // programs would start here with what would be chosen; no world is opened on GPUs
+	OK      bool     `json:"ok"`      // programs would start here with the chosen parts; no world is opened on GPUs
 	Verdict string   `json:"verdict"` // the same in one sentence
-	Advice  []string `json:"advice"`  // what would give more, the most useful first
+	Advice  []string `json:"advice"`  // the most useful first
 
 	System       System       `json:"system"`
 	CPU          CPU          `json:"cpu"`
@@ -34,8 +34,8 @@ type Report struct {
 
 // Collect is the whole report.
 //
-// Returns: always a report; what could not be found out says so in its place. Canceling ctx ends
-// the questions to libraries.
+// Returns: always a report; a missing part has the reason in its place. Canceling ctx ends the
+// questions to libraries.
 func Collect(ctx context.Context, r Roots, o Options) Report {
 	var rep Report
 	var libraries sync.WaitGroup
@@ -88,7 +88,7 @@ func (rep Report) judge(name string) (ok bool, verdict string) {
 	return false, "no backend is usable for this job"
 }
 
-// accelerators is what computes.
+// accelerators describes the devices that compute.
 func (rep Report) accelerators() string {
 	cores := plural(rep.CPU.Usable, "core")
 	if n := len(rep.GPUs.Devices); n > 0 {

@@ -26,8 +26,8 @@ var watched = [...]struct {
 	{uintptr(unix.SIGURG), "SIGURG"}, // Go preempts goroutines with it
 }
 
-// kernelSigaction is the kernel's struct sigaction of amd64; arm64's has its mask in the place of
-// restorer, which nobody reads here.
+// kernelSigaction is the kernel's struct sigaction of amd64; arm64's has its mask at the offset of
+// restorer, which is not read here.
 type kernelSigaction struct {
 	handler  uintptr
 	flags    uint64

@@ -13,7 +13,7 @@ type System struct {
 	Kernel       string `json:"kernel"`       // "6.1.0-31-amd64"
 	Arch         string `json:"arch"`         // "amd64"
 	Go           string `json:"go"`           // "go1.26.8"
-	Container    string `json:"container"`    // "docker", "podman", "kubernetes" or "" as far as it shows
+	Container    string `json:"container"`    // "docker", "podman" or "kubernetes"; "" if there are no marks of one
 }
 
 // ReadSystem is the operating system and the program.
@@ -26,7 +26,7 @@ func ReadSystem(r Roots) System {
 	}
 }
 
-// container is what the marks that container engines leave say.
+// container names the container engine by the marks that it leaves.
 func container(r Roots) string {
 	switch {
 	case r.variable("KUBERNETES_SERVICE_HOST") != "":

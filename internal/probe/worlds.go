@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// World is a world that was opened in this process and what came of it.
+// World is the result of a world that was opened in this process.
 type World struct {
 	Backend string `json:"backend"`
 	Ranks   int    `json:"ranks"`
