@@ -71,7 +71,7 @@ type bench struct {
 	env            launch.Env
 	earlier        *perf.Result                                             // of --vs
 	earlierText    []byte                                                   // as the file has it, for the ranks: a pipe has one reader
-	ask            func(ctx context.Context, q probe.Question) probe.Answer // what a library's version is
+	ask            func(ctx context.Context, q probe.Question) probe.Answer // asks for a library's version
 	stdout, stderr io.Writer
 }
 
@@ -181,9 +181,9 @@ func (b *bench) check(ranksGiven bool) error {
 	return nil
 }
 
-// rank is one rank; versions are those of what the process does not show. A failure is told to the
-// others, so that none waits for this one; wrong results to the command that has started the ranks,
-// if it asked for that.
+// rank runs one rank; versions are those of libraries that the process does not show. On a failure
+// it aborts the group, so that no other rank waits for this one. It reports wrong results to the
+// command that started the ranks, if that asked for it.
 func (b *bench) rank(ctx context.Context, w *dist.World, on perf.Setup, versions map[string]string) error {
 	table := perf.NewTable(b.stdout, version(), b.flags.cfg)
 	res, err := perf.RunOn(w, on, b.flags.cfg, table)
@@ -197,7 +197,7 @@ func (b *bench) rank(ctx context.Context, w *dist.World, on perf.Setup, versions
 	case err == nil:
 		return nil
 	case !errors.As(err, &wrong):
-		_ = w.Abort(err) // fails only when there is nobody left to tell
+		_ = w.Abort(err) // fails only if no other rank is left
 	case b.flags.verdict != "":
 		if err := os.WriteFile(b.flags.verdict, fmt.Appendln(nil, int64(wrong)), 0o600); err != nil {
 			return errors.Join(wrong, fmt.Errorf("bench: write the verdict: %w", err))
@@ -246,8 +246,8 @@ func (b *bench) finish(res perf.Result, table *perf.Table) error {
 	return nil
 }
 
-// canBeFile is the error of a file whose folder is not there, or that is a folder itself: better
-// told before minutes of measuring than behind them.
+// canBeFile returns the error of a file whose folder is missing, or that is a folder itself. Such
+// an error should come before minutes of measuring.
 func canBeFile(name string) error {
 	if name == "" {
 		return nil
@@ -263,7 +263,7 @@ func canBeFile(name string) error {
 	return err
 }
 
-// writeFile makes a file of what write writes.
+// writeFile makes a file with the output of write.
 func writeFile(name string, write func(io.Writer) error) (err error) {
 	file, err := os.Create(name)
 	if err != nil {

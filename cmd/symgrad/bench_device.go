@@ -233,8 +233,8 @@ var knownLibraries = [][2]string{
 	{"libnccl.so", "nccl"}, {"libnvshmem_host.so", "nvshmem"}, {"libnvrtc.so", "nvrtc"},
 }
 
-// libraries is the versions of what has been measured, by name. maps is what the process has
-// loaded, and ask what tells the version of one.
+// libraries returns the versions of the measured libraries, by name. maps lists the loaded files of
+// the process, and ask returns the version of one.
 func libraries(maps io.Reader, ask func(product, file string) probe.Answer) map[string]string {
 	versions := map[string]string{"symgrad": version(), "go": runtime.Version()}
 	for lines := bufio.NewScanner(maps); lines.Scan(); {

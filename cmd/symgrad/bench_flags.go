@@ -50,7 +50,7 @@ func (f *benchFlags) addTo(cmd *cobra.Command) {
 	f.set = flags
 	flags.SortFlags = false
 	cli.Normalize(flags)
-	flags.StringVar(&f.ops, "op", "allreduce", "what to measure, with commas between: "+opNames()+"; all is every collective, onesided the rest")
+	flags.StringVar(&f.ops, "op", "allreduce", "operations to measure, with commas between: "+opNames()+"; all is every collective, onesided the rest")
 	flags.StringVar(&f.backend, "backend", backend.Auto, "auto; shm, memory of the host; sim, ranks that are goroutines; between GPUs nccl, nvshmem, or cuda, the fastest for each")
 	flags.IntVarP(&f.ranks, "ranks", "n", 2, "how many ranks to start")
 	flags.StringVarP(&f.minBytes, "minbytes", "b", "8", "smallest size")
@@ -71,10 +71,10 @@ func (f *benchFlags) addTo(cmd *cobra.Command) {
 	flags.BoolVar(&f.queued, "queued", false, "through the group's stream instead of on the calling thread")
 	flags.StringVar(&f.style, "style", "", "osu: an untimed barrier before each iteration; or back-to-back (default osu, between GPUs back-to-back)")
 	flags.BoolVar(&f.pin, "pin", true, "keep each rank on a core of its own, when there are enough; between GPUs only when given, and then far apart")
-	flags.StringVar(&f.engine, "engine", engineAuto, "between GPUs: what does the operations, as nccl, nccl-window, nvshmem, ll, ll128, ll128-twoshot, oneshot, twoshot, tiles, host, copy or auto; several, with commas, take turns at every size")
+	flags.StringVar(&f.engine, "engine", engineAuto, "engine between GPUs: nccl, nccl-window, nvshmem, ll, ll128, ll128-twoshot, oneshot, twoshot, tiles, copy or auto; several, with commas, take turns at every size")
 	flags.StringVar(&f.tune, "tune", "", "between GPUs: file of symgrad tune, measured on such GPUs, for the choice of auto")
-	flags.IntVar(&f.maxCTAs, "max-ctas", 0, "between GPUs: most thread blocks of an operation, but for nvshmem's (comm.max_ctas); 0 means as many as are the fastest alone")
-	flags.BoolVar(&f.symmetric, "symmetric", true, "promise that buffers in the heap lie alike on all ranks, as they do")
+	flags.IntVar(&f.maxCTAs, "max-ctas", 0, "between GPUs: most thread blocks of an operation, except nvshmem's (comm.max_ctas); 0 means as many as are the fastest alone")
+	flags.BoolVar(&f.symmetric, "symmetric", true, "promise that buffers have equal offsets in the heap on all ranks, as they do")
 	flags.IntVarP(&f.graph, "graph", "G", 0, "between GPUs: launches of a captured graph of the iterations; 0 queues them one by one")
 	flags.IntVar(&f.rounds, "rounds", 1, "how often all rows are measured; they are printed in the last round")
 	flags.StringVar(&f.json, "json", "", "file for the result")
@@ -107,7 +107,7 @@ func (f *benchFlags) parse() error {
 	if err := f.checkNumbers(); err != nil {
 		return err
 	}
-	if backend.OnGPUs(f.backend) { // what perf does there anyway, said here for --vs
+	if backend.OnGPUs(f.backend) { // as perf does there anyway, stated here for --vs
 		c.Queued = true
 		c.Pin = f.pin && f.set.Changed("pin")
 		if c.Style == "" {
@@ -161,11 +161,12 @@ func (f *benchFlags) parse() error {
 	return nil
 }
 
-// checkNumbers finds what perf.Config would take for a default, or this command cannot do.
+// checkNumbers rejects numbers that perf.Config would take for a default, or that this command
+// cannot do.
 func (f *benchFlags) checkNumbers() error {
 	switch {
 	case !slices.Contains(backend.Names(), f.backend):
-		return fmt.Errorf("--backend: %q is none of %s", f.backend, strings.Join(backend.Names(), " "))
+		return fmt.Errorf("--backend: unknown backend %q: use one of %s", f.backend, strings.Join(backend.Names(), " "))
 	case checkRanks(f.ranks) != nil:
 		return checkRanks(f.ranks)
 	case f.graph < 0:
@@ -188,7 +189,7 @@ func (f *benchFlags) checkNumbers() error {
 	return f.checkGPU()
 }
 
-// checkGPU finds what only means something between GPUs, and settles what is different there.
+// checkGPU rejects flags that need GPUs, and sets the defaults that differ there.
 func (f *benchFlags) checkGPU() error {
 	host := !backend.OnGPUs(f.backend)
 	switch {

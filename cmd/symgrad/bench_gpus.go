@@ -25,7 +25,7 @@ func (b *bench) onGPUs(ctx context.Context) (err error) {
 	defer func() {
 		for i := len(worlds) - 1; i >= 0; i-- {
 			if err != nil && !errors.As(err, new(wrongResults)) {
-				_ = worlds[i].Abort(err) // fails only when there is nobody left to tell
+				_ = worlds[i].Abort(err) // fails only if no other rank is left
 			}
 			err = errors.Join(err, worlds[i].Close())
 		}
@@ -50,8 +50,8 @@ func (b *bench) onGPUs(ctx context.Context) (err error) {
 	return b.rank(ctx, base, on, map[string]string{"cuda driver": versionOf(g.Device().Driver().Version())})
 }
 
-// targetsOf is what is measured: the base world for the choice, and a world of its own for every
-// other engine. Among several, one that is not there is a row that says so.
+// targetsOf returns the measured worlds: the base world for the choice, and a world of its own for
+// every other engine. Among several, a missing one is a row with the reason.
 //
 // Collective: all ranks, same engines. Errors: those of open.
 func targetsOf(base *dist.World, engines []string, open func(engine string) (*dist.World, error)) ([]perf.Target, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/symgrad/symgrad/checkpoint"
 )
 
-// newCheckpointCommand is symgrad checkpoint: what is in a checkpoint, whether it is whole, and one
-// file of it for others.
+// newCheckpointCommand is symgrad checkpoint: the contents of a checkpoint, its verification, and
+// one merged file for other programs.
 func newCheckpointCommand() *cobra.Command {
 	cmd := newGroup("checkpoint", "Show, verify and merge checkpoints",
 		newCheckpointShowCommand(), newCheckpointVerifyCommand(), newCheckpointMergeCommand())
@@ -27,8 +27,8 @@ func newCheckpointShowCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show [flags] DIR",
-		Short: "Print what is in a checkpoint, and which file has it",
-		Long: `Print what is in a checkpoint, and which file has it: step, ranks, the state of solver and
+		Short: "Print the tensors of a checkpoint and their files",
+		Long: `Print the tensors of a checkpoint and their files: step, ranks, the state of solver and
 sampler, files, tensors with their places, and the settings of the run. Of a folder with
 several it is the newest whose manifest and files fit together; their content is not read
 (symgrad checkpoint verify does that).`,
@@ -130,13 +130,13 @@ device for FILE, such as /dev/stdout, what was written is told on the standard e
 			}
 			report := cmd.OutOrStdout()
 			if info, err := os.Stat(out); err == nil && !info.Mode().IsRegular() {
-				report = cmd.ErrOrStderr() // behind the file, in a pipe, it would be a part of it
+				report = cmd.ErrOrStderr() // in a pipe it would be a part of the file
 			}
 			return write(report, fmt.Appendf(nil, "%s: %d tensors, %d B, of %s\n", out, tensors, bytes, c.Path()))
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "file to write")
-	cmd.Flags().BoolVar(&all, "all", false, "also what solvers keep, averages and residuals")
+	cmd.Flags().BoolVar(&all, "all", false, "also the state of solvers, averages and residuals")
 	return cmd
 }
 
@@ -180,7 +180,7 @@ func openForShow(dir string) (*checkpoint.Checkpoint, []checkpoint.Rejected, err
 	return nil, nil, errors.Join(errs...)
 }
 
-// verifyOne is what verify says of a whole checkpoint.
+// verifyOne returns the message of verify about a whole checkpoint.
 func verifyOne(path string) (string, error) {
 	c, err := checkpoint.OpenAt(path, checkpoint.VerifyAll)
 	if err != nil {

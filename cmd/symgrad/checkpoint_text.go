@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/checkpoint"
 )
 
-// checkpointText is what symgrad checkpoint show prints.
+// checkpointText returns the output of symgrad checkpoint show.
 func checkpointText(c *checkpoint.Checkpoint, rejected []checkpoint.Rejected) []byte {
 	m := c.Manifest()
 	rows := [][]string{
@@ -90,7 +90,7 @@ func rawText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// checkpointJSON is the manifest with the path before it, and what was passed over.
+// checkpointJSON returns the manifest with its path, and the rejected checkpoints.
 func checkpointJSON(c *checkpoint.Checkpoint, rejected []checkpoint.Rejected) ([]byte, error) {
 	type broken struct {
 		Path  string `json:"path"`

@@ -12,8 +12,7 @@ import (
 	"github.com/symgrad/symgrad/dist/launch"
 )
 
-// newConfigCommand is symgrad config: what the settings are, what they would be, and whether a file
-// is right.
+// newConfigCommand is symgrad config: the settings, their values in a run, and the check of a file.
 func newConfigCommand() *cobra.Command {
 	cmd := newGroup("config", "Show, explain and check the settings of a run",
 		newConfigShowCommand(), newConfigKeysCommand(), newConfigValidateCommand(), newConfigHashCommand())
@@ -183,7 +182,7 @@ type formatFlag struct {
 // String is the chosen name.
 func (f *formatFlag) String() string { return f.value }
 
-// Type is what help says the value is.
+// Type returns the name of the value in the help.
 func (f *formatFlag) Type() string { return strings.Join(f.allowed, "|") }
 
 // Set takes an allowed name.

@@ -24,15 +24,15 @@ import (
 // probeCommand is the hidden command that asks one library, in a process of its own.
 const probeCommand = "doctor-probe"
 
-// newDoctorCommand is symgrad doctor: what this machine offers, and whether it works.
+// newDoctorCommand is symgrad doctor: the parts of this machine, and whether they work.
 func newDoctorCommand() *cobra.Command {
 	source := newSource()
 	var asJSON bool
 	var files map[string]string
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
-		Short: "Report what this machine offers to training, and what would be chosen",
-		Long: `Report what this machine offers to training, and what would be chosen: processors,
+		Short: "Report cores, memory, GPUs and libraries of this machine, and the choice among them",
+		Long: `Report the parts of this machine for training, and the choice among them: processors,
 memory, limits, matrix libraries, MPI, GPUs and their libraries, launchers, backends.
 
 For GPUs it lists the ways between them (engines) that are there, and why the others
@@ -86,8 +86,8 @@ GPUs would do is judged by what is found of them and of their libraries.`,
 	return cmd
 }
 
-// doctorOptions is what flags and settings say about the search.
-// Errors: usageError for a library that nobody knows.
+// doctorOptions returns the options of the search by flags and settings.
+// Errors: usageError for an unknown library.
 func doctorOptions(cfg *config.Config, files map[string]string) (probe.Options, error) {
 	o := probe.Options{Files: maps.Clone(files)}
 	if o.Files == nil {
@@ -164,7 +164,7 @@ func doctorJSON(report probe.Report) ([]byte, error) {
 func newDoctorProbeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    probeCommand + " PRODUCT FILE",
-		Short:  "Load one library and say what it answers, for symgrad doctor",
+		Short:  "Load one library and print its answer, for symgrad doctor",
 		Hidden: true,
 		Args:   usageArgs(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -6,7 +6,7 @@ import (
 	"github.com/symgrad/symgrad/internal/probe"
 )
 
-// engines is the ways between GPUs: those that are there for one reason, or not there for one, on
+// engines prints the engines between GPUs: those that are usable, or not usable for one reason, on
 // one line.
 func (s *sheet) engines(all []probe.Engine) {
 	label := "engines"
@@ -38,7 +38,7 @@ func (s *sheet) backends(all []probe.Backend) {
 	}
 }
 
-// table is what backend cuda chooses by.
+// table prints the table by which backend cuda chooses.
 func (s *sheet) table(t probe.Table) {
 	from := "of the program"
 	if t.File != "" {

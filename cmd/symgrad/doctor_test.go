@@ -63,7 +63,7 @@ func sampleCPU() probe.Report {
 		Engines: []probe.Engine{
 			{Name: "oneshot", Why: "no GPU: not found: no libcuda.so.1"}, {Name: "nccl", Why: "no GPU: not found: no libcuda.so.1"},
 		},
-		Table:    probe.Table{Fits: true, Machine: "NVIDIA H200", Lines: []string{"what was not measured: nccl"}},
+		Table:    probe.Table{Fits: true, Machine: "NVIDIA H200", Lines: []string{"not measured: nccl"}},
 		Launcher: probe.Launcher{Name: "none", Size: 1, LocalSize: 1, Variables: []probe.Variable{{Name: "SLURM_JOB_ID", Of: "slurm"}}},
 		Backends: []probe.Backend{{Name: "shm", Usable: true, Chosen: true, Why: "all ranks are on this host"}, {Name: "sim", Why: "only when asked for"}},
 		Worlds:   []probe.World{{Backend: "shm", Ranks: 2, OK: true}, {Backend: "sim", Ranks: 2, Problem: "no memory"}},
@@ -102,7 +102,7 @@ func sampleGPU() probe.Report {
 	}
 	r.Table = probe.Table{
 		File: "tune.json", Machine: "NVIDIA H200", Fits: true, Rows: 38, Hash: "0123456789abcdef0123",
-		Lines: []string{"allreduce f32 sum, symmetric, 2 ranks: oneshot to 2M, twoshot to 64M, nccl to 256M", "what was not measured: nccl, nvshmem"},
+		Lines: []string{"allreduce f32 sum, symmetric, 2 ranks: oneshot to 2M, twoshot to 64M, nccl to 256M", "not measured: nccl, nvshmem"},
 	}
 	r.Launcher = probe.Launcher{Name: "torchrun", Rank: 1, Size: 4, LocalRank: 1, LocalSize: 2, Variables: []probe.Variable{{Name: "RANK", Of: "torchrun"}, {Name: "SLURM_JOB_ID", Of: "slurm"}}}
 	return r

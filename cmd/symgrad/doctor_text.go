@@ -79,8 +79,8 @@ func doctorText(r probe.Report) []byte {
 	return s.b.Bytes()
 }
 
-// mark is what stands before a thing: "*" for the chosen one, "+" for a usable one, "-" for one
-// that is not.
+// mark returns the mark before an item: "*" for the chosen one, "+" for a usable one, "-" for an
+// unusable one.
 func mark(usable, chosen bool) string {
 	switch {
 	case chosen:

@@ -15,13 +15,13 @@ import (
 	"github.com/symgrad/symgrad/internal/plan"
 )
 
-// newPlanCommand is symgrad plan: what a run will take of memory and communication.
+// newPlanCommand is symgrad plan: it predicts memory and communication of a run.
 func newPlanCommand() *cobra.Command {
 	p := &planner{source: newSource()}
 	cmd := &cobra.Command{
 		Use:   "plan [flags]",
-		Short: "Tell what a run will take: memory of a rank, communication of a step",
-		Long: `Tell what a run will take, before there are ranks and with no GPU: for each rank the
+		Short: "Predict memory per rank and communication per step",
+		Long: `Predict the needs of a run, without ranks and without a GPU: for each rank the
 bytes of parameters, gradients, optimizer state, activations, buffers and inputs; for a
 step the collectives, their bytes, and what a rank sends. All four stages of sharding
 (shard.stage) stand side by side, and the one of the settings has a star.
@@ -83,7 +83,7 @@ func (p *planner) addTo(cmd *cobra.Command) {
 	flags.StringVar(&p.program, "program", "", "whose model it is: ddp, lm or mlp of examples (default lm for a transformer, else ddp)")
 	flags.BoolVar(&p.asJSON, "json", false, "print the plan as JSON, whose keys are stable")
 	flags.BoolVar(&p.probe, "probe", false, "measure the bandwidth between ranks of this host, for some seconds")
-	flags.Float64Var(&p.bandwidth, "bandwidth", 0, "what each rank sends with, in GB/s, instead of a probe")
+	flags.Float64Var(&p.bandwidth, "bandwidth", 0, "bandwidth of each rank in GB/s, instead of a probe")
 	flags.DurationVar(&p.step, "step", 0, "time of a step without communication, as measured")
 	addSourceFlags(cmd, p.source)
 	complete(cmd, "program", cobra.FixedCompletions(planPrograms(), cobra.ShellCompDirectiveNoFileComp))
@@ -128,7 +128,7 @@ func (p *planner) check() error {
 	case p.stepGiven && p.step <= 0:
 		return fmt.Errorf("--step %v: want a positive time", p.step)
 	case p.step > 0 && !p.probe && p.bandwidth == 0:
-		return errors.New("--step tells what is waited for of a communication whose time is known: add --probe or --bandwidth")
+		return errors.New("--step needs a communication time: add --probe or --bandwidth")
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func planOf(cfg *config.Config, program string, ranks int) (*plan.Plan, error) {
 	return made, nil
 }
 
-// lookAt finds out what a plan is made of.
+// lookAt collects the inputs of a plan.
 func lookAt(cfg *config.Config, program string, ranks int) (plan.Job, error) {
 	s, err := planSubject(cfg, program, ranks)
 	if err != nil {
@@ -171,7 +171,7 @@ func lookAt(cfg *config.Config, program string, ranks int) (plan.Job, error) {
 	return j, err
 }
 
-// link is how long collectives take; nil if nobody wants to know.
+// link returns the times of collectives; nil if they are not needed.
 func (p *planner) link(ctx context.Context, ranks int) (*plan.Link, error) {
 	switch {
 	case p.bandwidth > 0:

@@ -21,8 +21,7 @@ type planned struct {
 	build func(rows int, shapes bool) (machine.Model, error) // shapes: parameters have no values
 }
 
-// planProgram is a program whose runs can be planned: its name, the models that it trains, and what
-// they are.
+// planProgram is a program whose runs can be planned: its name and the models that it trains.
 type planProgram struct {
 	name   string
 	models []string
@@ -49,8 +48,7 @@ func planPrograms() []string {
 // planModel is the model that a program makes of the settings; "" is the first program that trains
 // such a model.
 //
-// Errors: an unknown program, one that does not train this model, data that say not what its sizes
-// are.
+// Errors: an unknown program, one that does not train this model, data without sizes.
 func planModel(c *config.Config, program string) (planned, error) {
 	for _, p := range allPlanPrograms() {
 		switch trains := slices.Contains(p.models, c.Model.Name); {

@@ -65,7 +65,7 @@ func probeFailed(ranks, code int, err error, said string) error {
 	return fmt.Errorf("plan --probe: %d ranks on this host ended with code %d%s", ranks, code, tail(said))
 }
 
-// tail is what was said, behind a colon; nothing for nothing.
+// tail returns a message after a colon; nothing for no message.
 func tail(said string) string {
 	if said == "" {
 		return ""

@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// planSubject is what the settings say of a run, for package plan to look at.
+// planSubject returns the subject of a plan by the settings of a run.
 //
 // Errors: settings that a run cannot have, by their keys.
 func planSubject(c *config.Config, program string, ranks int) (plan.Subject, error) {
@@ -52,15 +52,15 @@ func planSubject(c *config.Config, program string, ranks int) (plan.Subject, err
 	return s, nil
 }
 
-// plansGPU reports whether ranks are on GPUs. What is left to be found out when the run starts
-// (run.device=auto) is the host.
+// plansGPU reports whether ranks are on GPUs. A device that is found when the run starts
+// (run.device=auto) counts as the host.
 //
 // Errors: settings that exclude each other.
 func plansGPU(c *config.Config) (bool, error) {
 	asked := c.Run.Device == "cuda" || backend.OnGPUs(c.Comm.Backend)
 	switch {
 	case c.Run.Machine == "tape":
-		return false, fmt.Errorf("run.machine=tape: what Gorgonia's machine allocates is known when it runs; set run.machine to compiled")
+		return false, fmt.Errorf("run.machine=tape: the tape machine's memory is known only when it runs; set run.machine=compiled")
 	case !asked && c.Run.Device == "auto" && c.Run.Precision != "fp32":
 		return false, fmt.Errorf("run.precision=%s: it is for GPUs, and the plan is for the host; set run.device to cuda", c.Run.Precision)
 	case !asked:

@@ -64,7 +64,7 @@ func TestPlanRefuses(t *testing.T) {
 		"--program moon":               `--program "moon": want one of ddp, lm, mlp`,
 		"-n 7 " + tinyPlan:             "data.global_batch=6: 7 ranks cannot have a sample each; set it to 7 at least, or -n to 6 at most",
 		"--set model.name=transformer": "set data.path to the file that will be learned",
-		"--set run.machine=tape":       "run.machine=tape: what Gorgonia's machine allocates is known when it runs",
+		"--set run.machine=tape":       "run.machine=tape: the tape machine's memory is known only when it runs",
 		"--set run.precision=bf16":     "run.precision=bf16: it is for GPUs",
 		"--set run.device=cuda --set comm.backend=shm":                                                     "shm is between ranks of the host",
 		"-n 2 --set comm.wire_dtype=bf16 --set comm.error_feedback=true --set run.device=cuda " + tinyPlan: "ErrorFeedback works on buckets in the memory of the host",

@@ -6,9 +6,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// imaginedWorld is rank 0 of a world whose other ranks are not there: collectives are done at once,
-// as if all ranks had what this one has. What is laid out for so many ranks can be seen in it, and
-// no result is of any use.
+// imaginedWorld returns rank 0 of a world whose other ranks do not exist: collectives end at once,
+// as if all ranks had this one's data. It shows the layout for so many ranks; its results are
+// meaningless.
 func imaginedWorld(ranks int) (*dist.World, error) {
 	t := &imagined{info: dist.Info{Size: ranks, Device: tensor.Host, Backend: "plan"}}
 	for r := range ranks {
@@ -32,7 +32,7 @@ func (t *imagined) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	return h.Submit(t, op, 0)
 }
 
-// Run gives every rank what this one has.
+// Run gives every rank the data of this one.
 func (t *imagined) Run(op *dist.Op, _ uint64) error {
 	if op.Dst.IsZero() || op.Src.IsZero() {
 		return nil

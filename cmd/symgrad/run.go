@@ -47,13 +47,13 @@ the output any more (| head), 2 for a command line that makes no sense.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // what comes after PROGRAM is PROGRAM's
+	flags.SetInterspersed(false) // flags after PROGRAM belong to PROGRAM
 	flags.IntVarP(&cfg.N, "ranks", "n", 0, "how many ranks to start (required)")
 	flags.StringVar(&cfg.Master, "master", "", "host:port of the store where the ranks meet; empty means a free port of 127.0.0.1")
 	flags.DurationVar(&cfg.Grace, "grace", 2*time.Second, "from the first failure until everything has ended")
 	flags.StringVar(&cfg.Bind, "bind", launch.BindNone, "core gives each rank as many cores of its own as the others; none leaves all ranks on all cores")
 	complete(cmd, "bind", cobra.FixedCompletions([]string{launch.BindCore, launch.BindNone}, cobra.ShellCompDirectiveNoFileComp))
-	flags.StringVar(&cfg.LogDir, "log-dir", "", "folder for the output of each rank, as rank-0.log and so on, besides showing it")
+	flags.StringVar(&cfg.LogDir, "log-dir", "", "folder for the output of each rank, as rank-0.log and so on, in addition to showing it")
 	complete(cmd, "log-dir", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	})
@@ -80,8 +80,8 @@ func checkProgram(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// run starts the ranks. Errors: exitError with the code of the job when it fails, usageError for
-// what the command line should have said otherwise.
+// run starts the ranks. Errors: exitError with the code of the job if it fails, usageError for a
+// wrong command line.
 func run(ctx context.Context, cfg launch.SpawnConfig) error {
 	res, err := launch.Spawn(ctx, cfg)
 	switch {

@@ -104,9 +104,9 @@ func (t *tune) addTo(cmd *cobra.Command) {
 	t.set = flags
 	flags.SortFlags = false
 	flags.IntVarP(&t.ranks, "ranks", "n", 2, "how many ranks to start, each with a GPU")
-	flags.StringVar(&t.ops, "op", tunableNames(), "what to measure, with commas between")
+	flags.StringVar(&t.ops, "op", tunableNames(), "operations to measure, with commas between")
 	flags.StringVarP(&t.dtypes, "datatype", "d", "f32,bf16,f16", "element types of those that reduce")
-	flags.StringVarP(&t.redOps, "redop", "o", "sum,avg", "reductions: sum, prod, min, max, avg; prod, min and max are alike to the table, and avg stands for premulsum")
+	flags.StringVarP(&t.redOps, "redop", "o", "sum,avg", "reductions: sum, prod, min, max, avg; prod, min and max share rows of the table, and avg includes premulsum")
 	flags.StringVarP(&t.minBytes, "minbytes", "b", "1K", "smallest size, a power of two")
 	flags.StringVarP(&t.maxBytes, "maxbytes", "e", "256M", "largest size, a power of two")
 	flags.IntVar(&t.rounds, "rounds", 0, "operations timed together; 0 means 50, fewer where they are large")
@@ -156,7 +156,7 @@ func (t *tune) run(ctx context.Context) error {
 	return t.rank(ctx)
 }
 
-// readSource reads the file of settings, or takes what the starter of this rank has read.
+// readSource reads the file of settings, or takes the text that the starter of this rank has read.
 func (t *tune) readSource() error {
 	handed, err := t.env.Handover()
 	if err != nil || handed == nil {
@@ -234,7 +234,7 @@ func (t *tune) parseOps() error {
 	var classes []string
 	for _, red := range reds {
 		if red == dist.RedPreMulSum {
-			return errors.New("--redop: premulsum goes by what avg takes: measure that")
+			return errors.New("--redop: premulsum uses the rows of avg: measure avg")
 		}
 		if red.Bitwise() {
 			return fmt.Errorf("--redop: %v takes the time of prod: measure that", red)
@@ -242,7 +242,7 @@ func (t *tune) parseOps() error {
 		op := dist.Op{Kind: dist.KindAllReduce, Red: dist.RedOp{Kind: red}}
 		class := gpu.Class(&op)
 		if slices.Contains(classes, class) {
-			return fmt.Errorf("--redop: %v is alike to one before it, for the table: leave it out", red)
+			return fmt.Errorf("--redop: %v shares a table class with an earlier one; remove it", red)
 		}
 		classes = append(classes, class)
 		t.tuning.Reductions = append(t.tuning.Reductions, op.Red)
@@ -266,8 +266,8 @@ func (t *tune) readEarlier() error {
 	return nil
 }
 
-// settings takes what files, environment and --set say about libraries, time limits and
-// comm.max_ctas.
+// settings takes the settings of libraries, time limits and comm.max_ctas from files, environment
+// and --set.
 func (t *tune) settings() error {
 	cfg, _, err := loadSettings(*t.source)
 	if err != nil {
@@ -279,8 +279,8 @@ func (t *tune) settings() error {
 	return nil
 }
 
-// heapStep is by how much memory grows so that both buffers lie in one step, behind the 645 MiB
-// that NVSHMEM and its engine keep for themselves, and NCCL has windows on them.
+// heapStep returns the growth of memory with which both buffers are in one step, after the 645 MiB
+// that NVSHMEM and its engine use, so that NCCL has windows on them.
 func heapStep(largest int64) int64 {
 	const rest = 1 << 30
 	step := int64(2 << 30)
@@ -290,8 +290,8 @@ func heapStep(largest int64) int64 {
 	return step
 }
 
-// gpuConfig is the settings of a backend that are about libraries for GPUs, what they may take of
-// one, and time limits.
+// gpuConfig returns the settings of a backend about libraries for GPUs, thread blocks, and time
+// limits.
 func gpuConfig(cfg *config.Config) backend.Config {
 	return backend.Config{
 		InitTimeout: cfg.Comm.TimeoutInit, StepTimeout: cfg.Comm.TimeoutStep, MaxCTAs: cfg.Comm.MaxCTAs,
@@ -324,7 +324,7 @@ func (t *tune) rank(ctx context.Context) error {
 	return errors.Join(err, g.Close())
 }
 
-// measure is the whole measurement, and what rank 0 makes of it.
+// measure runs the whole measurement; rank 0 writes the table.
 func (t *tune) measure(g *backend.GPUs) error {
 	out := t.stdout
 	if g.Rank() != 0 {
@@ -355,7 +355,7 @@ func (t *tune) measure(g *backend.GPUs) error {
 	return write(out, fmt.Appendf(nil, "\nwritten to %s: use it with comm.tune=%[1]s\n", t.out))
 }
 
-// merged is the rows of later, and those of earlier for what later has not measured.
+// merged returns the rows of later, and those of earlier that later has not measured.
 //
 // Errors: dist.ErrInvalid for tables of different GPUs.
 func merged(earlier, later *gpu.Table) (*gpu.Table, error) {
@@ -378,7 +378,7 @@ func sameOperation(a, b *gpu.Row) bool {
 		a.Bytes == b.Bytes
 }
 
-// dtypeText is the dtype of a row, or what stands for any.
+// dtypeText returns the dtype of a row, or the text for any.
 func dtypeText(r *gpu.Row) string {
 	if r.DType == "" {
 		return "any"

@@ -34,8 +34,8 @@ func TestTuneRefusesFlags(t *testing.T) {
 		"-d float128":                 `--datatype: unknown name "float128": use one of f16`,
 		"-o nand":                     `--redop: unknown name "nand": use one of sum`,
 		"-o xor":                      "--redop: xor takes the time of prod: measure that",
-		"-o premulsum":                "--redop: premulsum goes by what avg takes: measure that",
-		"-o sum,min,max":              "--redop: max is alike to one before it",
+		"-o premulsum":                "--redop: premulsum uses the rows of avg: measure avg",
+		"-o sum,min,max":              "--redop: max shares a table class with an earlier one",
 		"-b 3K":                       "are not powers of two",
 		"-b 0":                        "--minbytes 0: want 1 or more",
 		"-e 64T":                      `--maxbytes: "64T" is no size`,
@@ -149,10 +149,10 @@ func TestTableTextNamesTheFastest(t *testing.T) {
 		"allreduce f32 sum, symmetric, 2 ranks: oneshot to 2K, nccl to 4K",
 		"allreduce f32 sum, private, 4 ranks: nccl to 1K",
 		"reductions that were not measured: as sums; types: as bf16, where they are of two bytes, or f32",
-		"what was not measured, 2 ranks, to 1M: oneshot, nccl",
+		"not measured, 2 ranks, to 1M: oneshot, nccl",
 		"broadcast and reduce, if not measured, to 2M: ll, nccl",
-		"what was not measured: nccl",
-		"beside a computation, symmetric, from 32M: copy, where it can",
+		"not measured: nccl",
+		"during a computation, symmetric, from 32M: copy, where it can",
 	}
 	if got := tableText(aTable(), 0); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/internal/perf"
 )
 
-// tunePrinter prints what symgrad tune measures, as it comes.
+// tunePrinter prints the measurements of symgrad tune as they arrive.
 type tunePrinter struct {
 	w     io.Writer
 	title string // of the rows that were printed last
@@ -51,7 +51,7 @@ func (p *tunePrinter) row(r gpu.Row) {
 	p.printf("\n")
 }
 
-// end is what the table says in the end.
+// end prints the finished table.
 func (p *tunePrinter) end(t *gpu.Table, engines []backend.Choice) {
 	for _, e := range engines {
 		if !e.Usable {
@@ -80,8 +80,8 @@ func fastest(r *gpu.Row) string {
 	}).Engine
 }
 
-// tableText is what a table says, a line for each operation, for so many ranks (0 means any
-// number), then its rules, and what comes before all that.
+// tableText returns the contents of a table, a line for each operation, for so many ranks (0 means
+// any number), then its rules, after a heading.
 func tableText(t *gpu.Table, ranks int) []string {
 	var lines []string
 	line, last := "", ""
@@ -116,7 +116,7 @@ func tableText(t *gpu.Table, ranks int) []string {
 		lines = append(lines, "reductions that were not measured: as sums; types: as bf16, where they are of two bytes, or f32")
 	}
 	if lines = append(lines, rulesText(t, ranks)...); len(lines) > 0 {
-		lines = append(lines, fmt.Sprintf("beside a computation, symmetric, from %s: copy, where it can", perf.FormatSize(gpu.LeastAside)))
+		lines = append(lines, fmt.Sprintf("during a computation, symmetric, from %s: copy, where it can", perf.FormatSize(gpu.LeastAside)))
 	}
 	return lines
 }
@@ -128,7 +128,7 @@ func rulesText(t *gpu.Table, ranks int) []string {
 		if ranks > 0 && r.Ranks != 0 && r.Ranks != ranks {
 			continue
 		}
-		text := "what was not measured"
+		text := "not measured"
 		if len(r.Kinds) > 0 {
 			text = strings.Join(r.Kinds, " and ") + ", if not measured"
 		}

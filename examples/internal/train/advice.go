@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// advice says what to do about numbers that are not finite in a run with these settings. gradient
-// says that they were found in a gradient: clipping comes too late for those.
+// advice returns a remedy for numbers that are not finite in a run with these settings. gradient
+// means that they were found in a gradient: clipping comes too late for those.
 func advice(c *config.Config, gradient bool) string {
 	var causes []string
 	if scale, dynamic, err := c.Optim.Scale(); err == nil && scale != 0 && !dynamic {
@@ -31,7 +31,7 @@ func advice(c *config.Config, gradient bool) string {
 	return "lower optim.lr, or set optim.clip_norm"
 }
 
-// explained adds the advice to an error about a gradient that is not finite. A GPU tells of it some
+// explained adds the advice to an error about a gradient that is not finite. A GPU reports it some
 // steps later, perhaps after the last one.
 func explained(err error, c *config.Config) error {
 	if !errors.Is(err, optim.ErrNonFinite) {

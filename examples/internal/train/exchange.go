@@ -43,7 +43,7 @@ func gather(k *talk, name string, mine []byte) ([][]byte, error) {
 
 var errDiffer = errors.New("ranks differ")
 
-// agree compares facts, lines that all ranks must have alike.
+// agree compares facts, lines that must be equal on all ranks.
 //
 // Collective: all ranks. Errors: errDiffer, naming for each rank that differs from rank 0 the first
 // line in which it does.

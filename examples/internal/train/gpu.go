@@ -24,7 +24,7 @@ func gpuOf(w *dist.World) *cuda.Device {
 	return s.CUDA().Device()
 }
 
-// computesOn is what a rank computes on: "cpu", or the GPU's name.
+// computesOn names the device of a rank: "cpu", or the GPU's name.
 func (t *trainer) computesOn() string {
 	if v := gpuOf(t.w); v != nil {
 		return v.Name()
@@ -41,7 +41,7 @@ func (t *trainer) machineLine() string {
 	return fmt.Sprintf("%s, on the host: %s", j.cfg.Run.Machine, j.site.why)
 }
 
-// products is what multiplies matrices.
+// products names the library that multiplies matrices.
 func (j *job) products() string {
 	switch {
 	case j.site.gpu:
@@ -52,8 +52,8 @@ func (j *job) products() string {
 	return j.blas.String()
 }
 
-// libraries adds the versions of what a GPU's times depend on to v: the driver, and the libraries
-// that are there. What is opened here is open already, by the world and the machine.
+// libraries adds the versions to v on which a GPU's times depend: of the driver and the libraries.
+// The world and the machine have opened them already.
 func (t *trainer) libraries(v map[string]string) {
 	d := gpuOf(t.w)
 	if d == nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/symgrad/symgrad/config"
 )
 
-// handover is what the program hands to the ranks that it starts: the sources of the settings as it
-// has read them. Only one process can read a pipe, and a file may be edited before the last rank
-// reads it.
+// handover is the message of the program to the ranks that it starts: the sources of the settings
+// as it has read them. Only one process can read a pipe, and a file may be edited before the last
+// rank reads it.
 type handover struct {
 	Source config.Source
 	Hash   string // of the settings

@@ -21,8 +21,7 @@ func (t *trainer) say(format string, args ...any) error {
 	return nil
 }
 
-// header tells what is about to happen, and by which means: ranks, backend and why, BLAS, model,
-// buckets, results.
+// header prints the parts of the run: ranks, backend and its reason, BLAS, model, buckets, results.
 func (t *trainer) header() error {
 	j, cfg := t.job, t.job.cfg
 	var b strings.Builder
@@ -62,10 +61,10 @@ func (t *trainer) header() error {
 	return t.say("%s", cli.Wrap(b.String(), j.env.Columns, labelWidth))
 }
 
-// labelWidth is the width of what a line of the header is about.
+// labelWidth is the width of the label of a line of the header.
 const labelWidth = 11
 
-// claims tells what became of an earlier run's results in the output folder.
+// claims describes the fate of an earlier run's results in the output folder.
 func (t *trainer) claims() string {
 	c := t.claim
 	if t.job.claimed != nil {
@@ -81,10 +80,10 @@ func (t *trainer) claims() string {
 	return text
 }
 
-// stageText is what ranks share out, by shard.stage.
+// stageText names the sharded state, by shard.stage.
 var stageText = [...]string{"nothing", "the state of the optimizer", "state and gradients", "state, gradients and weights"}
 
-// exchangeText is what becomes of gradients on the way, where that is not their mean in full.
+// exchangeText describes the exchange of gradients if it is not their full mean.
 func exchangeText(c *config.Config) string {
 	var parts []string
 	if c.Comm.WireDType != "f32" {
@@ -112,7 +111,7 @@ func exchangeText(c *config.Config) string {
 	return ", " + strings.Join(parts, ", ")
 }
 
-// scaleText is by what the loss is scaled, if it is.
+// scaleText describes the scale of the loss, if any.
 func (t *trainer) scaleText() string {
 	if t.scaled == nil {
 		return ""
@@ -124,7 +123,8 @@ func (t *trainer) scaleText() string {
 	return fmt.Sprintf(" loss_scale=%g%s", t.scaled.scaler.Scale(), how)
 }
 
-// resumption is what the run goes on from, what was passed over, and which settings are others now.
+// resumption describes the checkpoint from which the run resumes, skipped ones, and changed
+// settings.
 func (t *trainer) resumption() string {
 	var b strings.Builder
 	for _, text := range t.broken {

@@ -68,7 +68,7 @@ func (t *trainer) keeps(p places) checkpoint.Options {
 	}
 }
 
-// places is what rank 0 says of the folder.
+// places is rank 0's description of the folder.
 type places struct {
 	Dir, Session   string
 	Keep           int
@@ -100,7 +100,7 @@ func (k *keeper) due(step, steps int) bool {
 	return k != nil && (step == steps || k.every > 0 && step%k.every == 0)
 }
 
-// close waits for what is being written. Idempotent.
+// close waits for the present save. Idempotent.
 func (k *keeper) close() error {
 	if k == nil {
 		return nil
@@ -116,8 +116,8 @@ func (k *keeper) abandon() error {
 	return k.saver.Abandon()
 }
 
-// forgiven is an error of a save, unless all that it says is that an older checkpoint cannot be
-// removed: then that is told, and the training goes on.
+// forgiven returns an error of a save, unless it only means that an older checkpoint cannot be
+// removed: it then prints a warning, and the training continues.
 func (t *trainer) forgiven(err error) error {
 	old, failed := (*checkpoint.PruneError)(nil), (*checkpoint.SaveError)(nil)
 	if !errors.As(err, &old) || errors.As(err, &failed) {

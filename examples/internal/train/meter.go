@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// lead is what rank 0 decides for all: settings that ranks may well have otherwise (what is logged
-// is not part of the hash), and that yet decide which collectives they call.
+// lead has rank 0's decisions for all: settings that may differ between ranks (logging is not part
+// of the hash), but that decide which collectives they call.
 type lead struct {
 	every                 int // steps between two exchanges of losses: log.every
 	traceFirst, traceLast int // steps of the timeline, -1 and -2 for none
@@ -41,7 +41,7 @@ func follow(k *talk, j *job) (lead, error) {
 	if j.timing.file != "" {
 		v[7] = 1
 	}
-	if err := fromFirst(k, "what rank 0 logs", v); err != nil {
+	if err := fromFirst(k, "settings of rank 0's log", v); err != nil {
 		return lead{}, err
 	}
 	return lead{
@@ -55,9 +55,9 @@ func follow(k *talk, j *job) (lead, error) {
 type meter struct {
 	k     *talk
 	now   func() time.Duration // since the first step began
-	help  string               // what to do about a loss that is not finite
+	help  string               // remedy for a loss that is not finite
 	wild  bool                 // a loss need not be finite: its step is left out
-	blind bool                 // nobody sees how long ranks wait for communication: GPUs do it by themselves
+	blind bool                 // the time that ranks wait for communication is unknown: GPUs wait by themselves
 
 	own     []float64     // this rank's parts of losses that have been noted since the last share
 	at      []int         // their steps
@@ -90,7 +90,7 @@ func (m *meter) note(step int, loss float64) {
 	m.own, m.at = append(m.own, loss), append(m.at, step)
 }
 
-// share adds up what the ranks have noted since the last call.
+// share adds up the ranks' losses and times since the last call.
 //
 // Collective: all ranks, after the same steps, with losses of the same steps noted. Errors: a loss
 // that is not finite, on all ranks; those of the group.
@@ -118,8 +118,8 @@ func (m *meter) share() error {
 	return nil
 }
 
-// curve is the losses that a checkpoint behind so many steps keeps, all or the last one, and the
-// step of the first of them. On GPUs nobody knows those between two shares, unless all are to be
+// curve returns the losses that a checkpoint after so many steps keeps, all or the last one, and
+// the step of the first of them. On GPUs losses between two shares are unknown, unless all are
 // kept.
 func (m *meter) curve(all bool, steps int) (curve, int) {
 	kept := m.losses
@@ -148,8 +148,8 @@ func (m *meter) finite() float64 {
 	return math.NaN()
 }
 
-// exposedPercent is how much of the time the ranks stood still to wait for communication; NaN where
-// nobody sees it.
+// exposedPercent returns the share of the time in which the ranks only waited for communication;
+// NaN if it is unknown.
 func (m *meter) exposedPercent() float64 {
 	if m.blind {
 		return math.NaN()

@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/machine"
 )
 
-// expected is what the run was to take of this rank, by the formulas of symgrad plan.
+// expected returns the prediction for this rank, by the formulas of symgrad plan.
 func (t *trainer) expected() (*plan.Plan, error) {
 	c, p := t.job.cfg, t.d.Plan()
 	exchange, err := settings.Exchange(c)
@@ -43,7 +43,7 @@ func (t *trainer) sent() (int64, error) {
 	return (s.Volume.Sent + every - 1) / every, nil
 }
 
-// taken is what it has taken. Numbers that are not known are 0.
+// taken returns the measurement. Unknown numbers are 0.
 func (t *trainer) taken(p *plan.Plan) plan.Figures {
 	f := plan.Figures{Memory: t.memory()}
 	var records []dist.Record
@@ -100,7 +100,7 @@ func newest(w *dist.World) uint64 {
 	return records[len(records)-1].Seq
 }
 
-// held tells what the run was to take beside what it took.
+// held prints the prediction and the measurement side by side.
 func (t *trainer) held() error {
 	p, err := t.expected()
 	if err != nil {

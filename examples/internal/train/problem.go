@@ -5,12 +5,12 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// Problem is what a program learns: samples, and a graph for a batch of them. The ranks of a
-// simulation share one, so its methods change nothing but the models that they are given.
+// Problem is the task of a program: samples, and a graph for a batch of them. The ranks of a
+// simulation share one, so its methods change only the models that they are given.
 type Problem interface {
 	// Len is the number of training samples, at least 1.
 	Len() int
-	// Digest identifies the samples: what ranks must have alike, on one line.
+	// Digest identifies the samples, on one line. It must be equal on all ranks.
 	Digest() string
 	// Describe is the samples in a few words, and the model as "mlp 784-512-512-10".
 	Describe() (data, model string)
@@ -18,7 +18,7 @@ type Problem interface {
 	// the same memory, or its initial ones for nil. The same settings give the same weights. Ranks
 	// call it at the same time.
 	New(rows int, weights []*gtensor.Dense) (*Model, error)
-	// Fill sets the inputs to training samples, and the rows behind them to weight zero.
+	// Fill sets the inputs to training samples, and the weights of the remaining rows to zero.
 	Fill(m *Model, indices []int) error
 	// Tests is the test samples; nil if there are none.
 	Tests() Tests
@@ -42,5 +42,5 @@ type Model struct {
 	Inputs gorgonia.Nodes // without the parameters
 	Params gorgonia.Nodes // in the order of the layers
 	Cost   *gorgonia.Node // the mean of the losses of the samples that Fill has set
-	Output *gorgonia.Node // what Count reads
+	Output *gorgonia.Node // read by Count
 }

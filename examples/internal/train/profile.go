@@ -15,10 +15,10 @@ type Profile struct {
 	ComputeUS float64  `json:"compute_us"` // something computes
 	CommUS    float64  `json:"comm_us"`    // something communicates
 	ExposedUS float64  `json:"exposed_us"` // something communicates and nothing computes
-	Steps     []string `json:"steps"`      // a line for each step of the program: stream, start, end, least time, what
+	Steps     []string `json:"steps"`      // a line for each step of the program: stream, start, end, least time, text
 }
 
-// profile measures some more steps on GPUs, whose weights nobody needs any more.
+// profile measures some more steps on GPUs, whose weights are not used later.
 //
 // Collective: all ranks. Returns: nil on the host, without --json, and where the program's last run
 // was one of several for a step.

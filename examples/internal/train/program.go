@@ -14,8 +14,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cli"
 )
 
-// Exit codes besides those of launch.ExitCode, and of a run that a signal ended (128 plus its
-// number).
+// Exit codes in addition to those of launch.ExitCode, and of a run that a signal ended (128 plus
+// its number).
 const (
 	ExitOK    = 0
 	ExitUsage = 2 // the command line, the settings or the launcher's variables make no sense
@@ -24,22 +24,22 @@ const (
 // Program is one that trains.
 type Program struct {
 	Name   string   // as in the command line
-	About  string   // what it trains, for the help
+	About  string   // purpose, for the help
 	Config string   // an example of --config, for the help
-	Models []string // what model.name may be
+	Models []string // allowed values of model.name
 
-	// Find reports what speaks against Open without much reading, such as data that are not there:
-	// once, before ranks are started. It may be nil. Errors: those of Open.
+	// Find checks Open's preconditions without much reading, such as missing data. It is called
+	// once, before ranks are started, and may be nil. Errors: those of Open.
 	Find func(c *config.Config) error
 	// Open is the problem. Each process of the run calls it once.
 	// Errors: ErrUsage for settings that the program cannot have.
 	Open func(c *config.Config) (Problem, error)
 }
 
-// ErrUsage is matched by the errors of a run that could not begin because of what it was told.
+// ErrUsage is matched by the errors of a run that could not begin because its settings are invalid.
 var ErrUsage = errors.New("the settings make no sense")
 
-// usageError is a run that could not begin because of what it was told.
+// usageError is an error that matches ErrUsage.
 type usageError struct{ error }
 
 // Is matches ErrUsage.
@@ -53,7 +53,7 @@ func Usage(format string, args ...any) error { return usageError{fmt.Errorf(form
 
 // Execute is the program with this command line.
 //
-// Returns: the exit code. What went wrong is told on stderr.
+// Returns: the exit code. Errors are printed to stderr.
 func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	o, err := p.parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
@@ -80,7 +80,7 @@ func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	return launch.ExitCode(err)
 }
 
-// options is what the command line and the settings add up to.
+// options has the command line and the settings.
 type options struct {
 	program Program
 	flags   *pflag.FlagSet
@@ -92,7 +92,7 @@ type options struct {
 	claimed *claim // of the output folder, by the program that started the ranks; nil if rank 0 has to
 	verify  bool
 	plan    bool
-	below   float64 // what the last loss must be below; 0 means any
+	below   float64 // limit of the last loss; 0 means none
 	timing  timingFlags
 }
 
@@ -107,7 +107,7 @@ func (p Program) parse(args []string) (options, error) {
 	source.AddFlags(o.flags)
 	o.flags.BoolVar(&o.verify, "verify", false,
 		"before training, compare the gradient of all ranks with that of one rank on the first global batch")
-	o.flags.BoolVar(&o.plan, "plan", false, "at the end, hold the memory of rank 0 and its communication against what symgrad plan says")
+	o.flags.BoolVar(&o.plan, "plan", false, "at the end, compare the memory of rank 0 and its communication with the prediction of symgrad plan")
 	o.flags.Float64Var(&o.below, "below", 0, "fail unless the loss of the last step is below this; 0 means any loss")
 	o.timing.add(o.flags)
 	if err := o.flags.Parse(args); err != nil {
@@ -132,13 +132,13 @@ func (p Program) parse(args []string) (options, error) {
 	return o, o.check()
 }
 
-// check reports what config.Load cannot know: what this program does.
+// check rejects settings that this program cannot do, which config.Load cannot know.
 func (o *options) check() error {
 	if name := o.cfg.Model.Name; !slices.Contains(o.program.Models, name) {
 		return Usage("model.name=%s: %s trains %s only", name, o.program.Name, strings.Join(o.program.Models, " or "))
 	}
 	if o.plan && o.cfg.Run.Machine == tape {
-		return Usage("--plan: what Gorgonia's machine allocates nobody knows; set run.machine to compiled")
+		return Usage("--plan: the tape machine's memory is unknown; set run.machine=compiled")
 	}
 	if !(o.below >= 0) {
 		return Usage("--below %v: want a loss above 0, or 0 for any", o.below)

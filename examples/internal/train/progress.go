@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// status is what there is to tell about a run at some moment.
+// status is the state of a run at some moment.
 type status struct {
 	Step, Steps    int     // made, in all
 	First          int     // made by a run before this one
@@ -16,7 +16,7 @@ type status struct {
 	Loss           float64 // of the last step that the ranks have added up, NaN before the first
 	LearningRate   float64
 	SamplesPerSec  float64 // all ranks
-	ExposedPercent float64 // NaN where nobody sees it
+	ExposedPercent float64 // NaN if unknown
 	Elapsed        time.Duration
 }
 
@@ -44,7 +44,7 @@ type progress struct {
 	mode    string
 	columns int           // of the terminal
 	drawn   time.Duration // when, since the start of the run; 0 for never
-	width   int           // of what is on the line of the bar
+	width   int           // of the text on the line of the bar
 }
 
 // newProgress is a progress in the mode that how asks for. Columns is the width of the terminal, 0

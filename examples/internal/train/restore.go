@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// restore gives solver, scale of the loss and hook what they had. The weights have theirs.
+// restore gives solver, scale of the loss and hook their state. The weights have theirs already.
 func (t *trainer) restore() error {
 	o := t.from
 	if o == nil {
@@ -36,9 +36,9 @@ func (t *trainer) restore() error {
 	return errors.Join(err, o.close())
 }
 
-// restoreScale gives what sets the scale of the loss its state, if there was a scale.
+// restoreScale restores the state of the loss scale, if there was one.
 //
-// Returns: that scale, which what was kept of gradients has; 1 for none.
+// Returns: the scale of saved residuals of gradients; 1 for none.
 func (t *trainer) restoreScale() (float64, error) {
 	scaler := t.mine().Scaler
 	if scaler == nil {
@@ -54,8 +54,8 @@ func (t *trainer) restoreScale() (float64, error) {
 	return st.Scale, t.scaled.scaler.SetState(st)
 }
 
-// mine is what this rank goes on with: what it had for itself, if there are as many ranks as
-// before, and else what rank 0 had.
+// mine returns the private state of this rank: its own, if the number of ranks is the same, else
+// rank 0's.
 func (t *trainer) mine() own {
 	if all := t.from.memory.Own; t.local() && len(all) == t.w.Size() {
 		return all[t.w.Rank()]
@@ -63,7 +63,7 @@ func (t *trainer) mine() own {
 	return own{t.from.m.Solver.Steps, t.from.m.Scaler}
 }
 
-// restoreSolver reads what this rank's solver keeps, whoever wrote it.
+// restoreSolver reads the state of this rank's solver, whichever rank wrote it.
 func (t *trainer) restoreSolver() error {
 	steps := t.mine().Steps
 	if steps == 0 {
@@ -101,8 +101,8 @@ func (t *trainer) restoreSolver() error {
 	return t.solver.SetState(st)
 }
 
-// readSlot reads elements of what a solver keeps. Where ranks stepped by themselves each has its
-// own again, if there are as many as before, and else all have the mean.
+// readSlot reads elements of a solver's state. With local steps each rank gets its own again if the
+// number of ranks is the same; else all get the mean.
 func (t *trainer) readSlot(param, slot string, offset int, to tensor.Buffer) error {
 	c, ranks := t.from.c, t.from.m.WorldSize
 	if _, shared := c.Lookup(checkpoint.StateName(param, slot)); shared {
@@ -154,8 +154,8 @@ func addElements[T float32 | float64](to, x tensor.Buffer, factor float64) error
 	return nil
 }
 
-// restoreHook reads what is done to buckets had kept. With as many ranks as before each has its own
-// part of a sum; else rank 0 has all of it.
+// restoreHook reads the state of the hook. With as many ranks as in the checkpoint each gets its
+// own part of a sum; else rank 0 gets all of it.
 func (t *trainer) restoreHook() error {
 	o, rank := t.from, t.w.Rank()
 	now := t.d.HookState()

@@ -23,10 +23,10 @@ type origin struct {
 	changes []config.Change
 }
 
-// found is what rank 0 says of it.
+// found is rank 0's description of it.
 type found struct {
 	Path    string   // "" for the beginning
-	Skipped []string // what is wrong with newer ones
+	Skipped []string // faults of newer ones
 }
 
 // The settings of run.resume that are no path.
@@ -35,11 +35,12 @@ const (
 	resumeNone = "none"
 )
 
-// locate finds what the run goes on from, and begins there: number of steps, order of samples.
+// locate finds the checkpoint from which the run resumes, and begins there: number of steps, order
+// of samples.
 //
 // Collective: all ranks. Errors: usageError for settings that make another training of it.
 func (t *trainer) locate() error {
-	f, err := fromRank0(t.talk, "what to go on from", t.find)
+	f, err := fromRank0(t.talk, "checkpoint to resume from", t.find)
 	if t.broken = f.Skipped; err != nil || f.Path == "" {
 		return err
 	}
@@ -69,7 +70,7 @@ func (t *trainer) locate() error {
 	return nil
 }
 
-// find is what the settings of this rank ask for.
+// find returns the checkpoint that the settings of this rank ask for.
 func (t *trainer) find() (found, error) {
 	c := t.job.cfg
 	newest, skipped, err := newestIn(c.Checkpoint.Dir)
@@ -110,7 +111,7 @@ type whole struct {
 	step int
 }
 
-// newestIn is the newest whole checkpoint in dir, and what is wrong with newer ones; none for an
+// newestIn returns the newest whole checkpoint in dir, and the faults of newer ones; none for an
 // empty dir.
 func newestIn(dir string) (newest whole, skipped []string, err error) {
 	if dir == "" {
@@ -211,7 +212,7 @@ func (o *origin) close() error {
 	return o.c.Close()
 }
 
-// count gives a meter what there was to count before.
+// count gives a meter the earlier counts.
 func (o *origin) count(m *meter) {
 	if o == nil {
 		return

@@ -27,8 +27,8 @@ func (o *options) checkRules() error {
 	return nil
 }
 
-// checkNames reports patterns of optim.no_decay that are of no parameter: a slip, which would
-// change what is learned.
+// checkNames rejects patterns of optim.no_decay that match no parameter: such a slip would change
+// the training.
 func checkNames(c config.Optim, params gorgonia.Nodes) error {
 	for _, pattern := range c.NoDecayPatterns() {
 		names, found := make([]string, len(params)), pattern == config.Vectors

@@ -111,14 +111,14 @@ func one(o options, env launch.Env, stdout io.Writer) (err error) {
 	}
 	err, left := j.attended(ctx, w)
 	if left {
-		return err // what still runs uses the world; the end of the process closes it
+		return err // running work uses the world; the end of the process closes it
 	}
 	return errors.Join(err, w.Close())
 }
 
-// patience is how long a rank may take to find out by itself that its group is broken, by its next
-// operation, or that it was told to end: it may compute, or wait for a disk. On GPUs, work that
-// waits for a rank that died takes a while to stop.
+// patience is the time for a rank to notice by itself that its group is broken, by its next
+// operation, or that it must end: it may compute, or wait for a disk. On GPUs, work that waits for
+// a dead rank takes a while to stop.
 func (j *job) patience() time.Duration {
 	if j.site.gpu {
 		return 10 * time.Second
@@ -141,7 +141,7 @@ func (j *job) attended(ctx context.Context, w *dist.World) (err error, left bool
 		release()
 		if err != nil {
 			err = fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), err)
-			_ = w.Abort(err) // fails only when there is nobody left to tell
+			_ = w.Abort(err) // fails only if no other rank is left
 			ended <- err
 			return
 		}
@@ -204,8 +204,8 @@ func simulate(o options, env launch.Env, stdout io.Writer) error {
 	return err
 }
 
-// reason is which of two ranks' errors, the first of which came first, is the reason for the other:
-// one whose rank was not aborted by another. A rank that aborts the others may return behind them.
+// reason returns which of two ranks' errors, in the order of their arrival, caused the other: the
+// one whose rank was not aborted by another. A rank that aborts the others may return after them.
 func reason(first, second error) error {
 	if first == nil || second != nil && errors.Is(first, dist.ErrAborted) && !errors.Is(second, dist.ErrAborted) {
 		return second
@@ -213,7 +213,7 @@ func reason(first, second error) error {
 	return first
 }
 
-// job is what the ranks of this process have in common.
+// job has the common state of the ranks of this process.
 type job struct {
 	options
 	env     launch.Env // in a simulation, rank 0's
@@ -221,7 +221,7 @@ type job struct {
 	threads int // of a rank
 	blas    blas.Info
 	problem Problem
-	facts   []string  // what all ranks must have alike
+	facts   []string  // lines that must be equal on all ranks
 	out     io.Writer // of rank 0
 }
 
@@ -244,7 +244,7 @@ func newJob(o options, env launch.Env, out io.Writer) (*job, error) {
 	}
 	gorgonia.Use(impl)
 	if j.blas = impl.Info(); j.blas.Name == "gonum" {
-		j.blas.Threads = 0 // as many as the process has, which is told elsewhere
+		j.blas.Threads = 0 // as many as the process has, which is printed elsewhere
 	}
 	return j, nil
 }
@@ -289,6 +289,6 @@ func (j *job) run(ctx context.Context, w *dist.World) error {
 		return fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), cause)
 	}
 	err = fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), err)
-	_ = w.Abort(err) // fails only when there is nobody left to tell
+	_ = w.Abort(err) // fails only if no other rank is left
 	return err
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// memory is what of a run is in a checkpoint besides tensors and what package checkpoint has names
-// for.
+// memory is the state of a run in a checkpoint that is neither tensors nor a field of package
+// checkpoint.
 type memory struct {
 	Settings  string `json:"settings"` // config.Canonical
 	Data      string `json:"data"`     // Problem.Digest
@@ -26,14 +26,13 @@ type memory struct {
 	HookUnit float64 `json:"hook_unit,omitempty"` // ddp.DDP.HookUnit; 0 means that of now
 }
 
-// own is what each rank has for itself where ranks make steps by themselves: one may leave out a
-// step that others make.
+// own is the private state of a rank with local steps: one rank may skip a step that others make.
 type own struct {
 	Steps  int             `json:"steps"` // that its solver has made
 	Scaler json.RawMessage `json:"scaler,omitempty"`
 }
 
-// owns is that of all ranks, by rank; nil where they have all of it alike.
+// owns returns that of all ranks, by rank; nil if all have equal state.
 //
 // Collective: all ranks.
 func (t *trainer) owns(steps int, scaler json.RawMessage) ([]own, error) {
@@ -57,7 +56,7 @@ func (t *trainer) owns(steps int, scaler json.RawMessage) ([]own, error) {
 	return all, nil
 }
 
-// save leaves a checkpoint of what there is after so many steps.
+// save writes a checkpoint of the state after so many steps.
 //
 // Collective: all ranks.
 func (t *trainer) save(step int) error {
@@ -169,7 +168,7 @@ func (t *trainer) weightRuns() ([]checkpoint.Run, error) {
 		if err != nil {
 			return nil, fmt.Errorf("parameter %s: %w", t.model.Params[i].Name(), err)
 		}
-		if !finite(b) { // or it would be what the next run goes on from, and fails with
+		if !finite(b) { // or the next run would resume from it, and fail
 			return nil, fmt.Errorf("parameter %s has elements that are not finite: nothing is saved; lower optim.lr, or set optim.clip_norm", t.model.Params[i].Name())
 		}
 		all[i] = checkpoint.Run{
@@ -189,7 +188,7 @@ func finite(b tensor.Buffer) bool {
 	return !slices.ContainsFunc(wide, func(x float64) bool { return x-x != 0 })
 }
 
-// stateRun is what the solver keeps in a slot of a parameter, or of a run of it.
+// stateRun returns a slot of the solver's state of a parameter, or of a run of it.
 func stateRun(p optim.ParamState, s optim.Slot) (checkpoint.Run, error) {
 	dt, err := tensor.FromGorgonia(p.DType)
 	if err != nil {
@@ -225,7 +224,7 @@ func withoutEmpty(runs []checkpoint.Run) []checkpoint.Run {
 	return kept
 }
 
-// hookRuns is what is done to buckets keeps: alike on all ranks, or each rank's part of a sum.
+// hookRuns returns the state of the hook: equal on all ranks, or each rank's part of a sum.
 func (t *trainer) hookRuns() []checkpoint.Run {
 	var all []checkpoint.Run
 	for _, h := range t.d.HookState() {
@@ -244,8 +243,8 @@ func (t *trainer) hookRuns() []checkpoint.Run {
 	return all
 }
 
-// ownName is the name of a tensor that each rank has one of, unlike those of others: a part of a
-// sum, or what its solver keeps where ranks step by themselves.
+// ownName returns the name of a tensor of which each rank has its own: a part of a sum, or the
+// state of its solver with local steps.
 func ownName(param, slot string, rank int) string {
 	return checkpoint.StateName(param, fmt.Sprintf("%s-%d", slot, rank))
 }
@@ -255,8 +254,8 @@ func (t *trainer) local() bool { return t.job.cfg.DDP.LocalSteps > 1 }
 
 // collected is the runs of all ranks, for the one file that rank 0 writes.
 //
-// Collective: all ranks, with runs of as many tensors. Returns: what is not alike on all ranks
-// whole, on rank 0.
+// Collective: all ranks, with runs of as many tensors. Returns: on rank 0, the whole of tensors
+// that differ between ranks.
 func (t *trainer) collected(mine []checkpoint.Run) ([]checkpoint.Run, error) {
 	var all []checkpoint.Run
 	for _, r := range mine {

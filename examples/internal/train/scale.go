@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// scaled is the loss times a factor, which is what gradients are taken of; the solver takes it out
-// again. Narrow gradients then do not become 0. The loss itself is told without it.
+// scaled is the loss times a factor. Gradients are taken of it, so narrow ones do not become 0. The
+// solver removes the factor. The loss is printed without it.
 type scaled struct {
 	factor *gorgonia.Node // the input that holds it
 	value  *gorgonia.F32
@@ -20,8 +20,8 @@ type scaled struct {
 	skipped int  // steps that the solver has left out
 }
 
-// newScaled is cost times its scale, and what sets that; cost itself and nil where the settings ask
-// for none.
+// newScaled returns cost times its scale, and the scaler; cost itself and nil without a scale in
+// the settings.
 func newScaled(c config.Optim, cost *gorgonia.Node) (*gorgonia.Node, *scaled, error) {
 	scale, dynamic, err := c.Scale()
 	if err != nil {
@@ -54,8 +54,7 @@ func (s *scaled) set(solver optim.Solver) error {
 
 // update adapts the scale after a step of the solver.
 //
-// Returns: the factor by which it has changed, 1 for not at all. What is kept of gradients changes
-// with it.
+// Returns: the factor of the change, 1 for none. Saved residuals of gradients change with it.
 func (s *scaled) update(solver optim.Solver) float64 {
 	if s == nil || s.static {
 		return 1
@@ -66,7 +65,7 @@ func (s *scaled) update(solver optim.Solver) float64 {
 	return s.scaler.Scale() / before
 }
 
-// factorNow is what the gradients have been multiplied by.
+// factorNow returns the present factor of the gradients.
 func (s *scaled) factorNow() float64 {
 	if s == nil {
 		return 1

@@ -18,7 +18,7 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// trainer is one rank's model and what trains it.
+// trainer is one rank's model with its machine and solver.
 type trainer struct {
 	w    *dist.World
 	job  *job
@@ -39,7 +39,7 @@ type trainer struct {
 
 	claim  *claim // of the output folder; nil if the starter of the ranks has it
 	lead   lead
-	from   *origin  // what the run goes on from; nil for the beginning
+	from   *origin  // checkpoint of a resumed run; nil for a new one
 	broken []string // checkpoints that were passed over
 	keeper *keeper  // nil for a run that leaves no checkpoints
 	began  uint64   // number of the last operation before the first step
@@ -47,7 +47,7 @@ type trainer struct {
 	meter  *meter
 	spans  *spans
 	timing *timing
-	filled bool // the inputs hold what they are to hold, and stay so
+	filled bool // the inputs have their final values
 }
 
 // newTrainer builds the model and makes its training data-parallel.
@@ -88,8 +88,8 @@ func newTrainer(k *talk, j *job, e ends) (*trainer, error) {
 	return t, t.restore()
 }
 
-// build is what a program of one's own does: model, ddp.Attach in place of gorgonia.Grad, machine,
-// solver. values gives its parameters others than those that the seed says.
+// build does the same as a program of your own: model, ddp.Attach instead of gorgonia.Grad,
+// machine, solver. values replaces the parameters of the seed.
 func (t *trainer) build(values func(*Model) error) error {
 	cfg := t.job.cfg
 	exchange, err := settings.Exchange(cfg)
@@ -129,8 +129,8 @@ func (t *trainer) build(values func(*Model) error) error {
 	return err
 }
 
-// newSolver is what updates the parameters: on a GPU there, where weights or states are shared out
-// each rank's part, else Gorgonia's way.
+// newSolver returns the solver of the parameters: on a GPU the machine's, with sharding one for
+// each rank's part, else one of package optim.
 func (t *trainer) newSolver() (optim.Solver, error) {
 	if t.job.site.gpu {
 		return t.vm.compiled.NewSolver(t.rule)
@@ -138,8 +138,8 @@ func (t *trainer) newSolver() (optim.Solver, error) {
 	return t.d.NewSolver(t.rule)
 }
 
-// close frees what the trainer has, after a run that ended with cause. A checkpoint that another
-// rank will not do its part of any more is not waited for. Idempotent.
+// close frees the parts of the trainer, after a run that ended with cause. It does not wait for a
+// checkpoint that another rank can no longer complete. Idempotent.
 func (t *trainer) close(cause error) error {
 	err := errors.Join(t.from.close(), t.claim.close())
 	if launch.ExitCode(cause) == launch.ExitPeerLost {
@@ -148,7 +148,7 @@ func (t *trainer) close(cause error) error {
 		err = errors.Join(err, t.keeper.close())
 	}
 	if t.vm != nil {
-		if closing := t.vm.Close(); closing != nil { // what it runs may still be under way
+		if closing := t.vm.Close(); closing != nil { // its work may still be running
 			return errors.Join(err, closing)
 		}
 	}
@@ -158,7 +158,7 @@ func (t *trainer) close(cause error) error {
 	return err
 }
 
-// checkHeap holds comm.heap_mb against what the buckets need.
+// checkHeap compares comm.heap_mb with the needs of the buckets.
 func (t *trainer) checkHeap() error {
 	room := t.d.Plan().Room(t.job.site.gpu)
 	limit, need := t.job.cfg.Comm.HeapBytes(), room.Grads+room.Params+room.Staging+room.Scalars

@@ -16,7 +16,7 @@ type interrupted struct{ sig syscall.Signal }
 // Error is "stopped by interrupt".
 func (i *interrupted) Error() string { return fmt.Sprintf("stopped by signal: %v", i.sig) }
 
-// code is what a shell reports for a program that a signal ended.
+// code returns the exit code of a program that a signal ended, as a shell reports it.
 func (i *interrupted) code() int { return 128 + int(i.sig) }
 
 // untilSignal is a context that SIGINT or SIGTERM ends, with an interrupted as its cause. After the
@@ -50,7 +50,7 @@ func abortAfter(ctx context.Context, w *dist.World) (release func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		_ = w.Abort(context.Cause(ctx)) // fails only when there is nobody left to tell
+		_ = w.Abort(context.Cause(ctx)) // fails only if no other rank is left
 	})
 	return func() {
 		if !stop() {
@@ -59,5 +59,6 @@ func abortAfter(ctx context.Context, w *dist.World) (release func()) {
 	}
 }
 
-// ends are what can end a rank from outside: the group, by a death or an abort, and a signal.
+// ends has the contexts that end a rank from outside: of the group, by a death or an abort, and of
+// a signal.
 type ends struct{ group, signal context.Context }

@@ -18,13 +18,13 @@ type site struct {
 	why string // for people
 }
 
-// siteOf is where the ranks of env compute as the settings say. It goes by files, and loads no
-// library: what is wrong with those shows when the world is opened.
+// siteOf returns the devices of the ranks of env by the settings. It looks at files, and loads no
+// library: faults of libraries show when the world is opened.
 //
 // Errors: usageError for GPUs that are asked for and cannot be used, with the reason.
 func siteOf(c *config.Config, env launch.Env) (site, error) {
 	onHost := hostOnly(c)
-	asked := "" // what asks for GPUs
+	asked := "" // the setting that asks for GPUs
 	switch {
 	case c.Run.Device == "cuda":
 		asked = "run.device=cuda"
@@ -65,8 +65,7 @@ func hostOnly(c *config.Config) string {
 	return hostRule(c)
 }
 
-// hostRule is which setting asks for what is done to buckets or pieces of them in the host's memory
-// alone; "" if none does.
+// hostRule returns the setting that needs buckets in host memory; "" if none does.
 func hostRule(c *config.Config) string {
 	for _, s := range []struct {
 		set        bool
@@ -110,7 +109,7 @@ func (j *job) backendConfig() backend.Config {
 	if j.site.gpu {
 		g := j.cfg.GPU
 		b.Device = backend.CUDADevice
-		if c.Backend != backend.Auto { // beside which these have no effect
+		if c.Backend != backend.Auto { // with which these have no effect
 			b.Engine, b.TunePath = c.Engine, c.Tune
 		}
 		if c.Backend != backend.NVSHMEM { // which has no such setting

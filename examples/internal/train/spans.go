@@ -16,7 +16,7 @@ import (
 	"github.com/symgrad/symgrad/internal/trace"
 )
 
-// spans is what a rank did when, in the steps of the timeline.
+// spans has the times of a rank's phases, in the steps of the timeline.
 type spans struct {
 	on    bool // this step is part of the timeline
 	rank  int
@@ -47,16 +47,16 @@ func (s *spans) ran(start, end time.Time) {
 	}
 }
 
-// queued notes a run that a GPU was asked for: how long the host was busy with it, for what goes on
-// there it does not see.
+// queued records a run on a GPU: the time that the host was busy with it. It does not see the time
+// on the device.
 func (s *spans) queued() {
 	for i := 0; i+1 < len(s.runs); i += 2 {
 		s.add("compute", "queue", s.runs[i], s.runs[i+1])
 	}
 }
 
-// exchange notes the phases of the step's runs and what the buckets did. Only the last run of a
-// step communicates.
+// exchange records the phases of the step's runs and of the buckets. Only the last run of a step
+// communicates.
 func (s *spans) exchange(d *ddp.DDP) {
 	if !s.on || len(s.runs) == 0 {
 		return
@@ -126,10 +126,10 @@ func (t *trainer) writeTrace(s *Summary) error {
 	return replaceFile(s.Trace, text.Bytes())
 }
 
-// replaceFile writes all of data to path, or leaves what was there. A device or a pipe is written
-// to, and a link, such as /dev/stdout, leads to what was written.
+// replaceFile writes all of data to path, or leaves the old file. It writes into a device or a
+// pipe, and follows a link such as /dev/stdout.
 func replaceFile(path string, data []byte) (err error) {
-	if real, err := filepath.EvalSymlinks(path); err == nil { // else there is nothing, or a pipe behind /proc
+	if real, err := filepath.EvalSymlinks(path); err == nil { // else there is no file, or a pipe under /proc
 		path = real
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {

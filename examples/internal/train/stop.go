@@ -10,9 +10,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// stopper makes all ranks end after the same step when a signal has come to one of them, so that
-// they can save what they have. On the host each step carries the question along; on GPUs, where an
-// answer would make the host wait for the device, it is asked where losses are shared.
+// stopper makes all ranks end after the same step when one of them got a signal, so that they can
+// save. On the host each step carries the question. On GPUs, where an answer would make the host
+// wait for the device, ranks ask when they share losses.
 type stopper struct {
 	k    *talk
 	ctx  context.Context

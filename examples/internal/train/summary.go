@@ -32,7 +32,7 @@ type Summary struct {
 	Machine   string `json:"machine"` // run.machine
 	Precision string `json:"precision"`
 	Threads   int    `json:"threads"` // of a rank
-	BLAS      string `json:"blas"`    // what multiplies matrices
+	BLAS      string `json:"blas"`    // library that multiplies matrices
 
 	Steps              int      `json:"steps"`  // of the optimizer
 	Epochs             float64  `json:"epochs"` // passes over the training set; the last may be a part of one
@@ -48,7 +48,7 @@ type Summary struct {
 
 	Memory plan.Memory `json:"memory"` // bytes of rank 0, where it computes, as allocated
 
-	ResumedFrom string `json:"resumed_from,omitempty"` // the checkpoint; what is timed is the steps behind it
+	ResumedFrom string `json:"resumed_from,omitempty"` // the checkpoint; only the steps after it are timed
 	ResumedStep int    `json:"resumed_step,omitempty"` // steps that it had made
 	Checkpoints []int  `json:"checkpoints,omitempty"`  // steps of those that this run has written
 
@@ -62,7 +62,7 @@ type Summary struct {
 	Versions     map[string]string `json:"versions"`
 }
 
-// newSummary is what is known before the first step.
+// newSummary returns the values that are known before the first step.
 func newSummary(t *trainer) *Summary {
 	cfg := t.job.cfg
 	_, model := t.job.problem.Describe()
@@ -81,7 +81,7 @@ func (s *Summary) tested(right, all int64) {
 	s.TestAccuracy, s.TestCorrect, s.TestSamples = &accuracy, right, all
 }
 
-// measured notes what is known after the last step.
+// measured adds the values that are known after the last step.
 func (s *Summary) measured(t *trainer, digest []byte) {
 	m := t.meter
 	s.Epochs = float64(m.samples) / float64(t.job.problem.Len())
@@ -106,7 +106,7 @@ func (s *Summary) measured(t *trainer, digest []byte) {
 	s.ParamsSHA256 = hex.EncodeToString(digest)
 }
 
-// write makes s the summary in dir: all of it, or what was there stays.
+// write makes s the summary in dir: all of it, or the old one stays.
 func (s *Summary) write(dir string) error {
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Summary) write(dir string) error {
 	return nil
 }
 
-// versions is what the numbers depend on, as far as the build knows it.
+// versions returns the versions on which the numbers depend, if the build knows them.
 func versions() map[string]string {
 	v := map[string]string{"go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
 	if commit := build.Commit(); commit != "" {

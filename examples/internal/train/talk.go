@@ -19,13 +19,13 @@ type talk struct {
 	src, dst symmetric.Region // of one collective
 }
 
-// leastRoom is how large the symmetric memory is at least, so that it need not grow for what a run
-// exchanges often.
+// leastRoom is the least size of the symmetric memory, so that it need not grow for the frequent
+// messages of a run.
 const leastRoom = 64 << 10
 
 func newTalk(w *dist.World) *talk { return &talk{w: w} }
 
-// close frees what there is. Idempotent.
+// close frees the memory. Idempotent.
 func (k *talk) close() error {
 	h := k.heap
 	k.heap, k.room = nil, 0
@@ -137,7 +137,7 @@ func fromFirst[T tensor.Element](k *talk, name string, v []T) error {
 	})
 }
 
-// fromRank0 is what ask says on rank 0.
+// fromRank0 returns the result of ask on rank 0.
 //
 // Collective: all ranks. Errors: ask's, on all ranks.
 func fromRank0[T any](k *talk, name string, ask func() (T, error)) (answer T, err error) {

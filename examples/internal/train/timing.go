@@ -14,7 +14,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// timingFlags is what a comparison of step times asks for.
+// timingFlags has the flags of a comparison of step times.
 type timingFlags struct {
 	file     string // --json; may be empty
 	warmup   int
@@ -76,14 +76,13 @@ type Timing struct {
 // timing takes down when steps end.
 type timing struct {
 	warmup   int
-	measured int             // steps behind the warm-up
+	measured int             // steps after the warm-up
 	ends     []time.Duration // the first is that of the last step of the warm-up
 }
 
 func newTiming(warmup, steps int) *timing {
 	measured := max(0, steps-warmup)
-	// A run that ends when somebody stops it has more steps than memory has room for; few have more
-	// than this.
+	// A run without end has more steps than memory has room for; few runs have more than this.
 	room := 1 + min(measured, 1<<16)
 	t := &timing{warmup: warmup, measured: measured, ends: make([]time.Duration, 0, room)}
 	if warmup == 0 {
@@ -99,9 +98,9 @@ func (t *timing) step(now time.Duration) {
 	}
 }
 
-// groupSteps is how many consecutive steps are timed together in a run that has some groups of so
-// many: where a device works behind the program, the end of a single step is only that of having
-// asked for it.
+// groupSteps is the number of consecutive steps that are timed together in a run with some groups
+// of so many. If a device works asynchronously, the end of a single step is only the end of its
+// launch.
 const groupSteps = 10
 
 // group is how many of n steps are timed together.
@@ -149,7 +148,7 @@ func (t *timing) microseconds() (median, mean, p90 float64) {
 	return median, mean, groups[(9*k)/10]
 }
 
-// times is what worst gives, once the device has told its part.
+// times returns the result of worst, once the device's times are known.
 //
 // Collective: all ranks.
 func (t *trainer) times() ([]float64, error) {

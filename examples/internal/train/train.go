@@ -18,8 +18,8 @@ import (
 
 // train is a whole run on one rank.
 //
-// Collective: all ranks. Errors: what went wrong, on the rank where it did; on the others, that and
-// which rank.
+// Collective: all ranks. Errors: the fault, on the rank that had it; on the others, the fault and
+// the rank.
 func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 	k := newTalk(w)
 	defer func() { err = errors.Join(err, k.close()) }()
@@ -62,15 +62,14 @@ func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 	if err := t.loop(ctx); err != nil {
 		return explained(err, j.cfg)
 	}
-	if err := t.forgiven(t.keeper.close()); err != nil { // before a signal ends the run: it is worth more than what follows
+	if err := t.forgiven(t.keeper.close()); err != nil { // before a signal ends the run: it is worth more than the rest
 		return err
 	}
 	g.on()
 	return explained(t.finish(ctx, s), j.cfg)
 }
 
-// finish is what comes after the last step: accuracy, a last comparison of the ranks, and what the
-// run leaves.
+// finish ends a run after the last step: accuracy, a last comparison of the ranks, and the results.
 func (t *trainer) finish(ctx context.Context, s *Summary) error {
 	if err := t.whole(); err != nil {
 		return err
@@ -117,7 +116,7 @@ func (t *trainer) finish(ctx context.Context, s *Summary) error {
 	return t.held()
 }
 
-// errNotLearned is a run whose loss has not fallen as far as --below asks for.
+// errNotLearned is the error of a run whose loss is not below the limit of --below.
 var errNotLearned = errors.New("the model has not learned")
 
 // judgeLoss holds the last loss, which all ranks know, against the bound.
@@ -170,9 +169,9 @@ func (t *trainer) loop(ctx context.Context) error {
 	return nil
 }
 
-// after is what the ranks do together after a step: they add up losses, save, and stop.
+// after is the common end of a step: the ranks add up losses, save, and stop.
 //
-// Returns: whether losses have been added up. Errors: saved, when a rank was told to stop.
+// Returns: whether losses have been added up. Errors: saved, if a rank must stop.
 func (t *trainer) after(step int, stops *stopper) (shared bool, err error) {
 	shared = t.shared(step)
 	stop, err := stops.answer(shared)
@@ -232,9 +231,9 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 	return nil
 }
 
-// queued is the end of a step whose run has been queued on a GPU, the update with it. Nobody waits
-// for it, but to know its loss where that is shared; the device takes down when a group of steps
-// ends. parts is the loss of a batch in pieces.
+// queued is the end of a step whose run, with the update, has been queued on a GPU. The host waits
+// for it only to read a loss that is shared. The device records the end of each group of steps.
+// parts is the loss of a batch in pieces.
 func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
 	if err := t.update(); err != nil {
 		return err
@@ -310,9 +309,9 @@ func (t *trainer) gradients(step int, indices []int, global int) (loss float64, 
 	return loss + l, err
 }
 
-// plain is an error of a machine without what Gorgonia says around it (program counter, registers),
-// if the error came from one of our ops, which tells enough: rank, operation, bucket. Gorgonia's
-// own errors keep it.
+// plain returns an error of a machine without Gorgonia's context (program counter, registers), if
+// the error came from one of our ops, which names rank, operation and bucket. Gorgonia's own errors
+// keep the context.
 func plain(err error) error {
 	err = ops.Cause(err)
 	root := err

@@ -72,8 +72,8 @@ func (t *trainer) verify(s *Summary) error {
 	return t.judge(s, worst, at, len(all.Indices))
 }
 
-// together is the gradient of all ranks. The run that computes it leaves nothing behind, not even
-// the update that is part of it on a GPU.
+// together returns the gradient of all ranks. The run that computes it has no lasting effect, not
+// even the update that is part of it on a GPU.
 func (t *trainer) together(mine ddp.Batch) ([][]float32, error) {
 	if t.job.cfg.Shard.Stage > 0 {
 		return t.inShadow(mine)
@@ -114,8 +114,8 @@ func (t *trainer) together(mine ddp.Batch) ([][]float32, error) {
 	return grads, errors.Join(restore(), t.d.SetHookState(kept))
 }
 
-// shadowRate is the learning rate of a shadow: so large that beside a gradient, of whatever size,
-// the weight vanishes.
+// shadowRate is the learning rate of a shadow: so large that the weight vanishes next to a gradient
+// of any size.
 const shadowRate = 0x1p20
 
 // inShadow is the gradient of all ranks where none has all of it: a second model with the same
@@ -189,8 +189,7 @@ func fill(m *Model, values [][]float32) error {
 	return nil
 }
 
-// saved is what gives weights and solver on the device back what they have now, as no run has
-// changed them.
+// saved returns a function that restores the present weights and solver on the device.
 func (t *trainer) saved() (restore func() error, err error) {
 	before, err := t.copied()
 	if err != nil {
@@ -269,9 +268,9 @@ func gradientsOf(params []gorgonia.ValueGrad) ([][]float32, error) {
 	return all, nil
 }
 
-// relativeDifference is max |a-b| / max |b|, in the maximum norm of the whole tensor: an element
-// that ought to be zero and is not quite is measured by its neighbours. It is 0 for two tensors of
-// zeros, and infinite for what cannot be compared: NaNs, infinities, other lengths.
+// relativeDifference returns max |a-b| / max |b|, in the maximum norm of the whole tensor: an
+// element that should be zero and is nearly zero is measured by its neighbours. It is 0 for two
+// tensors of zeros, and infinite for NaNs, infinities and different lengths.
 func relativeDifference(a, b []float32) float64 {
 	if len(a) != len(b) {
 		return math.Inf(1)

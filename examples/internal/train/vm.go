@@ -10,14 +10,14 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// vm is what runs a graph: a compiled machine, or Gorgonia's tape machine.
+// vm runs a graph: it is a compiled machine, or Gorgonia's tape machine.
 type vm struct {
 	gorgonia.VM
 	compiled *machine.Machine // nil for the tape machine
 }
 
-// newVM is the machine that computes outputs. Compiled for them alone it leaves out what nobody
-// reads, the gradient of the inputs among it: a matrix product.
+// newVM returns the machine that computes outputs. Compiled for them alone it leaves out unread
+// values, such as the gradient of the inputs: a matrix product.
 //
 // Owns: the caller closes it.
 func (j *job) newVM(c machine.Config, outputs ...*gorgonia.Node) (*vm, error) {
@@ -62,7 +62,7 @@ func (v *vm) at(step, first int) {
 	}
 }
 
-// sync makes the values of outputs and parameters what they are after the last run.
+// sync updates the values of outputs and parameters to those after the last run.
 func (v *vm) sync() error {
 	if v.compiled == nil {
 		return nil
