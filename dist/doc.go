@@ -16,15 +16,15 @@
 // # The caller's duties
 //
 //  1. Every rank of a group calls the same collectives in the same order, with the same count,
-//     dtype, reduction and root. Ranks that do not all get ErrMismatch, naming the difference,
-//     while checking is on (it is by default). In a blocking view a rank that only gives (the root
+//     dtype, reduction and root. Otherwise all ranks get ErrMismatch, which names the difference,
+//     while checking is on (it is by default). In a blocking view a rank that only sends (the root
 //     of a small Broadcast) does not wait for the others, and gets it from its next operation.
 //  2. Buffers belong to the group from the call to Work.Wait.
-//  3. Close the world. What was made from it (subgroups, heaps) is closed with it.
+//  3. Close the world. Its subgroups and heaps are closed with it.
 //
 // # Counts
 //
-// Count is what one rank contributes or receives; n is the number of ranks.
+// Count is the number of elements that one rank contributes or receives; n is the number of ranks.
 //
 //	verb           source      destination   in place (else disjoint)
 //	AllReduce      count       >= count      src == dst
@@ -49,19 +49,18 @@
 //
 // # Cost on shared memory
 //
-// What an operation of backend shm costs, for n ranks and S bytes in the larger buffer of a rank. A
-// sync is one cache line written by every rank and read by every other (by log2 n of them for more
-// than 64 ranks). Moved is what goes between cores and memory, all ranks together, loads and stores
-// counted alike; the time of a large operation is moved divided by the bandwidth of all cores, and
-// nothing that a rank could do better alone.
+// The cost of an operation of backend shm, for n ranks and S bytes in the larger buffer of a rank.
+// A sync is one cache line written by every rank and read by every other (by log2 n of them for
+// more than 64 ranks). Moved is the bytes between cores and memory, of all ranks together, loads
+// and stores. The time of a large operation is moved divided by the bandwidth of all cores.
 //
-//	operation                   way                                   syncs  moved
+//	operation                   algorithm                             syncs  moved
 //	any, up to 56 B             the data are in the sync's line,      1      -
 //	     up to 256 B            or on the next ones
 //	any, up to 4 KiB            copied to a slot, taken from all      1      2nS + n(n+1)S for sums
-//	Broadcast, Scatter          of these: the root waits for nobody   1/2
-//	AllReduce, in place         each rank sums a block of all heaps   2      2nS: every element is read once and
-//	                            and stores it to all of them                 written once on every rank
+//	Broadcast, Scatter          of these: the root waits for no rank  1/2
+//	AllReduce, in place         each rank sums a block of all heaps   2      2nS: each element read and
+//	                            and stores it to all of them                 written once on each
 //	AllReduce, out of place     as in place                           2      2nS
 //	2 ranks, up to 1 MiB        or the other's block is pulled:       3      6S
 //	                            whichever was the faster lately
@@ -70,29 +69,31 @@
 //	Broadcast                   pulled from the root's heap           1      2(n-1)S
 //	                            from 256 KiB, in place, the root      2
 //	                            stores 1/n of it to the others
-//	private memory, 2 ranks     through slots, 64 KiB at a time; one  2 a    6nS: copied in, summed with the other's
-//	                            chunk, put before the sync, needs 1   chunk
+//	private memory, 2 ranks     through slots, 64 KiB at a time; one  2 a    6nS: copied, summed with the
+//	                            chunk, put before the sync, needs 1   chunk  other's
 //	AllReduce, private, n > 2   the same, each rank sums a block of   3 a    6nS
 //	                            the slots                             chunk
 //
 // Where ranks outnumber cores a sync costs switches of context, so that pieces of up to 32 KiB
 // (Broadcast: 64) go through slots wherever they lie.
 //
-// An allreduce in place of S bytes by n ranks therefore cannot take less than 2nS / B, where B is
-// what all cores together move when they add two arrays; BenchmarkBound of internal/shm measures
+// An in-place allreduce of S bytes by n ranks therefore takes at least 2nS / B, where B is the
+// bandwidth of all cores together when they add two arrays. BenchmarkBound of internal/shm measures
 // both in one run.
 //
 // # Groups of GPUs
 //
-// Buffers lie in the memory of the rank's GPU, Group.Device, and streams are those of the GPU: a
-// group's own has the greatest priority. A verb returns when the operation is queued on the device;
+// Buffers are in the memory of the rank's GPU, Group.Device, and streams are those of the GPU: a
+// group's own has the highest priority. A verb returns when the operation is queued on the device.
 // Work.Wait returns when the device is past it and, while checking is on, all ranks have issued it.
-// A view On another stream keeps the order of the group's operations. Group.Symmetric is the
-// promise that an operation's buffers lie alike on all ranks, which opens faster ways; Group.Beside
-// says that the GPU computes meanwhile, so that a way is better that leaves multiprocessors to it;
-// and Group.Along that an operation could have begun with the one before, so that ranks need not
-// meet in between. Memory comes from Group.Heap, or from whoever else allocates on that GPU;
-// package kernel runs kernels on it.
+// A view On another stream keeps the order of the group's operations. Three views are hints:
+//
+//	Group.Symmetric  buffers have equal offsets in the heap on all ranks: faster engines apply
+//	Group.Beside     the GPU computes at the same time: copy engines may be better
+//	Group.Along      the operation could have begun with the previous one: no rendezvous
+//
+// Memory comes from Group.Heap, or from another allocator of that GPU; package kernel runs kernels
+// on it.
 //
 // # Arithmetic
 //

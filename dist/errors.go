@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// What callers branch on. Every error of this package and of a backend matches one of them with
-// errors.Is.
+// Errors that callers compare with. Every error of this package and of a backend matches one of
+// them with errors.Is.
 var (
 	// ErrInvalid is returned by every verb when an argument is wrong, before anything is sent. The
 	// group stays usable.
@@ -80,7 +80,7 @@ func (e *OpError) Unwrap() error { return e.Err }
 // group. It matches ErrAborted.
 type RankError struct {
 	Rank int    // the dead rank, numbered in the group that reports it
-	How  string // what was seen: "connection closed", "killed by script"
+	How  string // the observation: "connection closed", "killed by script"
 }
 
 // Error is "rank 2 died: connection closed".

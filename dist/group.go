@@ -11,9 +11,9 @@ import (
 )
 
 // Group is a set of ranks that communicate: an NVSHMEM team, an NCCL communicator. Its verbs check
-// their arguments, note the operation in the recorder and queue it on a stream; none waits for a
-// peer. All methods may be called from several goroutines, but the order of operations must be the
-// same on all ranks, so one goroutine should issue them.
+// their arguments, record the operation and queue it on a stream; none waits for a peer. Methods
+// are safe for several goroutines, but all ranks need one order of operations, so one should issue
+// them.
 type Group struct {
 	c      *core
 	s      Stream
@@ -22,7 +22,7 @@ type Group struct {
 	block  bool  // verbs return when their operation is done
 	other  bool  // s is not the group's own
 	symm   bool  // buffers lie at the same offsets on all ranks
-	beside bool  // the device computes beside the operations
+	beside bool  // the device computes during the operations
 	along  bool  // operations could have begun with those before
 	timed  bool  // operations are timed
 }
@@ -37,7 +37,7 @@ type call struct {
 // errEnded is the error of a view that outlived its group call.
 var errEnded = fmt.Errorf("%w: the group call of this view has ended", ErrInvalid)
 
-// core is what all views of one group share. What follows rec is guarded by rec's lock.
+// core is the shared part of all views of one group. rec's lock guards the fields after rec.
 type core struct {
 	t    Transport
 	info Info
@@ -54,8 +54,7 @@ type core struct {
 
 type closer interface{ Close() error }
 
-// over reports whether the Close of a child is done, so that there is nothing to wait for. A heap
-// may tell; else it is kept.
+// over reports whether the Close of a child is done. A heap may know; otherwise it is kept.
 func over(x closer) bool {
 	switch x := x.(type) {
 	case *Group:
@@ -106,7 +105,7 @@ func (g *Group) Size() int { return g.c.info.Size }
 // Device is where the group's buffers must be.
 func (g *Group) Device() tensor.Device { return g.c.info.Device }
 
-// Backend is the name of what runs underneath: "shm", "sim".
+// Backend returns the name of the backend: "shm", "sim".
 func (g *Group) Backend() string { return g.c.info.Backend }
 
 // Ranks is the number in the world of each rank of the group.
@@ -128,83 +127,77 @@ func (g *Group) On(s Stream) *Group {
 	return &v
 }
 
-// Blocking is a view of the group whose operations run on the goroutine that calls: a verb returns
-// when its operation is done, with the operation's error, and the Work it returns is done. Nothing
-// overlaps, but the way is the shortest: on shared memory a small collective takes less time than
-// handing it to a stream. Operations queued before run first; what else is on the group's own
-// stream, by HostStream.Do or Stream.Join, is not waited for. A Batch is done when it returns as
-// well. Of a view On another stream the operations run there, behind what is on it, and the caller
-// waits for them.
+// Blocking returns a view of the group whose operations run on the calling goroutine: a verb
+// returns when its operation is done, with the operation's error and a finished Work. Nothing
+// overlaps, but latency is the least: on shared memory a small collective takes less time than its
+// transfer to a stream. Earlier operations run first; other work of the group's own stream is not
+// waited for. A Batch is done as well. On another stream operations run there, after its work.
 func (g *Group) Blocking() *Group {
 	v := *g
 	v.block = true
 	return &v
 }
 
-// Named is a view of the group whose operations carry name, the tensor's, into errors and traces.
+// Named returns a view whose operations carry name, the tensor's, into errors and traces.
 func (g *Group) Named(name string) *Group {
 	v := *g
 	v.name = name
 	return &v
 }
 
-// Symmetric is a view of the group for operations whose buffers lie, on every rank, at the same
-// offsets of one symmetric heap, as the buckets of training do. A backend then need not ask where a
-// peer has its buffer, and takes faster ways for which that is a condition: NCCL's symmetric
-// windows, NVSHMEM's collectives without a copy. Results are the same.
+// Symmetric returns a view for operations whose buffers have, on every rank, the same offsets in
+// one symmetric heap, as the buckets of training do. A backend then knows where a peer has its
+// buffer, and uses faster algorithms: NCCL's symmetric windows, NVSHMEM's collectives without a
+// copy. Results are the same.
 //
-// Collective: all ranks use such a view for the same operations. Errors: its verbs give ErrInvalid,
-// and on all ranks ErrMismatch, where a backend that relies on the promise finds it broken.
+// Collective: all ranks use such a view for the same operations. Errors: ErrInvalid, and
+// ErrMismatch on all ranks, if a backend that relies on the promise finds it broken.
 func (g *Group) Symmetric() *Group {
 	v := *g
 	v.symm = true
 	return &v
 }
 
-// Beside is a view of the group for operations that run while the device computes something else,
-// as the sums of gradients do beside the backward pass. On GPUs a large operation whose buffers are
-// promised to lie alike is then moved by copy engines, which leave the multiprocessors to the
-// computation; alone it might take a little longer so. Results are the same. Elsewhere it changes
-// nothing. Copy engines cannot be stopped: where the group breaks, destinations of such operations
-// may still change, on all ranks.
+// Beside returns a view for operations that run while the device computes, as the sums of gradients
+// do during the backward pass. On GPUs copy engines then move large symmetric operations and leave
+// the multiprocessors to the computation; alone such an operation may take a little longer. Results
+// are the same. On the host it changes nothing. Copy engines cannot be stopped: if the group
+// breaks, destinations of such operations may still change, on all ranks.
 //
-// Collective: all ranks use such a view for the same operations. Errors: its verbs give ErrMismatch
-// on all ranks of GPUs where they do not.
+// Collective: all ranks use such a view for the same operations. Errors: otherwise ErrMismatch on
+// all ranks of GPUs.
 func (g *Group) Beside() *Group {
 	v := *g
 	v.beside = true
 	return &v
 }
 
-// Along is a view of the group for operations that go along with the one before them: on every
-// rank, what they read was there and what they write was free as soon as that one could begin, as
-// where weights are gathered one bucket after the other. Between two GPUs copy engines then go on
-// from the one to the other without a meeting of the ranks in between. Results are the same.
-// Elsewhere it changes nothing.
+// Along returns a view for operations that could have started with the previous one: inputs ready,
+// outputs free, on every rank, as when weights are gathered one bucket after the other. Between two
+// GPUs copy engines then skip a rendezvous. Results are the same. Elsewhere it changes nothing.
 //
-// It is a promise, and holds within one stream and, where operations are captured, within one
-// graph: where it is broken, elements may be read too early. Collective: all ranks use such a view
-// for the same operations. Errors: its verbs give ErrMismatch on all ranks of GPUs where they do
-// not.
+// It is a promise within one stream and one captured graph; a broken one reads stale data.
+// Collective: all ranks use such a view for the same operations. Errors: otherwise ErrMismatch on
+// all ranks of GPUs.
 func (g *Group) Along() *Group {
 	v := *g
 	v.along = true
 	return &v
 }
 
-// Timed is a view of the group whose operations are timed, for Work.Elapsed: one call of a verb, or
-// all of a part of a program. On GPUs two more events stand around each, and nothing is kept of it
-// for later calls. backend.Config.Timing is this for a whole world.
+// Timed returns a view whose operations are timed, for Work.Elapsed: one call of a verb, or a part
+// of a program. On GPUs each gets two more events, and its launch is not cached.
+// backend.Config.Timing does this for a whole world.
 func (g *Group) Timed() *Group {
 	v := *g
 	v.timed = true
 	return &v
 }
 
-// Heap is a new symmetric heap of bytes bytes on every rank of the group; the group closes it.
+// Heap makes a symmetric heap of bytes bytes on every rank of the group; the group closes it.
 //
-// Collective: all ranks, same size. Errors: symmetric.ErrNoSpace where there is no memory for it;
-// ErrUnsupported where the backend has none, or a rank cannot map it; ErrMismatch, ErrAborted,
+// Collective: all ranks, same size. Errors: symmetric.ErrNoSpace without enough memory;
+// ErrUnsupported if the backend has none, or a rank cannot map it; ErrMismatch, ErrAborted,
 // ErrTimeout, ErrClosed.
 func (g *Group) Heap(bytes int64) (symmetric.Heap, error) {
 	if err := g.open(); err != nil {
@@ -258,8 +251,7 @@ func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 }
 
 // Abort makes all pending and later operations of the group fail on every rank; their errors match
-// ErrAborted and carry cause. Groups split from it are groups of their own, to be aborted, or
-// closed, by themselves. Not collective.
+// ErrAborted and carry cause. It does not abort groups split from it. Not collective.
 func (g *Group) Abort(cause error) error {
 	if cause == nil {
 		cause = errors.New("no cause given")
@@ -268,9 +260,9 @@ func (g *Group) Abort(cause error) error {
 }
 
 // Close waits for the queued operations, then closes heaps and subgroups made from g, its stream
-// and its transport. Idempotent; whoever comes second waits as well, since the process may end
-// next, which is a death to peers of a group that is not closed. Not collective: a peer that still
-// waits for this rank gets ErrClosed.
+// and its transport. Idempotent; a second caller waits as well, since the process may end next,
+// which peers of an open group take for a death. Not collective: a peer that still waits for this
+// rank gets ErrClosed.
 func (g *Group) Close() error {
 	c := g.c
 	c.rec.mu.Lock()
@@ -387,8 +379,8 @@ func (g *Group) issue(op *Op) (Work, error) {
 	return w, nil
 }
 
-// add makes op a member of the group call; err is what is wrong with its arguments. The core's lock
-// is held.
+// add makes op a member of the group call; err is the error of its arguments. The core's lock is
+// held.
 func (b *call) add(c *core, op Op, err error) error {
 	if err == nil && b.ended {
 		err = errEnded

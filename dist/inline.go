@@ -50,10 +50,10 @@ const sets = 8
 type preparedCall struct {
 	verb verb
 	red  RedOp
-	op   Op // what the call is; of KindInvalid while there is none
+	op   Op // the present call; of KindInvalid while there is none
 }
 
-// verb is the arguments of a call but for the reduction.
+// verb has the arguments of a call except the reduction.
 type verb struct {
 	kind     Kind
 	symm     bool
@@ -68,8 +68,8 @@ func (v *verb) same(w *verb) bool {
 	return v.dst == w.dst && v.src == w.src && v.kind == w.kind && v.at == w.at && v.symm == w.symm && v.timed == w.timed && v.name == w.name
 }
 
-// untimed is up to how many bytes an operation that did not have to wait is not timed: two readings
-// of the clock are a good part of what it takes.
+// untimed is the size up to which an operation without a wait is not timed: two readings of the
+// clock are a large part of its time.
 const untimed = 4 << 10
 
 func (in *inline) init(c *core) {

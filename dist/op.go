@@ -62,7 +62,7 @@ func (k Kind) Rooted() bool {
 // PointToPoint reports whether k has one peer instead of the whole group.
 func (k Kind) PointToPoint() bool { return k == KindSend || k == KindRecv }
 
-// Op is one operation as a value: what the recorder keeps, ranks compare and a backend runs. A
+// Op is one operation as a value: the recorder keeps it, ranks compare it and a backend runs it. A
 // Group makes it; its fields are exact and checked when a Transport sees it.
 type Op struct {
 	Kind  Kind
@@ -78,7 +78,7 @@ type Op struct {
 
 	// Symmetric is the caller's promise of Group.Symmetric.
 	Symmetric bool
-	// Beside is what Group.Beside says.
+	// Beside is the hint of Group.Beside.
 	Beside bool
 	// Along is the caller's promise of Group.Along.
 	Along bool
@@ -86,8 +86,8 @@ type Op struct {
 	// Timed asks for the time of the operation: see Group.Timed. Ranks need not agree on it.
 	Timed bool
 
-	// Memo is the backend's: 0 at first, and what it has left there when the same call is made
-	// again.
+	// Memo is a word for the backend: 0 at first; when the same call is repeated, the word that the
+	// backend left there.
 	Memo uint64
 
 	sig   Signature // known, as bytes is, once hash is
@@ -108,7 +108,7 @@ func (o *Op) DType() tensor.DType {
 // Bytes is the number of bytes of the larger buffer of this rank.
 func (o *Op) Bytes() int64 { return max(o.Src.Bytes(), o.Dst.Bytes()) }
 
-// Signature is what all ranks must agree on.
+// Signature returns the part of the operation on which all ranks must agree.
 func (o *Op) Signature() Signature {
 	if o.hash == 0 {
 		o.sign()

@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Signature is the part of an Op that every rank of the group must have alike. It is comparable and
-// has a fixed size, so that backends can exchange it.
+// Signature is the part of an Op that must be equal on every rank of the group. It is comparable
+// and has a fixed size, so that backends can exchange it.
 type Signature struct {
 	Count int64 // Op.Count; the number of members of a group call
 	Root  int32 // -1 where there is none
@@ -48,8 +48,8 @@ func (s Signature) hash() uint32 {
 	return uint32(h>>40) | 1
 }
 
-// Compare is nil when all signatures are equal, and otherwise what Differ says of rank 0 and the
-// first rank that differs from it. Index in sigs is the rank.
+// Compare returns nil if all signatures are equal, otherwise the result of Differ for rank 0 and
+// the first rank that differs from it. Index in sigs is the rank.
 func Compare(sigs []Signature) error {
 	for r, s := range sigs {
 		if s != sigs[0] {
@@ -59,9 +59,9 @@ func Compare(sigs []Signature) error {
 	return nil
 }
 
-// Differ is the error of two ranks of which each has another signature: it matches ErrMismatch and
-// names the first field, in the order op, dtype, count, reduction, root, in which they differ, and
-// what each of the two has.
+// Differ returns the error of two ranks with different signatures. It matches ErrMismatch and names
+// the first field, in the order op, dtype, count, reduction, root, in which they differ, with both
+// values.
 func Differ(rankA int, a Signature, rankB int, b Signature) error {
 	what := "root"
 	switch {

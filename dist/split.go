@@ -9,8 +9,8 @@ const NoColor = -1
 // among equal keys, by their rank here. A negative color (NoColor) gives a nil group. The parent
 // closes the new group with itself.
 //
-// Collective: all ranks of g. Errors: ErrAborted, ErrTimeout, ErrClosed; ErrUnsupported where a
-// rank cannot have what the new group shares.
+// Collective: all ranks of g. Errors: ErrAborted, ErrTimeout, ErrClosed; ErrUnsupported if a rank
+// cannot get the shared memory of the new group.
 func (g *Group) Split(color, key int) (*Group, error) {
 	if err := g.open(); err != nil {
 		return nil, fmt.Errorf("split color %d, rank %d/%d: %w", color, g.Rank(), g.Size(), err)

@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Stream is an ordered queue of work on one device: what is queued first is done first. The same
-// type serves host and GPU; a group has one of its own, with the highest priority the device gives.
+// Stream is an ordered queue of work on one device: work is done in the order of queueing. The same
+// type serves host and GPU; a group has one of its own, with the highest priority of the device.
 type Stream interface {
 	// Device is where the work runs.
 	Device() tensor.Device
@@ -28,7 +28,7 @@ type Work struct {
 	ticket uint64
 }
 
-// Queue is what a stream gives its Works to ask.
+// Queue is the side of a stream that its Works ask.
 type Queue interface {
 	// Await returns when the ticket is done, with its error.
 	Await(ticket uint64) error
@@ -117,10 +117,10 @@ func (t *times) of(ticket uint64) (time.Duration, error) {
 	return 0, errNotTimed
 }
 
-// Runner does one Op on the calling goroutine and returns its error: what a host backend puts on a
-// HostStream. op is the stream's, and holds another operation once Run has returned.
+// Runner does one Op on the calling goroutine and returns its error. A host backend puts it on a
+// HostStream. op belongs to the stream, and holds another operation once Run has returned.
 type Runner interface {
-	// Run does op; tag is what it was submitted with.
+	// Run does op; tag is that of its submission.
 	Run(op *Op, tag uint64) error
 }
 

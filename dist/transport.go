@@ -7,11 +7,11 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Transport is one rank's end of one group: what a backend implements. A Group checks every
-// argument before it calls one, so a Transport sees only valid Ops, in one order, from one
-// goroutine at a time.
+// Transport is one rank's end of one group. A backend implements it. A Group checks every argument
+// before it calls one, so a Transport sees only valid Ops, in one order, from one goroutine at a
+// time.
 type Transport interface {
-	// Info says who this rank is and what runs underneath.
+	// Info describes this rank and the backend.
 	Info() Info
 	// Start queues op on s, in order. It never waits for peers. Work.Wait tells the outcome. The
 	// group's lock is held.
@@ -29,7 +29,7 @@ type Transport interface {
 	Close() error
 }
 
-// Info is what a transport tells of itself.
+// Info describes a transport.
 type Info struct {
 	Rank    int           // this rank in the group
 	Size    int           // ranks in the group
@@ -42,7 +42,7 @@ type Info struct {
 // Store is a small key-value store shared by the ranks of a job, used to meet before any transport
 // exists.
 type Store interface {
-	// Set stores value under key, replacing what was there.
+	// Set stores value under key, and replaces an earlier one.
 	Set(ctx context.Context, key string, value []byte) error
 	// Get is the value under key; it waits until there is one. Errors: ctx's, or the death of a
 	// rank.

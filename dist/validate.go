@@ -6,9 +6,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// validate checks op against the rules of its kind, cuts its buffers to what is read and written,
-// drops those this rank does not use, and sets Count. Nothing has been sent when it returns an
-// error.
+// validate checks op against the rules of its kind, cuts its buffers to the used part, drops those
+// that this rank does not use, and sets Count. Nothing has been sent when it returns an error.
 func (c *core) validate(op *Op, inBatch bool) error {
 	n, rank := c.info.Size, c.info.Rank
 	if op.Kind.Rooted() && (op.Root < 0 || op.Root >= n) {

@@ -2,7 +2,7 @@ package dist
 
 import "sync"
 
-// World is the group of all ranks of a job, and what a program needs to know of the job.
+// World is the group of all ranks of a job, with the facts of the job for programs.
 type World struct {
 	*Group
 	local LocalInfo

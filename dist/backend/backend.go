@@ -1,7 +1,7 @@
 // Package backend opens worlds: it knows all backends, in the order in which they are tried, and
 // chooses one.
 //
-//	w, err := backend.Open(ctx, backend.Config{}) // who am I, from the environment; meet the others; best backend
+//	w, err := backend.Open(ctx, backend.Config{}) // rank by the environment, best backend
 //	defer w.Close()
 //
 // Started plainly a program is a world of one rank; started by symgrad run, torchrun, mpirun or
@@ -11,7 +11,7 @@
 //
 //	shm      shared memory between processes of one host; buffers are the host's
 //	sim      goroutines of one process, for tests; only with Simulate
-//	cuda     GPUs of one host: for each operation the fastest of NVSHMEM, NCCL and kernels of our own that is there
+//	cuda     GPUs of one host: for each operation the fastest of NVSHMEM, NCCL and our kernels
 //	nccl     GPUs of one host by NCCL alone
 //	nvshmem  GPUs of one host by NVSHMEM alone
 //
@@ -20,7 +20,7 @@
 // does today. So a program that asks for nothing behaves on a machine with GPUs as on one without,
 // and no library of NVIDIA's is looked for or loaded unless a GPU is asked for.
 //
-// # What is opened for GPUs?
+// # Libraries for GPUs
 //
 // First a world on shared memory, the control group, through which ranks meet, compare, agree on
 // errors and learn of deaths. Each rank then has one GPU, the one of its local rank among those
@@ -33,10 +33,10 @@
 // # How much of a GPU does an operation take?
 //
 // As much as makes it the fastest alone, unless Config.MaxCTAs bounds the thread blocks of a
-// launch: beside matrix products fewer may be better, since a block keeps its multiprocessor, or
-// its part of one, to the end of the operation. The bound holds for kernels of our own and for NCCL
-// (its maxCTAs). NVSHMEM has no such setting: what it does itself is kernels of one block, and what
-// it has NCCL do goes by NCCL's own choice. The table by which the fastest is chosen was measured
+// launch. During matrix products fewer may be better, since a block keeps its multiprocessor, or
+// its part of one, to the end of the operation. The bound holds for our kernels and for NCCL (its
+// maxCTAs). NVSHMEM has no such setting: its own kernels have one block, and operations that it
+// passes to NCCL follow NCCL's own choice. The table by which the fastest is chosen was measured
 // without a bound, and still chooses; symgrad tune measures another one with it.
 //
 // Closing the world closes, in this order: its groups and engines, NVSHMEM, the control group, the
@@ -120,7 +120,7 @@ type Config struct {
 	Engine     string       // the way that does all operations: "nccl", "nvshmem", "oneshot"; "" means the fastest for each
 	TunePath   string       // file that symgrad tune wrote, by which the fastest is chosen; "" means the table of the program
 	Log        *slog.Logger // rank 0 warns here of a TunePath that was measured on other GPUs; nil means slog.Default()
-	MaxCTAs    int          // most thread blocks of an operation's launch, but for NVSHMEM's; 0 means what is the fastest alone; the same on all ranks
+	MaxCTAs    int          // most thread blocks of an operation's launch, except NVSHMEM's; 0 means as many as are the fastest alone; equal on all ranks
 	HeapStep   int64        // bytes by which NVSHMEM's memory grows, a power of two: NCCL has windows only on memory within one step; 0 means 512 MiB
 	CUDADriver string       // path or soname of libcuda; "" means libcuda.so.1, searched for
 	NVRTC      string       // path or soname of libnvrtc; "" means that of the newest CUDA that the driver runs, searched for
@@ -145,9 +145,9 @@ func (c Config) Validate() error {
 	}
 	switch {
 	case c.Backend != "" && !slices.Contains(Names(), c.Backend):
-		return invalid("%q is none of %s", c.Backend, strings.Join(Names(), ", "))
+		return invalid("unknown backend %q: use one of %s", c.Backend, strings.Join(Names(), ", "))
 	case c.Device != "" && c.Device != AnyDevice && c.Device != HostDevice && c.Device != CUDADevice:
-		return invalid("device %q is none of auto, cpu, cuda", c.Device)
+		return invalid("unknown device %q: use one of auto, cpu, cuda", c.Device)
 	case c.InitTimeout < 0 || c.StepTimeout < 0:
 		return invalid("negative timeout")
 	case c.TraceEntries < 0 || c.TraceEntries > mostTraceEntries:
@@ -160,7 +160,7 @@ func (c Config) Validate() error {
 		return invalid("backend %s is between ranks of the host, and the device is cuda: use cuda, nccl, nvshmem or auto", c.Backend)
 	case OnGPUs(c.Name()):
 		if names := EngineNames(c.Name()); c.Engine != "" && !slices.Contains(names, c.Engine) {
-			return invalid("engine %q of backend %s is none of %s", c.Engine, c.Name(), strings.Join(names, ", "))
+			return invalid("unknown engine %q of backend %s: use one of %s", c.Engine, c.Name(), strings.Join(names, ", "))
 		}
 		if c.HeapStep != 0 && (c.HeapStep < MinHeapStep || c.HeapStep > MaxHeapStep || c.HeapStep&(c.HeapStep-1) != 0) {
 			return invalid("memory grows by %d B: want a power of two from %d to %d", c.HeapStep, MinHeapStep, MaxHeapStep)
@@ -189,7 +189,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Name is the backend that c means: what Auto is for its device.
+// Name returns the backend that c means; for Auto, the one for its device.
 func (c Config) Name() string {
 	switch {
 	case c.Backend != "" && c.Backend != Auto:
@@ -235,7 +235,7 @@ func Open(ctx context.Context, cfg Config) (*dist.World, error) {
 // meet is shared memory with the other ranks of the host. It names the job where the launcher has
 // not.
 //
-// Collective: all ranks. Returns: also what closes the meeting place.
+// Collective: all ranks. Returns: also a function that closes the meeting place.
 func (c Config) meet(ctx context.Context, env *launch.Env, step time.Duration) (dist.Transport, func() error, error) {
 	store, closer, err := launch.Rendezvous(ctx, *env, launch.Config{Timeout: c.InitTimeout})
 	if err != nil {
@@ -264,7 +264,7 @@ func (c Config) env() (launch.Env, error) {
 	return launch.Current()
 }
 
-// fits is nil where the backend of c may work for the job of env, as far as that alone tells.
+// fits returns nil if the backend of c may work for the job of env, judged by env alone.
 func (c Config) fits(env launch.Env) error {
 	why := ""
 	switch name := c.Name(); {
@@ -279,8 +279,8 @@ func (c Config) fits(env launch.Env) error {
 }
 
 // Simulate runs body on every rank of a world of n ranks that are goroutines of this process, and
-// returns when all are done. When one returns an error the others are told, so that none waits for
-// it.
+// returns when all are done. When one returns an error the group is aborted, so that no other waits
+// for it.
 //
 // Errors: those of body, the first failing rank's first, and wrong settings, among them those of a
 // backend between GPUs.

@@ -29,9 +29,9 @@ func severalHosts(name string, env launch.Env) string {
 	return fmt.Sprintf("%d of %d ranks are on this host, and shared memory needs all", env.LocalSize, env.Size)
 }
 
-// Choices is all backends for the job of env: the one that Auto takes first, those between GPUs
-// next. No library is loaded for it: for GPUs it goes by device files and by the files of
-// libraries, and what is wrong with those shows when a world is opened, or in symgrad doctor.
+// Choices returns all backends for the job of env: the one that Auto takes first, those between
+// GPUs next. It loads no library. For GPUs it looks at device files and files of libraries; faults
+// of these show when a world is opened, or in symgrad doctor.
 func Choices(env launch.Env) []Choice { return Config{}.Choices(env) }
 
 // Choices is package Choices with the paths of libraries that c sets.
@@ -86,7 +86,7 @@ func (at place) noGPU(env launch.Env) string {
 	return ""
 }
 
-// libraries is what files say about the libraries that backend name needs.
+// libraries judges the libraries that backend name needs by their files.
 func (c Config) libraries(name string, at place) (why string, usable bool) {
 	c = c.atHome(at.root, at.environ)
 	if at.find("libcuda", c.CUDADriver, "libcuda.so.1") == "" {

@@ -21,7 +21,7 @@ type gpuID struct {
 // String is "GPU-...(0000:1b:00.0)".
 func (g gpuID) String() string { return fmt.Sprintf("%s (%s)", g.UUID, g.PCI) }
 
-// facts is what ranks tell each other before they touch a GPU.
+// facts is a message that ranks exchange before they touch a GPU.
 type facts struct {
 	Backend string `json:"backend"`
 	Engine  string `json:"engine"`
@@ -32,7 +32,7 @@ type facts struct {
 	Driver  int    `json:"driver"`  // CUDA version
 }
 
-// factsBytes is a line of facts, and visibleBytes the most that is told of an environment.
+// factsBytes is the length of a line of facts, and visibleBytes the limit of an environment in it.
 const (
 	factsBytes   = 2048
 	visibleBytes = 512
@@ -56,13 +56,13 @@ func decodeFacts(lines [][]byte) ([]facts, error) {
 	all := make([]facts, len(lines))
 	for r, line := range lines {
 		if err := json.Unmarshal(line, &all[r]); err != nil {
-			return nil, fmt.Errorf("what rank %d tells of itself: %w", r, err)
+			return nil, fmt.Errorf("facts of rank %d: %w", r, err)
 		}
 	}
 	return all, nil
 }
 
-// judge is nil when the ranks fit together. All ranks judge alike.
+// judge returns nil if the ranks fit together. It is the same on all ranks.
 //
 // Errors: dist.ErrMismatch, dist.ErrDevice.
 func judge(all []facts) error {
@@ -102,8 +102,8 @@ func (f facts) shared(size int) string {
 // version is 13000 as "13.0".
 func version(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// sight is what the driver tells of GPUs without a context on them: to look costs no memory of
-// theirs, and no time.
+// sight is the driver's view of GPUs without a context on them: it costs none of their memory, and
+// no time.
 type sight struct {
 	driver *cuda.Driver
 	calls  sightCalls
@@ -118,7 +118,7 @@ type sightCalls struct {
 	canAccess func(yes *int32, dev, peer int32) int32             `dl:"cuDeviceCanAccessPeer"`
 }
 
-// look is the GPUs that the process sees, and what asks about them.
+// look returns the GPUs that the process sees, and the sight of them.
 func look(d *cuda.Driver) (*sight, []gpuID, error) {
 	lib, err := dl.Open(dl.Search{Name: "libcuda", Override: d.Path()})
 	if err != nil {
@@ -167,8 +167,8 @@ func uuidText(id [16]byte) string {
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// reaches is nil when GPU own can address the memory of the GPUs of all ranks, as far as the
-// process sees them.
+// reaches returns nil if GPU own can address the memory of the GPUs of all ranks that the process
+// sees.
 //
 // Errors: dist.ErrUnsupported, naming both ranks.
 func reaches(ids []gpuID, own, rank int, all []facts, can func(own, peer int) (bool, error)) error {
@@ -212,7 +212,7 @@ func (s *sight) can(own, peer int) (bool, error) {
 	return yes != 0, nil
 }
 
-// factsOf is what this rank tells of itself.
+// factsOf returns the facts of this rank.
 func (c Config) factsOf(d *cuda.Driver, ids []gpuID, own int) facts {
 	return facts{
 		Backend: c.Name(), Engine: c.Engine, MaxCTAs: c.MaxCTAs, GPU: ids[own], Count: len(ids), Driver: d.Version(),

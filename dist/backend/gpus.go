@@ -34,7 +34,7 @@ type GPUs struct {
 	member     *gpu.Member // over base
 	driver     *cuda.Driver
 	ids        []gpuID // of the GPUs that this process sees
-	apart      error   // why GPUs cannot address each other's memory, on all ranks alike; nil if they can
+	apart      error   // why GPUs cannot address each other's memory, equal on all ranks; nil if they can
 	ways       []*provider
 	memory     allocators
 	runtime    *nvshmem.Runtime // nil where there is none
@@ -93,8 +93,7 @@ func ReadTable(path string) (*gpu.Table, error) {
 	return t, nil
 }
 
-// open goes from meeting the others to the libraries. What goes wrong on one rank goes wrong on
-// all.
+// open meets the others and opens the libraries. A failure on one rank is an error on all.
 func (g *GPUs) open(ctx context.Context) error {
 	t, closeStore, err := g.cfg.meet(ctx, &g.env, g.cfg.controlTimeout())
 	if err != nil {
@@ -122,12 +121,13 @@ func (c Config) controlTimeout() time.Duration {
 	return max(cmp.Or(c.StepTimeout, step), cmp.Or(c.InitTimeout, start))
 }
 
-// controlTrace is how many operations the recorder of the control group keeps, which nobody reads.
+// controlTrace is the number of operations in the recorder of the control group, which has no
+// reader.
 const controlTrace = 16
 
 // openDriver loads the driver, and compares the ranks before any of them makes a context.
 //
-// Collective: all ranks. Errors: on all ranks alike.
+// Collective: all ranks. Errors: the same on all ranks.
 func (g *GPUs) openDriver() error {
 	d, err := cuda.Open(cuda.Config{Driver: g.cfg.CUDADriver, NVRTC: g.cfg.NVRTC, Dirs: g.dirs})
 	if err != nil {
@@ -167,7 +167,7 @@ func (g *GPUs) openDriver() error {
 
 // openDevice makes the context of this rank's GPU.
 //
-// Collective: all ranks. Errors: on all ranks alike.
+// Collective: all ranks. Errors: the same on all ranks.
 func (g *GPUs) openDevice() (err error) {
 	g.member.Device, err = g.driver.Device(g.env.GPU(len(g.ids)))
 	if err = g.member.Agree(err); err == nil && g.env.Rank == 0 {
@@ -176,7 +176,7 @@ func (g *GPUs) openDevice() (err error) {
 	return err
 }
 
-// warnOf tells of a table that has rows, none of which counts on GPUs of a name.
+// warnOf warns about a table that has rows, none of which counts on GPUs of a name.
 func (c Config) warnOf(t *gpu.Table, gpus string) {
 	if t != nil && len(t.Rows) > 0 && !t.Fits(gpus) {
 		cmp.Or(c.Log, slog.Default()).Warn("the table of engines was measured on other GPUs: its rules choose, and none of its rows",
@@ -188,7 +188,7 @@ func (c Config) warnOf(t *gpu.Table, gpus string) {
 // where it is "".
 //
 // Collective: all ranks, same engine. Owns: the caller closes it, before g. Errors: those of
-// gpu.Open, and what engines there are when the one that is forced is not among them.
+// gpu.Open, with the usable engines if the forced one is not among them.
 func (g *GPUs) transport(engine string) (*gpu.Transport, error) {
 	control, err := g.base.Split(0, g.base.Rank())
 	if err != nil {
@@ -204,7 +204,7 @@ func (g *GPUs) transport(engine string) (*gpu.Transport, error) {
 	}
 	t, err := gpu.Open(cfg)
 	if err != nil && engine != "" && g.missing() != "" {
-		err = fmt.Errorf("%w; what is not there: %s", err, g.missing())
+		err = fmt.Errorf("%w; unavailable: %s", err, g.missing())
 	}
 	return t, err
 }
@@ -237,7 +237,7 @@ type whole struct {
 	g *GPUs
 }
 
-// Close closes the transport, and then what it stood on.
+// Close closes the transport, and then its libraries.
 func (t whole) Close() error { return errors.Join(t.Transport.Close(), t.g.Close()) }
 
 // openOnGPUs is Open for a backend between GPUs.
@@ -253,8 +253,7 @@ func openOnGPUs(ctx context.Context, cfg Config) (*dist.World, error) {
 	return g.world(whole{t, g})
 }
 
-// Tune measures what every engine takes for every operation that t names, and makes the table of
-// it.
+// Tune measures the time of every engine for every operation that t names, and makes a table.
 //
 // Collective: all ranks, same t. Errors: those of gpu.Open and gpu.Tune.
 func (g *GPUs) Tune(t gpu.Tuning) (*gpu.Table, error) {
@@ -280,8 +279,8 @@ func (g *GPUs) Size() int { return g.env.Size }
 // Device is this rank's GPU.
 func (g *GPUs) Device() *cuda.Device { return g.member.Device }
 
-// Engines is the engines, and what cannot be used, with the reasons. It is complete once a world
-// was made.
+// Engines returns the engines, and the unusable ones with their reasons. It is complete once a
+// world was made.
 func (g *GPUs) Engines() []Choice {
 	var all []Choice
 	for _, w := range g.ways {
@@ -294,12 +293,12 @@ func (g *GPUs) Engines() []Choice {
 	return all
 }
 
-// Close ends what is left when the worlds are closed: NVSHMEM, the control group, the meeting
-// place, the driver. Idempotent.
+// Close ends the rest after the worlds are closed: NVSHMEM, the control group, the meeting place,
+// the driver. Idempotent.
 //
-// After a world that broke, kernels may be on the GPU that nothing ends. What would wait for them
-// is then left to the end of the process, which ends them: NVSHMEM on all ranks, and the device's
-// context.
+// After a world that broke, endless kernels may be on the GPU. NVSHMEM on all ranks, and the
+// device's context, would wait for them, and are left to the end of the process, which ends the
+// kernels.
 func (g *GPUs) Close() error {
 	g.once.Do(func() { g.closed = g.close() })
 	return g.closed
@@ -309,8 +308,8 @@ func (g *GPUs) close() error {
 	var errs []error
 	kept := false
 	if g.runtime != nil {
-		// It stops on all ranks together. One that comes alone does not wait for ever: it leaves
-		// the library to the end of the process, and the others then do so as well.
+		// It stops on all ranks together. A rank that comes alone does not hang: it leaves the
+		// library to the end of the process, and the others then do so as well.
 		late := time.AfterFunc(alone, func() { _ = g.base.Abort(errors.New("a rank stops NVSHMEM by itself")) })
 		errs = append(errs, g.runtime.Close())
 		late.Stop()
@@ -332,8 +331,8 @@ func (g *GPUs) close() error {
 // program's own.
 const releaseTime = 10 * time.Second
 
-// soon is what release returns, or an error after limit; release then goes on until the process
-// ends.
+// soon returns the result of release, or an error after limit; release then continues until the
+// process ends.
 func soon(limit time.Duration, release func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- release() }()

@@ -15,15 +15,15 @@ import (
 	"github.com/symgrad/symgrad/internal/nvshmem"
 )
 
-// provider is what moves bytes between GPUs: a library, or kernels of our own. It makes engines and
+// provider is a library that moves bytes between GPUs, or our kernels. It makes engines and
 // symmetric memory.
 type provider struct {
 	name    string // "direct", "nccl", "nvshmem"
-	about   string // what it is, with version and file
+	about   string // description, with version and file
 	maker   gpu.Maker
 	memory  gpu.Allocator
 	library gpu.Library // for the table; the zero Library for none
-	why     error       // why it cannot be used, on all ranks alike; then maker and memory are nil
+	why     error       // why it cannot be used, equal on all ranks; then maker and memory are nil
 }
 
 // unusable is err as the reason why a way cannot be used.
@@ -34,10 +34,10 @@ func unusable(err error) error {
 	return fmt.Errorf("%w: %w", dist.ErrUnsupported, err)
 }
 
-// openWays opens what the backend is made of. With backend cuda, what cannot be used on one rank is
-// left out on all.
+// openWays opens the providers of the backend. With backend cuda, one that cannot be used on one
+// rank is left out on all.
 //
-// Collective: all ranks. Errors: on all ranks alike.
+// Collective: all ranks. Errors: the same on all ranks.
 func (g *GPUs) openWays() error {
 	if err := g.member.Agree(launch.SetLibraryVariables()); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (g *GPUs) openWays() error {
 			g.ways = append(g.ways, w)
 		}
 	}
-	for _, w := range []*provider{nvshmemWay, ncclWay, own} { // what all libraries can work on first
+	for _, w := range []*provider{nvshmemWay, ncclWay, own} { // memory that all libraries can use comes first
 		if w != nil && w.why == nil {
 			g.memory = append(g.memory, w.memory)
 		}
@@ -69,7 +69,7 @@ func (g *GPUs) openWays() error {
 	if err := g.member.Agree(nil); err != nil { // the control group broke, and that is no library's fault
 		return err
 	}
-	if len(g.memory) > 0 || g.name == CUDA && g.member.Size == 1 { // one rank needs nobody to move bytes
+	if len(g.memory) > 0 || g.name == CUDA && g.member.Size == 1 { // one rank needs no provider
 		return nil
 	}
 	var reasons []error

@@ -22,12 +22,12 @@ const credentialsFD = 3
 type child struct {
 	rank           int
 	cmd            *exec.Cmd
-	stdout, stderr *os.File // what it writes
+	stdout, stderr *os.File // its output
 	output         *rankOutput
 
 	mu      sync.Mutex
 	ended   bool               // it was waited for: its process id may be another's
-	stopped bool               // it was told to end before it did
+	stopped bool               // it got a signal to end before it ended
 	status  syscall.WaitStatus // valid when ended
 	memory  string             // how the lack of memory explains its end; "" where it does not. The supervisor's
 	order   int64              // how many ranks had ended when it did, itself included
@@ -76,8 +76,8 @@ func startChild(cfg SpawnConfig, env []string, rank int, inherited ...*os.File) 
 // pid is the process id of the rank, and the id of its process group.
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
-// signal sends sig to the rank and what it started, if the rank has not ended. stop says that it is
-// to end by it.
+// signal sends sig to the rank and its children, if the rank has not ended. stop means that the
+// signal ends it.
 func (c *child) signal(sig syscall.Signal, stop bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,8 +91,8 @@ func (c *child) signal(sig syscall.Signal, stop bool) {
 	_ = unix.Kill(-c.pid(), unix.SIGCONT)
 }
 
-// wait waits for the rank to end, ends what it has left behind, and sends c to exits. count is the
-// ranks that have ended.
+// wait waits for the end of the rank, ends its remaining children, and sends c to exits. count is
+// the number of ended ranks.
 func (c *child) wait(count *atomic.Int64, exits chan<- *child) {
 	// Without reaping: as long as the leader is a zombie, no other process can get its id, nor a
 	// group.
@@ -100,7 +100,7 @@ func (c *child) wait(count *atomic.Int64, exits chan<- *child) {
 	}
 	c.order = count.Add(1) // before anybody can see that the process is gone
 	c.mu.Lock()
-	_ = unix.Kill(-c.pid(), unix.SIGKILL) // what is left of its group
+	_ = unix.Kill(-c.pid(), unix.SIGKILL) // the rest of its group
 	_ = c.cmd.Wait()                      // the status says more than the error
 	c.status, _ = c.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	c.ended = true
@@ -155,8 +155,8 @@ func (c *child) wakeReaders() {
 	}
 }
 
-// drain copies r to w until its end. When closing is closed, what the job wrote is in the pipe, and
-// drain stops behind it: a process that escaped may hold the other end, and go on writing for ever.
+// drain copies r to w until its end. When closing is closed, all output of the job is in the pipe,
+// and drain stops after it: an escaped process may hold the other end, and write without end.
 func drain(r *os.File, w io.Writer, closing <-chan struct{}) {
 	buf := make([]byte, 32<<10)
 	for left := -1; left != 0; { // bytes to copy; unknown before the end
@@ -191,6 +191,6 @@ func buffered(r *os.File) int {
 		return 0
 	}
 	n := 0
-	_ = conn.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }) // 0 is right for what is no pipe
+	_ = conn.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }) // 0 is right for anything but a pipe
 	return n
 }

@@ -18,7 +18,7 @@ import (
 // variable is wrong.
 const maxCredentials = 64 << 10
 
-// storeName is what the server's certificate is made out to.
+// storeName is the name in the server's certificate.
 const storeName = "symgrad-store"
 
 // lifetime is how long credentials hold: longer than any job, as they end with the launcher's
@@ -33,7 +33,7 @@ type authority struct {
 	pool *x509.CertPool
 }
 
-// rankName is what the certificate of a rank is made out to.
+// rankName returns the name in the certificate of a rank.
 func rankName(rank int) string { return "rank-" + strconv.Itoa(rank) }
 
 func newAuthority() (*authority, error) {
@@ -98,8 +98,8 @@ func (a *authority) server() (*tls.Config, error) {
 	}, nil
 }
 
-// rank is what a rank needs to join the store, as PEM: the authority's certificate, its own, and
-// its key.
+// rank returns the credentials with which a rank joins the store, as PEM: the authority's
+// certificate, its own, and its key.
 func (a *authority) rank(rank int) ([]byte, error) {
 	der, key, err := a.issue(rankName(rank), x509.ExtKeyUsageClientAuth)
 	if err != nil {
@@ -114,7 +114,7 @@ func (a *authority) rank(rank int) ([]byte, error) {
 	return append(out, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})...), nil
 }
 
-// parseCredentials is the configuration of a client with what rank returned.
+// parseCredentials returns the configuration of a client with the result of rank.
 func parseCredentials(data []byte) (*tls.Config, error) {
 	var blocks []*pem.Block
 	for b, rest := pem.Decode(data); b != nil; b, rest = pem.Decode(rest) {

@@ -8,7 +8,7 @@ func detectPMIx(v vars) (Env, bool, error) {
 		return Env{}, false, nil
 	}
 	if _, ok := v.slurmStep(); !ok {
-		return Env{}, false, v.wrong(rank, "it beside a Slurm step, for PMIx tells the number of ranks to its library only; "+
+		return Env{}, false, v.wrong(rank, "it without a Slurm step, for PMIx gives the number of ranks only to its library; "+
 			"set %s, %s, %s and %s instead", rankVar, sizeVar, localRankVar, localSizeVar)
 	}
 	e, err := v.slurmRanks(rank)

@@ -6,8 +6,8 @@ import (
 )
 
 // detectTorchrun knows the variables of torchrun, which others set too. When torchrun's agent
-// serves a store at MASTER_ADDR:MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), nobody else can
-// listen there, and Master stays empty.
+// serves a store at MASTER_ADDR:MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), no rank can listen
+// there, and Master stays empty.
 func detectTorchrun(v vars) (Env, bool, error) {
 	names := rankVars{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
 	if !v.any(names.all()...) {
@@ -25,8 +25,8 @@ func detectTorchrun(v vars) (Env, bool, error) {
 	if v["TORCHELASTIC_USE_AGENT_STORE"] != "True" {
 		e.Master = master
 	}
-	// The run id is "none" unless asked for; the port is what tells jobs of one host apart. A
-	// restart is a new job.
+	// The run id is "none" unless asked for; the port distinguishes jobs of one host. A restart is
+	// a new job.
 	if run := v["TORCHELASTIC_RUN_ID"]; master != "" || (run != "" && run != "none") {
 		e.Job = strings.Join([]string{run, master, v["TORCHELASTIC_RESTART_COUNT"]}, "/")
 	}

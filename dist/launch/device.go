@@ -9,17 +9,16 @@ import (
 // visibleVar is NVIDIA's: the GPUs that the driver shows to a process, and their order.
 const visibleVar = "CUDA_VISIBLE_DEVICES"
 
-// GPU is which of the count GPUs that this process sees is the rank's, numbered as the driver
-// numbers them, which is what is left of CUDA_VISIBLE_DEVICES. Ranks of a host take one after the
-// other by their local rank. A rank that sees one GPU takes that: launchers such as srun
-// --gpus-per-task=1 show each rank its own. Where ranks see fewer GPUs than they are, some get the
-// same; package backend, which knows the GPUs by their ids, then refuses.
+// GPU returns the rank's GPU among the count GPUs that this process sees, in the driver's numbers:
+// those of CUDA_VISIBLE_DEVICES. Ranks of a host take one after the other by their local rank. A
+// rank that sees one GPU takes that: launchers such as srun --gpus-per-task=1 show each rank its
+// own. If ranks see fewer GPUs than there are ranks, some get the same; package backend, which
+// knows the GPUs by their ids, then refuses.
 //
 // Shapes/units: count is at least 1.
 func (e Env) GPU(count int) int { return e.LocalRank % count }
 
-// Visible is what CUDA_VISIBLE_DEVICES says, as the driver reads it: names before the first that is
-// none.
+// Visible is CUDA_VISIBLE_DEVICES as the driver reads it: names before the first invalid one.
 type Visible struct {
 	Set   bool     // the variable is there, if only as an empty one
 	Value string   // as it is set
@@ -27,7 +26,7 @@ type Visible struct {
 	Odd   string   // why the driver shows fewer GPUs than Value names; "" if it does not
 }
 
-// FindVisible is what an environment says about GPUs.
+// FindVisible returns the visible GPUs of an environment.
 //
 // Shapes/units: environ as from os.Environ; the last of several values counts. Unlike for other
 // variables an empty value is one: it hides all GPUs.
@@ -45,7 +44,7 @@ func FindVisible(environ []string) Visible {
 		name = strings.TrimSpace(name)
 		switch {
 		case !isGPUName(name):
-			v.Odd = "what follows \"" + name + "\", which names no GPU, is hidden"
+			v.Odd = "the GPUs after \"" + name + "\", which names no GPU, are hidden"
 			return v
 		case slices.Contains(v.Names, name):
 			v.Names, v.Odd = nil, "\""+name+"\" is there twice, which hides all"
@@ -56,7 +55,7 @@ func FindVisible(environ []string) Visible {
 	return v
 }
 
-// CurrentVisible is what the environment of this process says about GPUs.
+// CurrentVisible returns the visible GPUs of this process's environment.
 func CurrentVisible() Visible { return FindVisible(os.Environ()) }
 
 // isGPUName reports whether name is a number or the id of a GPU or of a part of one.
@@ -71,7 +70,7 @@ func isGPUName(name string) bool {
 // Hidden reports whether v hides all GPUs.
 func (v Visible) Hidden() bool { return v.Set && len(v.Names) == 0 }
 
-// String is "CUDA_VISIBLE_DEVICES=0,1", with what is odd about it, or that it is not set.
+// String returns "CUDA_VISIBLE_DEVICES=0,1", with its oddity, or that it is not set.
 func (v Visible) String() string {
 	if !v.Set {
 		return visibleVar + " is not set"
@@ -83,7 +82,7 @@ func (v Visible) String() string {
 	return text
 }
 
-// libraryVars is what libraries are told by the environment, because they ask nothing else. NVLink
+// libraryVars are the settings of libraries that exist only as environment variables. NVLink
 // multicast (NVLS) stays off: on a host whose fabric is shared it can put every GPU of the host out
 // of service. NCCL connects when a communicator is made and not in the first operation, which then
 // waits for no peer.
@@ -93,8 +92,8 @@ var libraryVars = [...]struct{ name, value string }{
 	{"NCCL_RUNTIME_CONNECT", "0"},
 }
 
-// SetLibraryVariables sets what NCCL and NVSHMEM shall find in the environment of this process,
-// whatever is there. It comes before either is loaded.
+// SetLibraryVariables sets the variables of NCCL and NVSHMEM in the environment of this process,
+// and overwrites present ones. Call it before either is loaded.
 //
 // Errors: those of os.Setenv.
 func SetLibraryVariables() error {

@@ -34,7 +34,7 @@ func TestVisibleIsReadAsTheDriverDoes(t *testing.T) {
 		{[]string{"CUDA_VISIBLE_DEVICES=2, 0"}, []string{"2", "0"}, false, "CUDA_VISIBLE_DEVICES=2, 0"},
 		{[]string{"CUDA_VISIBLE_DEVICES=1", "CUDA_VISIBLE_DEVICES=3"}, []string{"3"}, false, "CUDA_VISIBLE_DEVICES=3"},
 		{[]string{"CUDA_VISIBLE_DEVICES=GPU-8932f937,MIG-1"}, []string{"GPU-8932f937", "MIG-1"}, false, "CUDA_VISIBLE_DEVICES=GPU-8932f937,MIG-1"},
-		{[]string{"CUDA_VISIBLE_DEVICES=0,-1,1"}, []string{"0"}, false, `(what follows "-1", which names no GPU, is hidden)`},
+		{[]string{"CUDA_VISIBLE_DEVICES=0,-1,1"}, []string{"0"}, false, `(the GPUs after "-1", which names no GPU, are hidden)`},
 		{[]string{"CUDA_VISIBLE_DEVICES=-1"}, nil, true, `"-1"`},
 		{[]string{"CUDA_VISIBLE_DEVICES=NoDevFiles"}, nil, true, `"NoDevFiles"`},
 		{[]string{"CUDA_VISIBLE_DEVICES=1,0,1"}, nil, true, `"1" is there twice, which hides all`},

@@ -16,15 +16,15 @@ import (
 // DialConfig says which store to join, and as whom.
 type DialConfig struct {
 	Address    string      // as in ServerConfig
-	Job        string      // what the server names
+	Job        string      // as the server names it
 	Rank, Size int         // who joins
 	TLS        *tls.Config // nil means no TLS
 	files      []string    // unix sockets in private folders, to be tried before Address
 	ByRank0    bool        // rank 0 serves, not the launcher: it may not be there yet, and its loss is the loss of a rank
 }
 
-// Dial joins the store of a job. With ByRank0 it tries again until ctx ends while nobody listens,
-// while too many dial at once, or while the store is the one of an earlier meeting.
+// Dial joins the store of a job. With ByRank0 it tries again until ctx ends if no rank listens, too
+// many dial at once, or the store belongs to an earlier meeting.
 //
 // Owns: the caller closes the client. Errors: ctx's with the last refusal; dist.ErrInvalid when the
 // server is of another job or user, or the rank is taken.
@@ -46,7 +46,7 @@ func Dial(ctx context.Context, cfg DialConfig) (*Client, error) {
 	}
 }
 
-// passing reports whether a refusal may be over soon: nobody listens yet, the listener was just
+// passing reports whether a refusal may be over soon: no rank listens yet, the listener was just
 // closing, or more ranks dial at a time than a unix socket queues (EAGAIN of connect(2)).
 func passing(err error) bool {
 	for _, soon := range []error{
@@ -66,7 +66,7 @@ func dialOnce(ctx context.Context, cfg DialConfig) (*Client, error) {
 	conn, err := reach(ctx, cfg)
 	if err != nil {
 		if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
-			<-ctx.Done() // the dialer goes by ctx's deadline, and may be ahead of ctx
+			<-ctx.Done() // the dialer uses ctx's deadline, and may be ahead of ctx
 		}
 		return nil, err
 	}

@@ -34,8 +34,8 @@ type Env struct {
 // of the allocation in place. The local numbers may be missing when the job is one rank.
 //
 // Shapes/units: environ as from os.Environ; the last of several values counts, and an empty value
-// is none. Errors: *EnvError for a variable that is not what its launcher sets, or missing beside
-// others of that launcher.
+// is none. Errors: *EnvError for a variable with an invalid value, or one that is missing although
+// others of its launcher are set.
 func Detect(environ []string) (Env, error) {
 	v := newVars(environ)
 	e := Env{Size: 1, LocalSize: 1, Launcher: None}

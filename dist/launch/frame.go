@@ -10,7 +10,7 @@ import (
 
 // A frame is, in big-endian order,
 //
-//	uint32 length of what follows, byte kind, uint32 id, uint16 length of key, key, value
+//	uint32 length of the rest, byte kind, uint32 id, uint16 length of key, key, value
 //
 // A request carries an id of the client's choice, and its reply the same. Requests of one
 // connection may be answered in any order, because a Get waits.
@@ -44,11 +44,11 @@ const (
 )
 
 const (
-	goodbyeID     = 0 // the id of opGoodbye and of what a server says unasked
+	goodbyeID     = 0 // the id of opGoodbye and of unrequested messages of a server
 	headBytes     = 4 + 1 + 4 + 2
 	helloKey      = "symgrad-store/1" // a server of another version, or another program, says no
 	maxFrameBytes = headBytes + MaxKeyBytes + MaxValueBytes
-	maxHelloBytes = headBytes + 4<<10 // what a stranger may make the server read
+	maxHelloBytes = headBytes + 4<<10 // bytes that the server reads from a stranger at most
 )
 
 // appendFrame appends the encoding of f to b.

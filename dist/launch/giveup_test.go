@@ -88,7 +88,7 @@ func TestMeetingAgainTooEarlyIsNamed(t *testing.T) {
 				defer m.close.Close()
 			}
 			for rank, m := range meetAll(t.Context(), env, patience, 0, 1) {
-				if m.err == nil || !strings.Contains(m.err.Error(), "meets again before it has closed what it got") {
+				if m.err == nil || !strings.Contains(m.err.Error(), "meets again before it has closed its store") {
 					t.Errorf("rank %d got %v, want what it did", rank, m.err)
 				}
 			}

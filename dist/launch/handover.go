@@ -5,9 +5,9 @@ import "fmt"
 // MostHandover is the largest SpawnConfig.Handover in bytes.
 const MostHandover = 64 << 20
 
-// Handover returns SpawnConfig.Handover of the launcher that started this rank: what the launcher
-// read once, for all ranks. A pipe has only one reader, and a file may change between the starts of
-// two ranks.
+// Handover returns SpawnConfig.Handover of the launcher that started this rank: data that the
+// launcher read once, for all ranks. A pipe has only one reader, and a file may change between the
+// starts of two ranks.
 //
 // Returns: nil for a rank whose launcher handed nothing over. Errors: an inherited descriptor that
 // is no longer open.
@@ -17,7 +17,7 @@ func (e Env) Handover() ([]byte, error) {
 	}
 	data, err := readInherited(e.HandoverFD, MostHandover)
 	if err != nil {
-		return nil, fmt.Errorf("launch: read what the launcher handed over, descriptor %d (%s): %w", e.HandoverFD, handoverVar, err)
+		return nil, fmt.Errorf("launch: read the launcher's handover, descriptor %d (%s): %w", e.HandoverFD, handoverVar, err)
 	}
 	return data, nil
 }

@@ -37,7 +37,7 @@ func readInherited(fd int, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > most {
-		return nil, fmt.Errorf("a file of mode %o and %d B is not what the launcher passes on", st.Mode, st.Size)
+		return nil, fmt.Errorf("a file of mode %o and %d B is no handover of a launcher", st.Mode, st.Size)
 	}
 	unix.CloseOnExec(fd)
 	data := make([]byte, st.Size)

@@ -69,7 +69,7 @@ func (l *lastWords) shared() []string {
 	return lines
 }
 
-// of reports whether another rank said what rank did.
+// of reports whether another rank printed the same last words as rank.
 func (l *lastWords) of(rank int) bool {
 	for _, w := range l.said {
 		for _, r := range w.ranks {

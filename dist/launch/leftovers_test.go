@@ -73,7 +73,7 @@ func TestOutputThatNobodyReadsEndsTheJob(t *testing.T) {
 	for _, h := range all {
 		h.gone()
 	}
-	if want := "nobody reads the output any more: 2 ranks are told to end"; !strings.Contains(job.err.String(), want) {
+	if want := "the output has lost its reader: 2 ranks must end"; !strings.Contains(job.err.String(), want) {
 		t.Errorf("stderr lacks %q:\n%s", want, &job.err)
 	}
 }

@@ -61,7 +61,7 @@ var errForeign = errors.New("another user has taken the name")
 
 // inUse is the error of a socket that a process of this user has.
 func inUse(address string, err error) error {
-	return fmt.Errorf("store address %s is in use: this process meets again before it has closed what it got, "+
+	return fmt.Errorf("store address %s is in use: this process meets again before it has closed its store, "+
 		"or another job of this user has the same id; set %s to tell them apart: %w", address, jobVar, err)
 }
 

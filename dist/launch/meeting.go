@@ -75,7 +75,7 @@ func (r *roster) join(rank int) (*meeting, error) {
 	case r.closed || (r.once && r.joins[rank] > 0 && !r.present[rank]):
 		return nil, errOver
 	case r.present[rank]:
-		return nil, fmt.Errorf("rank %d has joined already: two processes of this job have one rank, or one meets again before it has closed what it got: %w",
+		return nil, fmt.Errorf("rank %d has joined already: two processes of this job have one rank, or one meets again before it has closed its store: %w",
 			rank, dist.ErrInvalid)
 	}
 	m := r.meetingLocked(r.joins[rank])
@@ -148,7 +148,7 @@ func (r *roster) exit(rank int, how string) {
 		return
 	}
 	r.gone[rank] = how + " without joining"
-	for _, m := range r.meetings { // the order does not matter: each is told on its own
+	for _, m := range r.meetings { // in any order: each gets a message of its own
 		if !m.joined[rank] {
 			m.fail(&dist.RankError{Rank: rank, How: r.gone[rank]})
 		}
@@ -173,7 +173,7 @@ func (r *roster) failLocked(cause error) {
 	}
 }
 
-// close lets nobody join any more and ends what waits.
+// close refuses further ranks and ends all waits.
 func (r *roster) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -26,7 +26,7 @@ func newMemoryWatch(read func(name string) string) *memoryWatch {
 	return m
 }
 
-// textOf is what the kernel says in a file.
+// textOf returns the text of a file of the kernel.
 func textOf(name string) string {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -93,7 +93,7 @@ func (m *memoryWatch) explainGroup() string {
 	return text
 }
 
-// field is the number behind a word at the beginning of a line; 0 where there is none.
+// field returns the number after a word at the beginning of a line; 0 if there is none.
 func field(text, word string) int64 {
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) >= 2 && f[0] == word {

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sweep kills and waits for what the ranks, which have all ended, left behind outside their process
-// groups. Such processes are children of this one by now, because it is a subreaper, and known by
-// the job id in the environment they were started with.
+// sweep kills, and waits for, processes of the ended ranks outside their process groups. Such
+// processes are children of this one by now, because it is a subreaper. The job id in their initial
+// environment identifies them.
 func (j *job) sweep() {
 	for found := true; found; {
 		found = false

@@ -27,9 +27,9 @@ type console struct {
 type sink struct {
 	w        io.Writer
 	terminal bool
-	midline  bool            // what was written last did not end its line
+	midline  bool            // the last output did not end its line
 	err      error           // the first; nothing is written after it
-	unread   chan<- struct{} // is told when nobody is left to read the pipe behind w; nil if nobody wants to know
+	unread   chan<- struct{} // gets a message when the pipe of w has lost its reader; may be nil
 }
 
 func (s *sink) write(p []byte) {
@@ -46,7 +46,7 @@ func (s *sink) write(p []byte) {
 	}
 }
 
-// line writes whole lines to s, above what rank 0 is drawing. c.mu is held.
+// line writes whole lines to s, above the bar that rank 0 draws. c.mu is held.
 func (c *console) line(s *sink, text []byte) {
 	if s.terminal && len(c.partial) > 0 {
 		s.write(bytes.Join([][]byte{[]byte("\r\x1b[K"), text, c.partial}, nil))
@@ -67,7 +67,7 @@ func (c *console) draw(s *sink, p []byte) {
 		c.partial, p = c.partial[:0], p[i+1:]
 	}
 	c.partial = append(c.partial, p...)
-	// What is before a carriage return has been drawn over, unless nothing has come after it yet.
+	// Text before a carriage return has been overwritten, unless nothing has come after it yet.
 	if i := bytes.LastIndexByte(bytes.TrimRight(c.partial, "\r"), '\r'); i >= 0 {
 		c.partial = append(c.partial[:0], c.partial[i+1:]...)
 	}
@@ -83,7 +83,7 @@ func (c *console) printf(format string, args ...any) {
 	c.line(&c.err, fmt.Appendf(nil, "symgrad: "+format+"\n", args...))
 }
 
-// rankOutput is what is kept of the output of one rank, apart from passing it on.
+// rankOutput keeps a part of the output of one rank, which is also passed on.
 type rankOutput struct {
 	number int // of the rank
 	tail   tail
@@ -92,7 +92,7 @@ type rankOutput struct {
 	err    error          // the first of log
 }
 
-// stream is stdout or stderr of one rank, an io.Writer for what comes out of the pipe.
+// stream is stdout or stderr of one rank, an io.Writer for the text from the pipe.
 type stream struct {
 	c      *console
 	to     *sink
@@ -102,8 +102,8 @@ type stream struct {
 	line   []byte // the line so far
 }
 
-// Write takes what a rank wrote. It never fails: a rank must not stop because its output cannot be
-// shown.
+// Write takes the output of a rank. It never fails: a rank must not stop because its output cannot
+// be shown.
 func (s *stream) Write(p []byte) (int, error) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -193,8 +193,8 @@ func (s *stream) end() {
 	switch {
 	case len(s.line) == 0:
 	case s.prefix == "" && !s.live:
-		// As it is: what a single rank prints comes out byte for byte. The next line, if any, ends
-		// it.
+		// Unchanged: the output of a single rank is passed on byte for byte. The next line, if any,
+		// ends it.
 		s.keep()
 		s.c.line(s.to, s.line)
 	default:
@@ -203,7 +203,8 @@ func (s *stream) end() {
 	s.line = nil
 }
 
-// visible is what a terminal would show of a line: what follows its last carriage return.
+// visible returns the part of a line that a terminal would show: the text after its last carriage
+// return.
 func visible(line []byte) string {
 	line = bytes.TrimRight(line, "\r")
 	return string(line[bytes.LastIndexByte(line, '\r')+1:])

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// process is what proc(5) tells of a process in /proc/PID/stat.
+// process is the contents of /proc/PID/stat, see proc(5).
 type process struct {
 	pid, parent, group int
 	state              byte   // 'Z' is a process that has ended and was not waited for

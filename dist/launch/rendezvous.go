@@ -44,9 +44,8 @@ type member interface {
 	missing(ctx context.Context) ([]int, error)
 }
 
-// Rendezvous meets the other ranks of the job. See the package comment for who serves the store. A
-// process may close what it got and meet again, if all ranks do; nothing of the earlier store is
-// then seen.
+// Rendezvous meets the other ranks of the job. The package comment says which process serves the
+// store. A process may close its store and meet again, if all ranks do; the new store is empty.
 //
 // Collective: all ranks. Returns: when all ranks have come. Owns: the caller closes the io.Closer,
 // after its last use of the store and when it no longer matters to others whether it lives; the
@@ -192,11 +191,11 @@ func (e Env) place() (place, error) {
 	}
 }
 
-// socket is the unix sockets of a job on one host, where the kernel tells who is at the other end:
-// a port of the loopback interface, such as the one that torchrun names, is open to every user. The
-// name is made of what only the ranks of this job share. It is in private folders, where there are
-// any, and abstract: rank 0 listens at all of them, so that ranks meet whose environments name
-// other folders, or none.
+// socket returns the unix sockets of a job on one host. The kernel identifies the process at the
+// other end; a port of the loopback interface, such as the one that torchrun names, is open to
+// every user. The name is made of data that only the ranks of this job share. The sockets are in
+// private folders, if there are any, and abstract. Rank 0 listens at all of them, so that ranks
+// meet even if their environments name other folders, or none.
 func (e Env) socket() (place, error) {
 	job, remedy := e.Job, ""
 	if job == "" {
@@ -221,8 +220,8 @@ func (e Env) socket() (place, error) {
 	return p, nil
 }
 
-// loopback reports whether the host of address is the loopback interface, by what it is called:
-// names are not looked up.
+// loopback reports whether the host of address is the loopback interface, by its name: it looks up
+// no names.
 func loopback(address string) bool {
 	h, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -20,8 +20,8 @@ func culprit(ends []RankResult) int {
 	return -1
 }
 
-// failureReport is the lines that tell of a failed job: the culprit, its last lines, and every
-// other rank.
+// failureReport returns the report on a failed job: the culprit, its last lines, and every other
+// rank.
 func failureReport(res Result, last []string) []string {
 	c := res.Ranks[res.Culprit]
 	head := fmt.Sprintf("rank %d (pid %d) %s", c.Rank, c.PID, c.How)
@@ -40,7 +40,7 @@ func failureReport(res Result, last []string) []string {
 	return lines
 }
 
-// reason is what is known of why a rank ended as it did.
+// reason returns the known reason of a rank's end.
 func reason(r RankResult) string {
 	switch {
 	case r.Stopped:

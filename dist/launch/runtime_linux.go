@@ -45,8 +45,7 @@ type socketFile struct {
 	lock *os.File
 }
 
-// listenFile opens the socket path in a private folder, in place of one that a dead process has
-// left.
+// listenFile opens the socket path in a private folder. It replaces one of a dead process.
 //
 // Errors: EADDRINUSE when another process of this user has it.
 func listenFile(path string) (net.Listener, error) {
@@ -95,8 +94,8 @@ func (s *socketFile) Close() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// holderOfName says who has the socket address, which was in use: another user, or this one. nil
-// means that it is this one, or that nobody can tell.
+// holderOfName returns the error of a socket address that another user holds; nil if it is this
+// user, or unknown.
 func holderOfName(address string) error {
 	conn, err := net.Dial("unix", address)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 const (
 	// helloTimeout is how long a connection may take to say who it is.
 	helloTimeout = 10 * time.Second
-	// writeTimeout is how long a peer may take to read what was sent to it; its end is then broken.
+	// writeTimeout is the time in which a peer must read a message; then its connection is broken.
 	writeTimeout = 10 * time.Second
 	// watchedDelay is how long the end of a connection waits for the end of the process, which
 	// comes with it but has a cause: longer than a busy machine takes from one to the other.
@@ -28,7 +28,7 @@ const (
 
 var errStoreClosed = fmt.Errorf("store: %w", dist.ErrClosed)
 
-// ServerConfig says what a Server serves.
+// ServerConfig has the settings of a Server.
 type ServerConfig struct {
 	Address string      // host:port; "" means a free port of 127.0.0.1; "@name" is an abstract unix socket (Linux)
 	Job     string      // clients must name the same
@@ -36,7 +36,7 @@ type ServerConfig struct {
 	TLS     *tls.Config // clients must pass it, and be who their certificate says; nil means no TLS
 	Once    bool        // serve one meeting: a rank that has left is sent away when it comes back
 	files   []string    // unix sockets in private folders to listen at as well
-	Watched bool        // the caller calls Fail or Exit when a rank's process ends; what it says is better than a lost connection
+	Watched bool        // the caller calls Fail or Exit when a rank's process ends, with a better reason than a lost connection
 }
 
 // Server is the store of a job: it serves Clients and knows which ranks have joined, left or died.
@@ -108,7 +108,7 @@ func (s *Server) Close() error {
 	}
 	s.closed = true
 	conns := make([]*serverConn, 0, len(s.conns))
-	for c := range s.conns { // the order does not matter: each is told on its own
+	for c := range s.conns { // in any order: each gets a message of its own
 		conns = append(conns, c)
 	}
 	s.mu.Unlock()

@@ -96,7 +96,7 @@ func (c *serverConn) admit() error {
 	return nil
 }
 
-// join checks what the client says of itself, and takes it into its meeting.
+// join checks the client's description of itself, and adds it to its meeting.
 func (c *serverConn) join(f frame) error {
 	h, err := decodeHello(f)
 	if err != nil {
@@ -159,7 +159,7 @@ func (c *serverConn) add(ctx context.Context, f frame) ([]byte, error) {
 	return binary.BigEndian.AppendUint64(nil, uint64(sum)), err
 }
 
-// wait answers request id with what do returns, when it does.
+// wait answers request id with the result of do, when it returns.
 func (c *serverConn) wait(ctx context.Context, id uint32, do func(context.Context) ([]byte, error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	if !c.enter(id, cancel) {
@@ -170,7 +170,7 @@ func (c *serverConn) wait(ctx context.Context, id uint32, do func(context.Contex
 	c.waiters.Go(func() {
 		defer c.cancel(id)
 		value, err := do(ctx)
-		if ctx.Err() == nil { // else nobody waits for the answer any more
+		if ctx.Err() == nil { // else the client no longer waits for the answer
 			c.reply(id, value, err)
 		}
 	})
@@ -229,8 +229,8 @@ func (c *serverConn) send(f frame, timeout time.Duration) {
 	}
 }
 
-// bye tells the client that the server ends. The client then closes its end, and the reader ends:
-// closing here could overtake what was just sent.
+// bye announces the end of the server to the client. The client then closes its end, and the reader
+// ends: closing here could overtake the last message.
 func (c *serverConn) bye() {
 	c.mu.Lock()
 	admitted := c.admitted

@@ -22,9 +22,9 @@ const DefaultPatience = 30 * time.Second
 // host with processes.
 const MostSpawned = 4096
 
-// SpawnConfig says what Spawn starts, and how it ends what fails.
+// SpawnConfig has the settings of Spawn.
 type SpawnConfig struct {
-	Program  string        // what to run: a path, from this process's working directory on, or a name to look up in PATH
+	Program  string        // program to run: a path, from this process's working directory on, or a name to look up in PATH
 	Args     []string      // its arguments, without the program's name
 	N        int           // how many ranks, at most MostSpawned
 	Env      []string      // "name=value"; nil means this process's. The SYMGRAD_ variables of the ranks are set in it.
@@ -34,7 +34,7 @@ type SpawnConfig struct {
 	Patience time.Duration // how long ranks may take to end after a signal that was passed on; 0 means DefaultPatience
 	LogDir   string        // where to write rank-0.log, rank-1.log, ... as well; "" means nowhere
 	Bind     string        // BindCore deals the cores out among the ranks; "" and BindNone leave ranks on all cores
-	Handover []byte        // what each rank reads with Env.Handover, at most MostHandover bytes; nil means nothing
+	Handover []byte        // data that each rank reads with Env.Handover, at most MostHandover bytes; nil means none
 	Stdout   io.Writer     // nil means os.Stdout
 	Stderr   io.Writer     // nil means os.Stderr
 }
@@ -112,28 +112,28 @@ func (c SpawnConfig) withDefaults() (SpawnConfig, error) {
 	return c, nil
 }
 
-// Spawn runs a program as N ranks on this host and returns when all of them, and what they started,
+// Spawn runs a program as N ranks on this host and returns when all of them, and their children,
 // have ended. It serves the store through which they meet, passes on their output, and prints a
 // report to Stderr when the job fails.
 //
 // Processes. Each rank leads a process group of its own, reads nothing (stdin is empty), and is
-// killed when this process dies, however it dies; a rank behind a wrapper that does not exec it
-// (sh, go run) only notices at its next use of the store. What a rank started is killed when the
-// rank ends; processes that left its group, but not the job's environment, at the end. To see
-// those, Spawn makes this process a child subreaper, for good. The kernel ties the life of a child
-// to the thread that started it, therefore the calling goroutine keeps its thread until the end.
+// killed when this process dies, however it dies. A rank in a wrapper that does not exec it (sh, go
+// run) only notices at its next use of the store. Children of a rank are killed when the rank ends;
+// processes that left its group, but not the job's environment, at the end. To see those, Spawn
+// makes this process a child subreaper, permanently. The kernel ties the life of a child to the
+// thread that started it, therefore the calling goroutine keeps its thread until the end.
 //
 // Cores. With BindCore each rank has as many cores of its own as the others, and all threads of
 // them.
 //
 // Output. Lines of rank 0 are passed on as they are, lines of other ranks begin with "[2] ". Lines
-// are never mixed, and broken after 64 KiB. If Stdout is a terminal, rank 0 is told its width and
-// may draw a progress bar with carriage returns: other lines are written above it. In lines of the
-// other ranks a carriage return discards what the line said before.
+// are never mixed, and broken after 64 KiB. If Stdout is a terminal, rank 0 gets its width and may
+// draw a progress bar with carriage returns: other lines are written above it. In lines of the
+// other ranks a carriage return discards the earlier text of the line.
 //
-// Failure. When a rank exits with another code than 0 or is killed, the others are told through the
-// store. After half of Grace those that still run get SIGTERM, after seven eighths SIGKILL, each
-// with its process group.
+// Failure. When a rank exits with another code than 0 or is killed, the store informs the others.
+// After half of Grace those that still run get SIGTERM, after seven eighths SIGKILL, each with its
+// process group.
 //
 // Signals. SIGINT, SIGTERM, SIGHUP and SIGQUIT, unless ignored, are passed on to all ranks once; a
 // second one, or the end of Patience, kills. The end of ctx is SIGTERM, and SIGKILL within Grace.
@@ -160,7 +160,7 @@ func Spawn(ctx context.Context, cfg SpawnConfig) (Result, error) {
 //	if res, spawned, err := launch.Self(ctx, env, cfg); spawned { ... os.Exit(res.Code) }
 //	// one rank of the job from here on
 //
-// A Code other than 0 counts beside an error too: 128 plus SIGPIPE comes with the error of writing
+// A Code other than 0 also counts with an error: 128 plus SIGPIPE comes with the error of writing
 // output that has no reader.
 //
 // Shapes/units: cfg as in Spawn, Program and Args are filled in when empty, N may be 0. Returns:

@@ -27,7 +27,7 @@ type job struct {
 	handover *os.File
 	hands    [][]int // the processors of each rank; nil if ranks are not bound
 	console  *console
-	columns  int // of the terminal behind Stdout; 0 if it is none
+	columns  int // of the terminal of Stdout; 0 if it is none
 
 	ranks   []*child       // those that were started, by rank
 	exits   chan *child    // ranks that have ended
@@ -79,7 +79,7 @@ func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
 	return res, errors.Join(s.cancelled, outputErr)
 }
 
-// newConsole is the console over the two writers, and the width of the terminal behind stdout.
+// newConsole returns the console over the two writers, and the width of the terminal of stdout.
 func newConsole(stdout, stderr io.Writer) (*console, int) {
 	columns := Columns(stdout)
 	return &console{
@@ -105,8 +105,7 @@ func (j *job) serve() (*authority, error) {
 	return ca, nil
 }
 
-// start starts all ranks, or stops at the first that cannot be started, and behind one when the job
-// is to end.
+// start starts all ranks. It stops at the first that cannot be started, or when the job must end.
 func (s *supervisor) start(ctx context.Context, ca *authority) error {
 	if s.cfg.LogDir != "" {
 		if err := os.MkdirAll(s.cfg.LogDir, 0o777); err != nil {
@@ -165,7 +164,7 @@ func (j *job) startRank(rank int, ca *authority) (*child, error) {
 	return c, nil
 }
 
-// relay passes on what comes out of r, which it closes at the end.
+// relay passes on the output of r, which it closes at the end.
 func (j *job) relay(r *os.File, to *stream) {
 	j.relays.Go(func() {
 		defer r.Close()
@@ -179,8 +178,8 @@ func (j *job) relay(r *os.File, to *stream) {
 func (s *supervisor) finish() error {
 	s.waiters.Wait()
 	s.sweep()
-	// From here on only output is waited for, and a reader that does not read on (| less) can keep
-	// it for ever: signals do again what they do to any program.
+	// From here on Spawn only waits for output, and a reader that stops reading (| less) can hold
+	// it up: signals have their usual effect again.
 	signal.Stop(s.signals)
 	close(s.closing)
 	for _, c := range s.ranks {

@@ -13,7 +13,7 @@ import (
 // passedOn are the signals that end a job from outside.
 var passedOn = [...]syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
-// supervisor decides what happens to the ranks of a job. It runs on the goroutine of Spawn.
+// supervisor controls the ranks of a job. It runs on the goroutine of Spawn.
 type supervisor struct {
 	*job
 	past      []*child // ranks that have ended
@@ -26,8 +26,8 @@ type supervisor struct {
 
 	signals  chan os.Signal
 	children chan os.Signal // SIGCHLD
-	pipes    chan os.Signal // SIGPIPE, which nobody reads
-	unread   chan struct{}  // nobody is left to read what the ranks write
+	pipes    chan os.Signal // SIGPIPE, never received from
+	unread   chan struct{}  // the output of the ranks has lost its reader
 }
 
 // step is a signal that all ranks get at a time.
@@ -51,8 +51,8 @@ func newSupervisor(j *job) *supervisor {
 	signal.Notify(s.children, syscall.SIGCHLD)
 	if !signal.Ignored(syscall.SIGPIPE) {
 		// The runtime ends a program that writes to a stdout without a reader, unless it takes the
-		// signal: what the ranks have started would then be left behind. The signal also comes from
-		// sockets of ranks that died, hence the error counts.
+		// signal: children of the ranks would then remain. The signal also comes from sockets of
+		// ranks that died, hence the error counts.
 		signal.Notify(s.pipes, syscall.SIGPIPE)
 		j.console.out.unread, j.console.err.unread = s.unread, s.unread
 	}
@@ -67,7 +67,7 @@ func (s *supervisor) close() {
 	s.timer.Stop()
 }
 
-// look takes what has happened by now, of what may be about the end of the job.
+// look takes the events so far that may end the job.
 func (s *supervisor) look(ctx context.Context) {
 	for {
 		select {
@@ -132,7 +132,7 @@ func (s *supervisor) bury(c *child) {
 // patienceOf is seven eighths of grace, however long it is, after which ranks are killed.
 func patienceOf(grace time.Duration) time.Duration { return grace - grace/8 }
 
-// ending reports whether somebody outside has ended the job.
+// ending reports whether the job was ended from outside.
 func (s *supervisor) ending() bool { return s.asked != 0 || s.cancelled != nil }
 
 // interrupt passes on the first signal, and kills on the second or when the ranks are being ended
@@ -151,14 +151,14 @@ func (s *supervisor) interrupt(sig syscall.Signal) {
 	}
 }
 
-// hangUp ends the ranks because nobody reads their output any more. They get SIGTERM: a Go program
+// hangUp ends the ranks because their output has lost its reader. They get SIGTERM: a Go program
 // ignores SIGPIPE.
 func (s *supervisor) hangUp() {
 	if s.failed || s.ending() {
 		return
 	}
 	s.asked = syscall.SIGPIPE
-	s.say("nobody reads the output any more: %d ranks are told to end, and have %v to do so",
+	s.say("the output has lost its reader: %d ranks must end within %v",
 		len(s.ranks)-len(s.past), s.cfg.Patience)
 	s.signalAll(syscall.SIGTERM)
 	s.follow([]step{{time.Now().Add(s.cfg.Patience), syscall.SIGKILL}})
@@ -179,13 +179,13 @@ func (s *supervisor) cancel(cause error) {
 	s.follow([]step{{end, syscall.SIGKILL}})
 }
 
-// say prints a line without waiting for it: output may be stuck where nobody reads on (| less), and
-// the ranks are to be ended all the same.
+// say prints a line without waiting for it: output may be stuck at a reader that stopped (| less),
+// and the ranks must be ended anyway.
 func (s *supervisor) say(format string, args ...any) {
 	s.relays.Go(func() { s.console.printf(format, args...) })
 }
 
-// follow makes plan what happens next.
+// follow makes plan the next steps.
 func (s *supervisor) follow(plan []step) {
 	s.plan = plan
 	s.timer.Stop()
@@ -204,7 +204,7 @@ func (s *supervisor) signalAll(sig syscall.Signal) {
 // result is how the job ended.
 func (s *supervisor) result() Result {
 	select {
-	case <-s.unread: // what the ranks wrote last found no reader, when they had ended already
+	case <-s.unread: // the last output found no reader, when the ranks had ended already
 		if !s.failed && !s.ending() {
 			s.asked = syscall.SIGPIPE
 		}
@@ -230,7 +230,7 @@ func (s *supervisor) result() Result {
 	return res
 }
 
-// report prints what went wrong, if something did.
+// report prints the failure, if there was one.
 func (s *supervisor) report(res Result) {
 	for _, line := range s.console.words.shared() {
 		s.console.printf("%s", line)

@@ -11,8 +11,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Limits of a store. What ranks exchange before a transport exists is small: addresses, ids,
-// hashes, a configuration.
+// Limits of a store. The messages before a transport exists are small: addresses, ids, hashes, a
+// configuration.
 const (
 	MaxKeyBytes   = 1 << 10 // longest key
 	MaxValueBytes = 4 << 20 // longest value
@@ -86,7 +86,7 @@ func (t *table) Get(ctx context.Context, key string) ([]byte, error) {
 	}
 }
 
-// lookup is the value under key, or what to wait for.
+// lookup returns the value under key, or the event to wait for.
 func (t *table) lookup(key string) ([]byte, *waiting, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,7 +105,7 @@ func (t *table) lookup(key string) ([]byte, *waiting, error) {
 	return nil, w, nil
 }
 
-// leave ends one Get's waiting, so that keys nobody waits for take no memory.
+// leave ends the wait of one Get, so that keys without waiters take no memory.
 func (t *table) leave(key string, w *waiting) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// maxRanks bounds what a size may be, so that a mistyped one is an error and not a table of that
-// size.
+// maxRanks is the limit of a size, so that a mistyped one is an error and not a table of that size.
 const maxRanks = 1 << 20
 
-// EnvError is a variable of the environment that is wrong, or missing beside others that are set.
+// EnvError is a variable of the environment that is wrong, or missing although related ones are
+// set.
 type EnvError struct {
 	Variable string // its name
-	Value    string // what it is set to; "" if it is not set
-	Want     string // what is expected of it
+	Value    string // "" if it is not set
+	Want     string // allowed values
 }
 
 // Error is `environment variable RANK="x": want a rank, 0 to 3`.
@@ -59,7 +59,7 @@ func (v vars) wrong(name, format string, args ...any) error {
 	return &EnvError{Variable: name, Value: v[name], Want: fmt.Sprintf(format, args...)}
 }
 
-// number is the value of name, which must be digits and lo to hi; what says in words what it is.
+// number returns the value of name, which must be digits and lo to hi, described by the text.
 func (v vars) number(name, what string, lo, hi int) (int, error) {
 	n, ok := parseNumber(v[name])
 	if !ok || n < lo || n > hi {

@@ -250,7 +250,7 @@ func TestPlanIsHeldAgainstTheRun(t *testing.T) {
 			t.Errorf("%v: %+v", set, m)
 		}
 	}
-	if r := run(t, program, "--plan", "run.machine=tape"); r.code != ExitUsage || !strings.Contains(r.err, "--plan: what Gorgonia's machine allocates") {
+	if r := run(t, program, "--plan", "run.machine=tape"); r.code != ExitUsage || !strings.Contains(r.err, "--plan: the tape machine's memory is unknown") {
 		t.Errorf("with the tape machine: code %d, %s", r.code, r.err)
 	}
 }
