@@ -20,7 +20,7 @@ var ErrPlan = fmt.Errorf("%w on the plan", dist.ErrMismatch)
 // group stays usable.
 var ErrPeer = errors.New("refused on another rank")
 
-// card is what ranks exchange first: enough to see whether there is anything to tell.
+// card is the first message of a rank: it shows whether ranks differ.
 //
 //	byte 0      1 if the rank has an error, else 0
 //	bytes 1-32  SHA-256 of its text: the error, or the lines
@@ -36,8 +36,8 @@ func agree(w *dist.World, lines []string, local error) error {
 	return err
 }
 
-// agreeWith is agree that gives every rank what each has to say besides, of one length on all
-// ranks, which may differ.
+// agreeWith is agree that also exchanges a message of each rank. Messages have one length on all
+// ranks, and may differ.
 //
 // Collective. Errors: as agree.
 func agreeWith(w *dist.World, lines []string, local error, more []byte) ([][]byte, error) {
@@ -81,7 +81,7 @@ func agreeWith(w *dist.World, lines []string, local error, more []byte) ([][]byt
 	return nil, judge(cards, texts)
 }
 
-// judge is the error of what the ranks' cards and texts say.
+// judge returns the error of the ranks' cards and texts.
 func judge(cards, texts [][]byte) error {
 	for r, c := range cards {
 		if c[0] != 0 {
@@ -115,7 +115,7 @@ func firstDifference(a, b []string) (string, string) {
 	return "", ""
 }
 
-// planName is what the operations of agree are called.
+// planName is the name of the operations of agree.
 const planName = "ddp plan"
 
 // gather is every rank's mine, by rank; all have one length. The operation has the given name.

@@ -46,7 +46,7 @@ type DDP struct {
 	factored dist.Work // this rank's factor, computed from it
 	clock    clock
 	closed   bool
-	wire     exchanger // what is done to full buckets; nil: they are reduced as they are
+	wire     exchanger // transforms full buckets; nil: they are reduced unchanged
 	virtual  *virtual  // set with Config.VirtualRanks; it is wire as well
 	local    localSGD
 
@@ -64,10 +64,10 @@ type DDP struct {
 	unusedBytes int64        // of learnables that are not trained
 }
 
-// Attach makes the training of learnables on cost data-parallel over world. Call it in place of
+// Attach makes the training of learnables on cost data-parallel over world. Call it instead of
 // gorgonia.Grad, when the graph is complete and the learnables have their values, and before a
-// machine is made. The package comment says what it does. It changes the graph: after an error it
-// is of no use. A learnable without a name gets one: "learnable 0", the first. Operations of the
+// machine is made. It changes the graph, as the package comment explains; after an error the graph
+// is useless. A learnable without a name gets one: "learnable 0", the first. Operations of the
 // second DDP of a world begin with "ddp 2", and so on, in errors, traces and the flight recorder.
 //
 // Collective: all ranks, with graphs that differ in nothing but the length of the batch. Owns: d is
@@ -106,7 +106,7 @@ func attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, c
 	return d, nil
 }
 
-// builder is what Attach does before it talks to other ranks.
+// builder is the state of Attach before it communicates with other ranks.
 type builder struct {
 	d     *DDP
 	cost  *gorgonia.Node
@@ -115,7 +115,7 @@ type builder struct {
 	waits gorgonia.Nodes
 	lines []string
 
-	parts  gorgonia.Nodes // with Stage 3: what users read in place of hooks, see zero3.go
+	parts  gorgonia.Nodes // with Stage 3: nodes that users read instead of hooks, see zero3.go
 	shards gorgonia.Nodes // inputs, one for each bucket
 }
 
@@ -326,18 +326,17 @@ func (d *DDP) Grads() gorgonia.Nodes {
 // Unused is the names of the learnables that the cost does not depend on.
 func (d *DDP) Unused() []string { return slices.Clone(d.plan.Unused) }
 
-// Plan is what is reduced how.
+// Plan returns the plan of the buckets.
 func (d *DDP) Plan() Plan { return d.plan }
 
 // String is the plan as a table.
 func (d *DDP) String() string { return d.plan.String() }
 
-// Close waits for what is in flight and frees the buckets. The gradients of the graph's nodes
-// become copies, so that they can still be read, and so do weights that are sharded; values that
-// were taken from the nodes before may not. The graph cannot be run afterwards. A world that is
-// closed has freed the buckets; then gradients become zeros, and weights that were in buckets are
-// lost and become NaN. With Stage 3 weights are lost unless Consolidate has given them to the
-// nodes. Idempotent. Not collective.
+// Close waits for operations in flight and frees the buckets. The gradients of the graph's nodes,
+// and sharded weights, become copies, which can still be read; values taken from the nodes earlier
+// cannot. The graph cannot be run afterwards. If the world is closed already, gradients become
+// zeros, and weights in buckets are lost and become NaN. With Stage 3 weights are lost unless
+// Consolidate has given them to the nodes. Idempotent. Not collective.
 //
 // Errors: dist.ErrClosed for weights that are lost.
 func (d *DDP) Close() error {
@@ -349,7 +348,7 @@ func (d *DDP) Close() error {
 		return d.release()
 	}
 	d.settle()
-	_ = d.queued() // what went wrong there its machine tells
+	_ = d.queued() // its machine reports errors
 	gone := d.worldClosed()
 	var errs []error
 	for _, s := range d.slots {
@@ -372,7 +371,7 @@ func (d *DDP) worldClosed() bool {
 func (s *slot) detach(gone bool) error {
 	v := s.wait.Value()
 	if s.view == nil {
-		return nil // a scalar's has it, and the zeros of Stage 2 are nobody else's
+		return nil // a scalar's has it, and the zeros of Stage 2 are not shared
 	}
 	if gone {
 		zeros, err := s.zeroView()
@@ -388,7 +387,7 @@ func (s *slot) detach(gone bool) error {
 	return gorgonia.UnsafeLet(s.wait, own)
 }
 
-// leave takes what lies in buckets out of them, after an error.
+// leave copies gradients and weights out of the buckets, after an error.
 func (d *DDP) leave() error {
 	if d.imagined {
 		return nil

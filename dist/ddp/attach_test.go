@@ -66,7 +66,7 @@ func TestAttachRefuses(t *testing.T) {
 			cfg.Stage = 1
 			return m.cost, m.params
 		}},
-		{"graph differentiated before", dist.ErrInvalid, []string{"in place of gorgonia.Grad"}, func(m *model, _ *ddp.Config) (*G.Node, G.Nodes) {
+		{"graph differentiated before", dist.ErrInvalid, []string{"instead of gorgonia.Grad"}, func(m *model, _ *ddp.Config) (*G.Node, G.Nodes) {
 			if _, err := G.Grad(m.cost, m.params...); err != nil {
 				panic(err)
 			}

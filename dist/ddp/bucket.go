@@ -26,12 +26,12 @@ type bucket struct {
 	red      dist.RedOp
 	slots    []*slot
 
-	shard   int           // elements that this rank owns; 0 without sharding, as is what follows
+	shard   int           // elements that this rank owns; 0 without sharding, as are the next fields
 	owned   tensor.Buffer // of gradients
 	weights tensor.Buffer // whole, laid out as buf
 	mine    tensor.Buffer // of weights
 	gather  *dist.Group   // a view of the world that names the gathering of weights
-	stage   *staging      // nil while buf is nobody's
+	stage   *staging      // nil while buf is unused
 
 	missing int       // gradients of this run that have not come yet
 	started bool      // in this run
@@ -51,7 +51,7 @@ type slot struct {
 	buf     tensor.Buffer
 	weights tensor.Buffer  // with sharding: where the parameter's value is
 	view    *gtensor.Dense // over buf; never given away, see Wait. nil for a scalar, and with Stage 2
-	zeros   *gtensor.Dense // what Wait is where the gradient is not: see zeroView. nil before it is asked for
+	zeros   *gtensor.Dense // result of Wait without a gradient: see zeroView. nil before its first use
 	filled  bool           // in this run
 }
 
@@ -183,7 +183,7 @@ func (s *slot) Start(grad gorgonia.Value) error {
 	return s.StartFrom(src)
 }
 
-// count notes that the slot is filled and starts what is full.
+// count marks the slot as filled and starts a full bucket.
 func (s *slot) count() error {
 	s.filled = true
 	s.b.missing--
@@ -277,7 +277,7 @@ func (s *slot) noGradient() (gorgonia.Value, error) {
 	return s.value(zeros, 0), nil
 }
 
-// value is what Wait returns: a header of its own over the memory of view, or x for a scalar.
+// value returns the result of Wait: a header of its own over the memory of view, or x for a scalar.
 func (s *slot) value(view *gtensor.Dense, x float64) gorgonia.Value {
 	switch {
 	case view != nil:

@@ -16,14 +16,14 @@ type Config struct {
 	FirstBucketMB float64 // bound of the first bucket of each dtype; 0 means 1, or BucketMB if that is less
 	NoOverlap     bool    // start no bucket before the backward pass has ended
 
-	Stage         int  // what is sharded: 0 nothing, 1 the solver's state, 2 gradients too, 3 parameters too
+	Stage         int  // sharded state: 0 none, 1 the solver's state, 2 gradients too, 3 parameters too
 	OverlapGather bool // on GPUs, with Stage 1 and 2: a run gathers weights that the run before it has updated. On the host it has no effect
 
 	WireDType     tensor.DType // of gradients between ranks: BF16 or F16; 0 and F32 mean that of the gradient
-	ErrorFeedback bool         // keep what WireDType rounds off, and add it to the gradient of the next step
-	Hook          Hook         // what else is done to buckets, such as PowerSGD; nil means none
+	ErrorFeedback bool         // keep the rounding error of WireDType, and add it to the gradient of the next step
+	Hook          Hook         // another transformation of buckets, such as PowerSGD; nil means none
 
-	Average Average // what the ranks' gradients become; 0 means Mean
+	Average Average // average of the ranks' gradients; 0 means Mean
 	Factor  float64 // of PreMulSum and PreDivide; 0 means 1, and for PreDivide a power of two near the root of the ranks
 
 	VirtualRanks int // as many ranks as gradients are summed for, whatever the number of real ones; 0 means off
@@ -44,8 +44,8 @@ const (
 
 // Validate checks c.
 //
-// Errors: dist.ErrInvalid for a bound that is neither 0 nor at least 1 KiB and finite, for a value
-// that is none of its field's, and for fields that exclude each other.
+// Errors: dist.ErrInvalid for a bound that is neither 0 nor at least 1 KiB and finite, for an
+// unknown value of a field, and for fields that exclude each other.
 func (c Config) Validate() error {
 	for _, b := range [...]struct {
 		name string
@@ -63,7 +63,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// wrongNumber is what is wrong with the numbers, or nothing.
+// wrongNumber returns the fault of the numbers, or "".
 func (c Config) wrongNumber() string {
 	switch {
 	case c.Stage < 0 || c.Stage > 3:
@@ -84,9 +84,9 @@ func (c Config) wrongWire() string {
 	case !cast && c.WireDType != tensor.Invalid && c.WireDType != tensor.F32:
 		return fmt.Sprintf("WireDType is %v, want f32, bf16 or f16", c.WireDType)
 	case c.ErrorFeedback && !cast:
-		return "ErrorFeedback keeps what a WireDType of bf16 or f16 rounds off, and there is none"
+		return "ErrorFeedback keeps the rounding error of a WireDType of bf16 or f16, and there is none"
 	case cast && c.Hook != nil:
-		return fmt.Sprintf("WireDType %v and Hook %v exclude each other: both say what ranks send", c.WireDType, c.Hook)
+		return fmt.Sprintf("WireDType %v and Hook %v exclude each other: both define the messages of ranks", c.WireDType, c.Hook)
 	case c.Hook != nil && c.Stage > 0 && !c.Hook.Elementwise():
 		return fmt.Sprintf("Hook %v does not work with Stage %d: its messages are no elements of buckets that could be scattered over the ranks; use Stage 0, or a WireDType",
 			c.Hook, c.Stage)
@@ -139,10 +139,10 @@ func (c Config) wrongLocal() string {
 	return ""
 }
 
-// fits checks what depends on the world.
+// fits checks the settings that depend on the world.
 //
 // Errors: dist.ErrInvalid for VirtualRanks that the ranks do not divide; dist.ErrUnsupported for
-// what GPUs do not have.
+// settings that GPUs do not support.
 func (c Config) fits(w *dist.World) error {
 	if n := w.Size(); c.VirtualRanks%n != 0 {
 		return fmt.Errorf("ddp config: %w: VirtualRanks is %d, which %d ranks do not divide", dist.ErrInvalid, c.VirtualRanks, n)
@@ -168,7 +168,7 @@ func (c Config) fits(w *dist.World) error {
 	return nil
 }
 
-// hook is what is done to buckets; nil for nothing.
+// hook returns the transformation of buckets; nil for none.
 func (c Config) hook() Hook {
 	if c.WireDType == tensor.BF16 || c.WireDType == tensor.F16 {
 		return Cast{DType: c.WireDType, ErrorFeedback: c.ErrorFeedback}
@@ -176,7 +176,7 @@ func (c Config) hook() Hook {
 	return c.Hook
 }
 
-// lines is the settings that ranks must have alike, a line each.
+// lines returns the settings that must be equal on all ranks, a line each.
 func (c Config) lines() []string {
 	factor := "any"
 	if c.Average != PreMulSum {

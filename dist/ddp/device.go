@@ -13,31 +13,31 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Layout is where a DDP has what a step reads and writes. A machine that has the exchange as steps
-// of its program, as on GPUs, makes them from it and from the Plan:
+// Layout has the memory of a DDP that a step reads and writes. A machine that makes the exchange
+// steps of its program, as on GPUs, uses it and the Plan:
 //
 //	Weights[1] = sum over the ranks of Weights[0]     an allreduce
 //	factor     = Weights[2] / Weights[1]              0 if the sum is 0; for each dtype
-//	slots      = gradients                            or Weights[3] times gradients, or added to the slots: see Run
-//	buckets    = sum over the ranks of factor*bucket  an allreduce of each, in place, in the order of the Plan
+//	slots      = gradients                            scaled or added to the slots: see Run
+//	buckets    = sum over the ranks of factor*bucket  in-place allreduces, in the Plan's order
 //
-// With Stage 1 the sum of a bucket is a reduce-scatter in place, after which the rank updates its
-// own part of the bucket of weights, and an allgather in place of that. With Stage 2 its own part
-// of the sum goes to Shards: buckets share memory, so that each is summed in every run, also inside
-// NoSync, before the next one that lies there fills. With Stage 3 the rank has its Own parts of
-// weights alone, and the graph gathers them. With a WireDType what is summed is factor*bucket,
-// rounded to that, by a plain sum, which then is the bucket.
+// With Stage 1 the sum of a bucket is an in-place reduce-scatter. Then the rank updates its own
+// part of the bucket of weights, and an in-place all-gather follows. With Stage 2 its own part of
+// the sum goes to Shards: buckets share memory, so each is summed in every run, also inside NoSync,
+// before the next one in the same memory fills. With Stage 3 the rank has only its Own parts of
+// weights, and the graph gathers them. With a WireDType a plain sum of factor*bucket, rounded to
+// it, becomes the bucket.
 type Layout struct {
 	Prefix    string           // of the names of steps that communicate; "" for the first DDP of a world
 	Group     *dist.Group      // of the collectives
-	Weights   [4]tensor.Buffer // f64: this rank's weight, the sum, what slots are multiplied by, what gradients are
+	Weights   [4]tensor.Buffer // f64: this rank's weight, the sum, factor of slots, factor of gradients
 	Factors   [2]tensor.Buffer // of one element: f32, f64
 	Buckets   []tensor.Buffer  // in the order of Plan.Buckets; with Stage 2, where each may be while it fills: some begin at one place
 	Shards    []tensor.Buffer  // with Stage 2 and 3: this rank's parts of gradients
 	Own       []tensor.Buffer  // with Stage 3: this rank's parts of weights
 	Homes     []tensor.Buffer  // with Stage 1 and 2: buckets of weights, laid out as those of gradients; else none
 	Late      bool             // with Homes: a run gathers them before it reads them, and not when it has updated them; see Stale
-	WireDType tensor.DType     // of what ranks send; Invalid: buckets as they are
+	WireDType tensor.DType     // of messages; Invalid: that of buckets
 	Wires     []tensor.Buffer  // on a GPU with a WireDType, or imagined: memory for that, in the order of Plan.Buckets, shared as theirs
 	Values    []LearnableValue // on a GPU: where the weights of all learnables are to be
 	Symmetric []tensor.Buffer  // that all of it lies in; empty where the backend has no symmetric heap
@@ -50,11 +50,11 @@ type LearnableValue struct {
 	Memory tensor.Buffer
 }
 
-// Run is what a run of the graph does with its gradients.
+// Run says how a run of the graph uses its gradients.
 type Run struct {
 	Local   bool       // nothing is communicated, and gradients are zeros: inside NoSync
-	Joins   bool       // gradients times Weights[3] are added to what the slots hold
-	Weights [4]float64 // what Layout.Weights is to hold; [1] is the exchange's to compute
+	Joins   bool       // gradients times Weights[3] are added to the slots
+	Weights [4]float64 // values of Layout.Weights; the exchange computes [1]
 }
 
 // Owner is the DDP that a reducer belongs to, and the index of its parameter in the Plan.
@@ -117,8 +117,8 @@ func (d *DDP) Layout() Layout {
 	return l
 }
 
-// Next is what the run that comes does. It is for the machine that runs the graph, before each run,
-// which Ran follows.
+// Next returns the next run. The machine that runs the graph calls it before each run, and Ran
+// after it.
 //
 // Errors: dist.ErrClosed.
 func (d *DDP) Next() (Run, error) {
@@ -134,7 +134,7 @@ func (d *DDP) Next() (Run, error) {
 	return r, nil
 }
 
-// Ran notes that the run that Next told of is queued, or has failed with err.
+// Ran records that the run of Next is queued, or has failed with err.
 func (d *DDP) Ran(err error) {
 	switch {
 	case err != nil:
@@ -170,8 +170,8 @@ func (d *DDP) needsMachine() error {
 		d.world.Rank(), d.world.Size(), dist.ErrDevice, d.world.Device())
 }
 
-// slotAlignment is what gradients begin at a multiple of, in bytes. Kernels load and store 16 at
-// once, and products like more.
+// slotAlignment returns the alignment of gradients in bytes. Kernels load and store 16 at once, and
+// products gain by more.
 func (d *DDP) slotAlignment() int {
 	if d.onGPU() {
 		return 256

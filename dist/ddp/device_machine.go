@@ -7,15 +7,14 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// What a machine and its DDP tell each other where runs return before they are done, and the
-// machine updates the weights.
+// Calls between a machine and its DDP for runs that return before they are done, and machines that
+// update the weights.
 
 // late reports whether runs gather weights before they read them.
 func (d *DDP) late() bool { return d.cfg.OverlapGather && d.sharded() && !d.gathers() }
 
-// Stale reports whether this rank has, of weights that are others' to update, those before the last
-// update: with Config.OverlapGather, between a run and what gathers them, which is the next run, or
-// Consolidate.
+// Stale reports whether this rank has old values of weights that other ranks update: with
+// Config.OverlapGather, between a run and their gather by the next run or Consolidate.
 func (d *DDP) Stale() bool { return d.stale }
 
 // GatherWeights gives all ranks the weights that each has updated of its own, in the buckets. It is
@@ -42,15 +41,15 @@ func (d *DDP) GatherWeights() error {
 	return err
 }
 
-// Await has Wait, Consolidate, Adopt and Close wait by f for runs that are queued, for a machine
-// whose runs return before they are done. Returns: what ends that.
+// Await makes Wait, Consolidate, Adopt and Close wait by f for queued runs, for a machine whose
+// runs return before they are done. Returns: a function that ends this.
 func (d *DDP) Await(f func() error) (stop func()) {
 	d.machines = append(d.machines, &f)
 	return func() { d.machines = slices.DeleteFunc(d.machines, func(g *func() error) bool { return g == &f }) }
 }
 
-// Wait returns when no run of a machine that Await knows is on its way, and weights and buckets are
-// what the last has left. A machine calls it before a run that reads what another updates.
+// Wait returns when all runs of machines that Await knows are done, and weights and buckets are
+// those of the last one. A machine calls it before a run that reads another's updates.
 //
 // Errors: those of the runs; dist.ErrClosed.
 func (d *DDP) Wait() error {
@@ -60,8 +59,8 @@ func (d *DDP) Wait() error {
 	return d.queued()
 }
 
-// Take notes that a machine is about to run the graph, and reports whether it is another than the
-// one before: what that has written to Layout.Weights may be anything then.
+// Take records that a machine is about to run the graph, and reports whether it is not the previous
+// one: Layout.Weights may then hold any values.
 func (d *DDP) Take(machine any) (another bool) {
 	another = d.taker != machine
 	d.taker = machine

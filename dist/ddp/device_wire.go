@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// deviceWire is memory on a GPU for what ranks send of their buckets in a narrower type. A machine
+// deviceWire is memory on a GPU for messages in a narrower type than their buckets. A machine
 // casts: see Layout.
 type deviceWire struct {
 	d     *DDP

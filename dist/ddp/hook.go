@@ -11,20 +11,20 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Hook is a way to send less than a bucket's gradients. The ranks add up messages, of any length
-// and dtype, and each rank makes its gradient from the sums. A Hook is settings, without state;
-// what a bucket keeps is its Codec's.
+// Hook sends less than a bucket's gradients. The ranks add up messages, of any length and dtype,
+// and each rank makes its gradient from the sums. A Hook has settings, and no state; the Codec of a
+// bucket has the state.
 //
 // Convergence is the hook's affair: ddp adds in rank order and gives all ranks the same sums, no
 // more. Cast and PowerSGD are hooks; a hook of one's own on a host is these two interfaces.
 type Hook interface {
-	// String is name and settings: "powersgd rank 4". Ranks must have it alike.
+	// String returns name and settings: "powersgd rank 4". It must be equal on all ranks.
 	String() string
 	// Elementwise reports whether a bucket has one message, of whose elements the i-th stands for
 	// the bucket's i-th. Only then can gradients be sharded: a rank then gets a run of the sum, and
 	// of the bucket.
 	Elementwise() bool
-	// Codec makes what works on one bucket. All ranks call it for the same buckets, in the same
+	// Codec makes the codec of one bucket. All ranks call it for the same buckets, in the same
 	// order.
 	Codec(b HookBucket) (Codec, error)
 }
@@ -46,7 +46,7 @@ type HookParam struct {
 	Offset int   // of its first element in the bucket
 }
 
-// Message is what ranks send in one round: Elements of DType, summed over the ranks in their order.
+// Message is the message of a rank in one round: Elements of DType, summed in rank order.
 type Message struct {
 	DType    tensor.DType
 	Elements int
@@ -61,13 +61,13 @@ type Message struct {
 //	for r := range rounds { Compress(r, ...); message[r] = sum over the ranks of message[r] }
 //	Decompress(...)
 type Codec interface {
-	// Messages is what is sent, round by round. It is asked once; all ranks have it alike.
+	// Messages returns the messages, round by round. It is called once, and equal on all ranks.
 	Messages() []Message
 	// Compress writes messages[round], of a gradient that is factor times the elements of bucket:
-	// the share of this rank, so that sums over the ranks are what the gradient becomes. messages
-	// of the rounds before hold the sums. It may change bucket, which is the same in all rounds of
-	// a step. After an error, which is that of this rank's run, the other ranks get NaN for sums of
-	// floating-point numbers.
+	// the share of this rank, so that sums over the ranks give the gradient. Messages of earlier
+	// rounds hold the sums. It may change bucket, which is the same in all rounds of a step. After
+	// an error, which this rank's run returns, the other ranks get NaN for sums of floating-point
+	// numbers.
 	Compress(round int, factor float64, bucket tensor.Buffer, messages []tensor.Buffer) error
 	// Decompress writes the gradient to bucket, from messages that hold the sums. With gradients
 	// that are sharded, bucket and messages[0] are this rank's run of them. Every rank must come to
@@ -79,39 +79,39 @@ type Codec interface {
 // checkpoint.
 type Stateful interface {
 	Codec
-	// State is a copy of what is kept.
+	// State returns a copy of the state.
 	State() []HookState
-	// SetState is the inverse. What is not named becomes as at the start; names of other buckets
-	// are passed over.
+	// SetState is the inverse. State without a name in it is reset; names of other buckets are
+	// ignored.
 	SetState([]HookState) error
 }
 
-// Undoer is a Stateful that can be told that its last step was not made, because a gradient of it
-// is not finite, in this bucket or another, or because it ended in an error. What such a step
-// leaves behind would be in all later ones.
+// Undoer is a Stateful that can undo its last step, which was not made because a gradient is not
+// finite, in this bucket or another, or because it ended in an error. The residuals of such a step
+// would be in all later ones.
 type Undoer interface {
 	Stateful
-	// Undo leaves nothing of the gradients of the last step in what is kept; what was kept before
-	// it may be lost. It is called between steps and, after an error, not on all ranks: what ranks
-	// have alike must not change.
+	// Undo removes the gradients of the last step from the state; earlier state may be lost. It is
+	// called between steps and, after an error, not on all ranks: state that is equal on all ranks
+	// must not change.
 	Undo()
 }
 
-// HookState is what a hook keeps of one parameter.
+// HookState is the state of a hook for one parameter.
 type HookState struct {
 	Param string
 	Slot  string // "residual", "q"
 	Shape []int
 	Data  tensor.Buffer // F32 or F64, in C order, on the host
-	// Sum is set when what counts is the sum over the ranks, of which this is a rank's part; else
-	// all ranks have the same.
+	// Sum means that the state is the sum over the ranks, and this is a rank's part; otherwise all
+	// ranks have the same.
 	Sum bool
 }
 
-// HookState is what the hook keeps on this rank, in the order of the Plan: part of what a
-// checkpoint has to keep. Call it between steps. To resume on another number of ranks, entries with
-// Sum are added up and given to one of them; where HookUnit is another then, ScaleHookState
-// multiplies them by the one of before and divides them by the one of now.
+// HookState returns the state of the hook on this rank, in the order of the Plan, for a checkpoint.
+// Call it between steps. To resume on another number of ranks, add up entries with Sum and give the
+// sum to one rank. If HookUnit differs, call ScaleHookState with the old unit divided by the new
+// one.
 //
 // Not collective. Returns nil when the hook keeps nothing.
 func (d *DDP) HookState() []HookState {
@@ -130,15 +130,14 @@ func (d *DDP) HookState() []HookState {
 	return all
 }
 
-// HookUnit is what entries of HookState with Sum are to be multiplied by to be in units of the
-// gradient: 1, but for an Average of PreDivide, whose divisor depends on the number of ranks. Not
+// HookUnit returns the factor by which entries of HookState with Sum are in units of the gradient:
+// 1, except for an Average of PreDivide, whose divisor depends on the number of ranks. Not
 // collective.
 func (d *DDP) HookUnit() float64 {
 	return d.cfg.Average.rest(float64(d.world.Size()), d.cfg.Factor)
 }
 
-// SetHookState gives the hook what HookState was, by name of parameter; what is not named becomes
-// as at the start.
+// SetHookState gives the hook the result of HookState, by name of parameter; other state is reset.
 //
 // Not collective. Errors: dist.ErrInvalid for an entry of no parameter, of several that have one
 // name, or of another shape; dist.ErrUnsupported for entries where the hook keeps nothing.
@@ -148,14 +147,14 @@ func (d *DDP) SetHookState(state []HookState) error {
 		return nil
 	}
 	if !ok || !x.stateful() && len(state) > 0 {
-		return fmt.Errorf("ddp hook state rank %d/%d: %w: %d entries, and what is done to buckets keeps nothing; attach with the hook that they are of",
+		return fmt.Errorf("ddp hook state rank %d/%d: %w: %d entries, and the attached hook has no state; attach with the hook of the entries",
 			d.world.Rank(), d.world.Size(), dist.ErrUnsupported, len(state))
 	}
 	if err := d.checkHookState(state); err != nil {
 		return fmt.Errorf("ddp hook state rank %d/%d: %w", d.world.Rank(), d.world.Size(), err)
 	}
 	d.settle()
-	x.begin() // what the last step has left is replaced
+	x.begin() // the state of the last step is replaced
 	for _, l := range x.lines {
 		if c, ok := l.codec.(Stateful); ok {
 			if err := c.SetState(state); err != nil {
@@ -166,9 +165,9 @@ func (d *DDP) SetHookState(state []HookState) error {
 	return nil
 }
 
-// ScaleHookState multiplies what the hook keeps of gradients by a factor: new/old, on all ranks,
-// when the scale of the loss has changed, since what was left out of gradients is in their units.
-// Call it between steps.
+// ScaleHookState multiplies the hook's residuals of gradients by a factor: new/old, on all ranks,
+// when the scale of the loss has changed, since residuals are in units of the gradients. Call it
+// between steps.
 //
 // Not collective. Errors: dist.ErrInvalid for a factor that is not positive and finite; those of
 // SetHookState.
@@ -178,7 +177,7 @@ func (d *DDP) ScaleHookState(by float64) error {
 			d.world.Rank(), d.world.Size(), dist.ErrInvalid, by)
 	}
 	if by == 1 {
-		return nil // as in nearly all steps: what is kept may be as large as the model
+		return nil // as in nearly all steps: the state may be as large as the model
 	}
 	state := d.HookState()
 	if len(state) == 0 {
@@ -194,8 +193,7 @@ func (d *DDP) ScaleHookState(by float64) error {
 	return d.SetHookState(state)
 }
 
-// checkHookState is an error for what no codec would look at, and for what several would take for
-// theirs.
+// checkHookState rejects state of an unknown parameter, or of a name that several parameters share.
 func (d *DDP) checkHookState(state []HookState) error {
 	for _, s := range state {
 		named := 0

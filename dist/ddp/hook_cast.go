@@ -15,14 +15,13 @@ import (
 // gradient.
 //
 // So a gradient is off by at most u (|p_1| + ... + |p_n| + |g|), with p_r the rank's shares, g
-// their sum and u 2^-8 for BF16 and 2^-11 for F16. F16 overflows from 65520 on and loses what is
-// not above 2^-25, which a loss scale is against. What is rounded off is lost, in each step anew,
-// and where a gradient hardly changes it is the same in each. With ErrorFeedback it is added to the
-// next step's gradient instead, so that the sum over all steps of what a rank sends is off by the
-// rounding of one step (Karimireddy et al., Error Feedback Fixes SignSGD and other Gradient
-// Compression Schemes, ICML 2019). The rounding of the sum itself, which is the same on all ranks,
-// is not kept. After a step with a gradient that is not finite, on any rank, feedback begins anew:
-// what such a step rounds off is not worth keeping.
+// their sum and u 2^-8 for BF16 and 2^-11 for F16. F16 overflows from 65520 on and loses values up
+// to 2^-25, which a loss scale prevents. The rounding error is lost in each step, and for a nearly
+// constant gradient it is the same in each. With ErrorFeedback it is added to the next step's
+// gradient instead, so the sum of a rank's messages over all steps is off by the rounding of one
+// step (Karimireddy et al., Error Feedback Fixes SignSGD and other Gradient Compression Schemes,
+// ICML 2019). The rounding of the sum itself, which is the same on all ranks, is not kept. After a
+// step with a gradient that is not finite, on any rank, feedback begins anew.
 type Cast struct {
 	DType         tensor.DType // BF16 or F16
 	ErrorFeedback bool         // takes 4 bytes for each element, on every rank
@@ -60,7 +59,7 @@ func (c Cast) Codec(b HookBucket) (Codec, error) {
 	return newCaster[float32](c, b), nil
 }
 
-// sizes implements sized: residuals of what is not padding.
+// sizes implements sized: residuals of all elements except padding.
 func (c Cast) sizes(b HookBucket) (messages []Message, kept int64) {
 	if c.ErrorFeedback {
 		for _, p := range b.Params {
@@ -77,11 +76,11 @@ const castBlock = 1024
 type caster[T float32 | float64] struct {
 	message  Message
 	params   []HookParam
-	products [castBlock]T // share times gradient, and what is to be added
-	back     [castBlock]T // what was sent of it
+	products [castBlock]T // share times gradient, plus the residual
+	back     [castBlock]T // the sent part
 }
 
-// feeder is a caster that keeps what it rounds off. Only it is Stateful.
+// feeder is a caster that keeps its rounding errors. Only it is Stateful.
 type feeder[T float32 | float64] struct {
 	caster[T]
 	residual []float32 // for each element of the bucket, in units of the sum
@@ -103,8 +102,8 @@ func (c *caster[T]) Compress(_ int, share float64, bucket tensor.Buffer, message
 	return c.send(share, bucket, messages[0], nil)
 }
 
-// send rounds share times bucket, plus residual, to the message, and puts into residual what that
-// leaves out.
+// send rounds share times bucket, plus residual, to the message, and stores the rounding error in
+// residual.
 func (c *caster[T]) send(share float64, bucket, message tensor.Buffer, residual []float32) error {
 	n := bucket.Len()
 	for lo := 0; lo < n; lo += castBlock {
@@ -133,8 +132,8 @@ func (c *caster[T]) send(share float64, bucket, message tensor.Buffer, residual 
 	return nil
 }
 
-// sendAndKeep is send for a block with residuals. What is no number leaves nothing behind: the step
-// is not made, and the next one must not suffer.
+// sendAndKeep is send for a block with residuals. NaNs leave no residual: the step is not made, and
+// the next one must not suffer.
 func (c *caster[T]) sendAndKeep(to tensor.Buffer, products []T, residual []float32) error {
 	for i, r := range residual {
 		products[i] += T(r)
@@ -166,10 +165,10 @@ func (f *feeder[T]) Compress(_ int, share float64, bucket tensor.Buffer, message
 	return f.send(share, bucket, messages[0], f.residual)
 }
 
-// Undo implements Undoer. What was rounded off before the last step went with it.
+// Undo implements Undoer. Earlier rounding errors were sent with the last step, and are lost.
 func (f *feeder[T]) Undo() { clear(f.residual) }
 
-// residualSlot is the name of what was rounded off.
+// residualSlot names the slot of the rounding residuals.
 const residualSlot = "residual"
 
 // State implements Stateful.

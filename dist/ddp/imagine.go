@@ -10,10 +10,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Imagine is Attach for a plan of a training that is not to be run: the graph, the Plan and the
-// Layout are those that Attach would make, and nothing is in memory. Learnables need no values,
-// since only their shapes count. Buckets are addresses that nothing may read or write. What can be
-// asked of the DDP is what it is like; then it is closed.
+// Imagine is Attach for the plan of a training that will not run: the graph, the Plan and the
+// Layout are those of Attach, without memory. Learnables need no values, since only their shapes
+// count. Buckets are addresses that must not be read or written. The DDP answers questions about
+// itself; then close it.
 //
 // Collective: all ranks of world, which may be one whose other ranks are not there. Errors: those
 // of Attach.

@@ -11,9 +11,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Join is the loop of ranks that have different numbers of batches. Each step is a collective, so a
-// rank that has run out of data takes part in the others' steps, with weight 0, until nobody has
-// any; then the loop ends on all ranks at once.
+// Join is the loop of ranks with different numbers of batches. Each step is a collective, so a rank
+// without further data takes part in the others' steps, with weight 0, until no rank has any. Then
+// the loop ends on all ranks at once.
 //
 //	join, err := ddp.NewJoin(d)
 //	for {
@@ -24,21 +24,21 @@ import (
 //		err = solver.Step(d.Model())
 //	}
 //
-// Nobody looks at the gradients of a rank without samples, so that its inputs may hold anything,
-// also what is no number. On GPUs that takes Config.Idle; without it such a rank runs on what it
-// has finite gradients for, as its last batch. A graph with ops.SyncBatchNorm needs zeros for the
-// rows' weights, since what such a rank holds counts there as well.
+// The gradients of a rank without samples do not count, so its inputs may hold anything, also NaNs.
+// On GPUs that needs Config.Idle; without it such a rank must run on inputs with finite gradients,
+// such as its last batch. A graph with ops.SyncBatchNorm needs zeros for the rows' weights, since
+// the inputs of such a rank count there as well.
 //
-// What Next exchanges is one number, the samples, and the answer is whether their sum is 0. The
-// exchange of weights behind each run has that sum too, but too late: RunAll would return
-// ErrNoWeight on all ranks, after a run for nothing. Where each rank knows how many batches it has,
-// one exchange is enough for all of an epoch: see Steps.
+// Next exchanges one number, the samples, and returns whether their sum is 0. The exchange of
+// weights after each run has that sum too, but too late: RunAll would return ErrNoWeight on all
+// ranks, after a useless run. If each rank knows its number of batches, one exchange is enough for
+// an epoch: see Steps.
 //
 // # Accumulation
 //
 // Runs inside NoSync need no Next, and ranks may have different numbers of them: call Next once for
-// a step, and SetWeight for each run. Only where they communicate (ops.SyncBatchNorm) all ranks
-// need as many, and Next belongs before each run. It may say that nobody has data while some is
+// a step, and SetWeight for each run. Only if they communicate (ops.SyncBatchNorm) all ranks need
+// as many, and Next is called before each run. It may report that no rank has data while some is
 // accumulated; then the run that reduces is made with weight 0:
 //
 //	more, runs := true, 0
@@ -160,10 +160,10 @@ func (j *Join) exchange() error {
 	return err
 }
 
-// Samples is the sum over the ranks of what the last Next was told: the samples of the step.
+// Samples returns the sum over the ranks of the last Next's arguments: the samples of the step.
 func (j *Join) Samples() float64 { return j.numbers[1] }
 
-// Close frees what the Join has on a GPU. Idempotent. Collective: on GPUs.
+// Close frees the Join's memory on a GPU. Idempotent. Collective: on GPUs.
 func (j *Join) Close() error {
 	if j.closed {
 		return nil
@@ -181,7 +181,7 @@ func (j *Join) Close() error {
 //
 //	steps, err := ddp.Steps(world, len(batches))
 //	for i := range steps {
-//		if i < len(batches) { let(batches[i]); err = d.SetWeight(...) } else { err = d.SetWeight(0) }
+//		if i < len(batches) { let(batches[i]); ... } else { err = d.SetWeight(0) }
 //		err = vm.RunAll()
 //	}
 //

@@ -13,7 +13,7 @@ import (
 // localSGD is the state of Config.LocalSteps.
 type localSGD struct {
 	steps  int     // of the solver, since the weights were averaged
-	weight float64 // of the runs since then, but for those that have failed or were skipped
+	weight float64 // of the runs since then, except those that failed or were skipped
 	before float64 // weight, at the last step of the solver
 }
 
@@ -36,12 +36,12 @@ func (d *DDP) afterStep(skipped bool) error {
 	return d.AverageWeights()
 }
 
-// AverageWeights makes the parameters that are trained, on every rank, their mean over the ranks,
-// each rank's times its part of the weights (SetWeight) of all runs since the last call: the
-// samples that it has learned from, without those of steps that the solver of NewSolver has
-// skipped. Without SetWeight and skipped steps that is the plain mean. With LocalSteps that solver
-// calls it every so many steps; call it besides before a checkpoint and at the end. Without, ranks
-// have the same parameters, and nothing is done.
+// AverageWeights replaces the trained parameters, on every rank, by their mean over the ranks. Each
+// rank counts by its part of the weights (SetWeight) of all runs since the last call: its samples,
+// without those of steps that the solver of NewSolver has skipped. Without SetWeight and skipped
+// steps that is the plain mean. With LocalSteps that solver calls it every so many steps; call it
+// also before a checkpoint and at the end. Without LocalSteps ranks have equal parameters, and
+// nothing is done.
 //
 // Collective: all ranks, between runs. Errors: those of the group, after which parameters may
 // differ; dist.ErrClosed.
@@ -90,7 +90,7 @@ func (d *DDP) shareOfWeights() error {
 		return err
 	}
 	if sum[0] == 0 {
-		return d.mem.setShare(1 / float64(d.world.Size())) // nobody has learned anything
+		return d.mem.setShare(1 / float64(d.world.Size())) // no rank has made a step
 	}
 	if err := checkSum(sum[0]); err != nil {
 		return err

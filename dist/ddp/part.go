@@ -22,8 +22,8 @@ type letter interface {
 	Let(n *gorgonia.Node, v gorgonia.Value) error
 }
 
-// RunPart runs the graph on this rank's part of a batch, of any number of rows, in place of
-// gorgonia.Let, SetWeight and vm.RunAll: gradients are those of the mean cost over the rows of all
+// RunPart runs the graph on this rank's part of a batch, of any number of rows. It replaces
+// gorgonia.Let, SetWeight and vm.RunAll. Gradients are those of the mean cost over the rows of all
 // ranks. It is for a cost that is the mean over the rows.
 //
 // With package machine that is SetWeight(rows), Machine.Let of each input and one run. A tape

@@ -10,10 +10,10 @@ import (
 
 var _ ops.Placed = (*slot)(nil)
 
-// Place implements ops.Placed. A gradient can be computed in its slot when the run overwrites the
-// slot as it is: not when micro-batches are accumulated, nor when the rank has no samples. A
-// scalar's slot is in nobody else's hands. With Stage 2 a gradient is copied: its bucket has no
-// memory before the first of its gradients has come. With Stage 3 nobody reads the node's value.
+// Place implements ops.Placed. A gradient can be computed in its slot if the run overwrites the
+// slot unchanged: not if micro-batches are accumulated, nor if the rank has no samples. A scalar
+// has no memory to place. With Stage 2 a gradient is copied: its bucket has no memory before the
+// first of its gradients arrives. With Stage 3 the node's value has no reader.
 func (s *slot) Place() (gradient, reduced tensor.Buffer) {
 	d := s.d
 	if s.scalar() || d.onGPU() || d.gathers() {
@@ -26,7 +26,7 @@ func (s *slot) Place() (gradient, reduced tensor.Buffer) {
 	if !d.staged() && !next.local {
 		return gradient, s.buf
 	}
-	if zeros, err := s.zeroView(); err == nil { // else Wait says what is wrong
+	if zeros, err := s.zeroView(); err == nil { // else Wait returns the error
 		reduced, _ = tensor.BufferOf(zeros) // of floats, contiguous
 	}
 	return gradient, reduced

@@ -13,14 +13,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Plan is what is reduced how: which gradient goes to which place of which bucket. It is the same
-// on all ranks.
+// Plan maps each gradient to its place in a bucket. It is the same on all ranks.
 type Plan struct {
 	Params  []PlanParam  // the used parameters, in the order of the learnables
 	Buckets []PlanBucket // in the order in which they are started
 	Unused  []string     // learnables that the cost does not depend on; they are not trained
 	Memory  string       // where the buckets are: "symmetric heap (shm)"
-	Stage   int          // Config.Stage: what is sharded
+	Stage   int          // Config.Stage
 }
 
 // PlanParam is one parameter.
@@ -57,10 +56,10 @@ func little(first, later int64) int64 { return min(first/4, later/64) }
 
 // fill puts the parameters into buckets. order[0] is the index of the parameter whose gradient is
 // ready first. A bucket is a run of parameters of one dtype, in that order, of at most first bytes
-// (the first bucket of its dtype) or later bytes (the others); a parameter that is larger has a
-// bucket to itself. But what is too little for a collective of its own, as the bias of a large
-// layer is, takes the next parameter along whatever its size (see little). Gradients begin at
-// multiples of align bytes, and of optim.Block elements where they are to be sharded.
+// (the first bucket of its dtype) or later bytes (the others); a larger parameter has a bucket to
+// itself. A bucket that is too small for a collective of its own, such as the bias of a large
+// layer, also takes the next parameter, whatever its size (see little). Gradients begin at
+// multiples of align bytes, and of optim.Block elements if they are sharded.
 func (p *Plan) fill(order []int, first, later int64, align int) {
 	open := make(map[tensor.DType]int) // index in filled of the bucket that takes the next parameter of the dtype
 	var filled []PlanBucket

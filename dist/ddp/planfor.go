@@ -44,7 +44,7 @@ func PlanFor(params []PlanParam, order []int, cfg Config, ranks int, gpu bool) (
 	return p, w.Close()
 }
 
-// check is what Attach finds in nodes.
+// check does the checks that Attach does on nodes.
 func (p PlanParam) check() error {
 	switch {
 	case !slices.Contains(bucketTypes[:], p.DType):
@@ -58,8 +58,8 @@ func (p PlanParam) check() error {
 // Supports is the error with which Attach refuses settings for so many ranks, on GPUs or on the
 // host, whatever the model is; nil if it takes them.
 //
-// Errors: those of Config.Validate; dist.ErrInvalid; dist.ErrUnsupported for what ranks on GPUs
-// cannot do.
+// Errors: those of Config.Validate; dist.ErrInvalid; dist.ErrUnsupported for settings that GPUs do
+// not support.
 func Supports(cfg Config, ranks int, gpu bool) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -105,8 +105,8 @@ func (nowhere) Abort(error) error { return nil }
 // Close implements dist.Transport.
 func (nowhere) Close() error { return nil }
 
-// GradientOrder is an order of gradients from which Attach makes these buckets: it is the order of
-// the gradients, but for how those of different dtypes take turns.
+// GradientOrder returns an order of gradients from which Attach makes these buckets: the order of
+// the gradients, except for the order between dtypes.
 func (p Plan) GradientOrder() []int {
 	var all []int
 	for _, b := range p.Buckets {
@@ -119,16 +119,16 @@ func (p Plan) GradientOrder() []int {
 	return all
 }
 
-// Room is the bytes that Attach takes on one rank for a Plan, besides the values of nodes that stay
-// where they are.
+// Room is the bytes that Attach allocates on one rank for a Plan, without the values of nodes that
+// stay in place.
 type Room struct {
 	Grads   int64 // whole buckets, or this rank's shards of them
 	Params  int64 // buckets of weights, or this rank's shards of them; on a GPU the weights of all parameters
-	Staging int64 // what gradients go through
+	Staging int64 // buffers that gradients pass through
 	Scalars int64 // weights of ranks, and factors
 }
 
-// Room is what Attach takes for p.
+// Room returns the bytes that Attach allocates for p.
 func (p Plan) Room(gpu bool) Room {
 	a := p.areas()
 	r := Room{Staging: int64(a.stages) * a.staging, Scalars: a.scalars}
@@ -144,14 +144,14 @@ func (p Plan) Room(gpu bool) Room {
 	return r
 }
 
-// Wire is what the buckets of a Plan travel as, where that is not what they are.
+// Wire has the messages of the buckets of a Plan, if they differ from the buckets.
 type Wire struct {
 	Messages [][]Message // of each bucket, in rounds; nil for buckets that travel as they are
-	Bytes    int64       // of memory on one rank: of messages, and what is kept from step to step
+	Bytes    int64       // of memory on one rank: of messages, and of state between steps
 }
 
-// Wire is what Attach makes of the settings for p on so many ranks. On GPUs messages of all buckets
-// have memory, or of as many as buckets have it with Stage 2.
+// Wire returns the messages for p on so many ranks by the settings. On GPUs messages of all buckets
+// have memory; with Stage 2, of as many as there are buffers of buckets.
 //
 // Errors: those of the Hook; dist.ErrInvalid for no ranks.
 func (p Plan) Wire(cfg Config, ranks int, gpu bool) (Wire, error) {
@@ -189,12 +189,12 @@ func (p Plan) Wire(cfg Config, ranks int, gpu bool) (Wire, error) {
 	return w, nil
 }
 
-// sized is a Hook that knows what its Codec sends, and the bytes that it keeps, without making one.
+// sized is a Hook that knows the messages and the state bytes of its Codec without making one.
 type sized interface {
 	sizes(b HookBucket) (messages []Message, kept int64)
 }
 
-// sizes is what a hook's Codec for a bucket sends, and the bytes that it keeps.
+// sizes returns the messages of a hook's Codec for a bucket, and its bytes of state.
 func sizes(hook Hook, b HookBucket) (messages []Message, kept int64, err error) {
 	if s, ok := hook.(sized); ok {
 		messages, kept = s.sizes(b)
@@ -212,7 +212,7 @@ func sizes(hook Hook, b HookBucket) (messages []Message, kept int64, err error) 
 	return codec.Messages(), kept, nil
 }
 
-// virtualRoom is what newVirtual takes for so many runs of each rank in a step.
+// virtualRoom returns the bytes of newVirtual for so many runs of each rank in a step.
 func (p Plan) virtualRoom(runs, ranks int) int64 {
 	total, longest := roundUp(int64(8*runs*ranks)), int64(0)
 	for _, b := range p.Buckets {

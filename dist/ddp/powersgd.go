@@ -24,11 +24,11 @@ import (
 // most half are sent as they are, biases and norms among them. P and Q are in the gradient's dtype,
 // the same bits on all ranks.
 //
-// The gradient is the best of rank Rank only once Q has had steps to turn to it, and never the
-// whole one: what it leaves out is in the residual, and comes later. So training needs about the
-// same number of steps where gradients are nearly of low rank, as with large batches, and the same
-// learning rate; with momentum or Adam it may need a few more, since these see gradients that are
-// late. Without residuals it does not converge to the same place in general.
+// The gradient is the best one of rank Rank only after Q has turned to it over some steps, and it
+// is never complete: the rest is in the residual, and comes later. So training needs about the same
+// number of steps if gradients are nearly of low rank, as with large batches, and the same learning
+// rate. With momentum or Adam it may need a few more, since these see late gradients. Without
+// residuals it does not converge to the same point in general.
 //
 // A step with a gradient that is not finite counts as one that is not made, see Undoer. Where P is
 // not finite then, the residual stays as it was; those of other parameters, whose part of the step
@@ -38,12 +38,12 @@ import (
 type PowerSGD struct {
 	Rank            int    // of the approximation; 0 means 4
 	Seed            uint64 // of the first Q
-	NoErrorFeedback bool   // drop what an approximation leaves out; else 4 bytes for each element, on every rank
+	NoErrorFeedback bool   // drop the error of the approximation; else 4 bytes for each element, on every rank
 	NoWarmStart     bool   // begin every step with a random Q
 }
 
-// defaultPowerRank is what the paper uses for language models, and about what it takes to keep
-// accuracy there.
+// defaultPowerRank is the paper's rank for language models, about the least that keeps accuracy
+// there.
 const defaultPowerRank = 4
 
 // Validate checks p.
@@ -63,7 +63,7 @@ func (p PowerSGD) rank() int {
 	return p.Rank
 }
 
-// String is "powersgd rank 4 seed 0", and what is left out.
+// String returns "powersgd rank 4 seed 0", and disabled parts.
 func (p PowerSGD) String() string {
 	s := fmt.Sprintf("powersgd rank %d seed %d", p.rank(), p.Seed)
 	if p.NoErrorFeedback {

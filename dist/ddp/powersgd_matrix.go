@@ -28,8 +28,8 @@ func (x *matrix[T]) product(grad []T, share T, p []T) {
 }
 
 // project makes x.p orthonormal columns of the sum p, q this rank's transposed product with them,
-// and the residual what that leaves of grad. Where p is not finite, on all ranks then, q is not
-// either and nothing else changes.
+// and the residual the rest of grad. If p is not finite, which is so on all ranks, q is not either
+// and nothing else changes.
 func (x *matrix[T]) project(grad, p, q []T) {
 	x.lost, x.moved = !finite(p), false
 	if x.lost {
@@ -68,9 +68,8 @@ func (x *matrix[T]) project(grad, p, q []T) {
 	}
 }
 
-// warm makes q what the next step begins with. A power of two for each column, by its largest
-// element, keeps what the sums of the next step can be in range, and the base that is made of them
-// the same.
+// warm makes q the start of the next step. A power of two for each column, by its largest element,
+// keeps the sums of the next step in range, and their base the same.
 func (x *matrix[T]) warm(q []T) {
 	copy(x.q, q)
 	for c := range x.r {
@@ -178,8 +177,8 @@ func finite[T float32 | float64](s []T) bool {
 	return true
 }
 
-// leastPart is what must remain of a column, when what is along those before it is taken away, for
-// it to have a direction of its own: float32 has 24 bits.
+// leastPart is the least part of a column that must remain, after its projection on the earlier
+// ones is removed, to have a direction of its own: float32 has 24 bits.
 const leastPart = 0x1p-20
 
 // orthonormal makes x.p an orthonormal base of the columns of p, by Gram and Schmidt's way,

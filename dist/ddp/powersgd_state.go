@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// What is kept besides the residual: the matrix that a step begins with, and the number of the
-// step, which a random one depends on.
+// State in addition to the residual: the matrix that a step begins with, and the number of the
+// step, on which a random one depends.
 const (
 	warmSlot = "q"
 	stepSlot = "step"
@@ -30,8 +30,8 @@ func (x *power[T]) State() []HookState {
 	return all
 }
 
-// Undo implements Undoer. Q and the number of steps, which ranks have alike, are good for the next
-// step whatever this one was.
+// Undo implements Undoer. Q and the number of steps, which are equal on all ranks, are valid for
+// the next step after any step.
 func (x *power[T]) Undo() {
 	for _, mx := range x.matrices {
 		if mx.moved {
@@ -41,7 +41,7 @@ func (x *power[T]) Undo() {
 	}
 }
 
-// kept is what a state says of one matrix; nil what it does not say.
+// kept is the state of one matrix; missing parts are nil.
 type kept[T float32 | float64] struct {
 	residual []float32
 	q        []T

@@ -12,9 +12,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Param is w for its consumers: use it in place of w while the model is built. Attach makes it
-// needless: it finds the consumers by itself, and says so where it cannot. What Param has not been
-// used for, Attach still finds.
+// Param returns w for its consumers: use it instead of w while the model is built. It is rarely
+// needed: Attach finds the consumers by itself, and returns an error if it cannot. Attach also finds
+// consumers of w itself.
 //
 //	h, err := ddp.Param(w)
 //	y, err := gorgonia.Mul(x, h)
@@ -61,24 +61,23 @@ func modelOf(cost *gorgonia.Node) (gorgonia.NodeSet, *gorgonia.Node, error) {
 func checkFresh(g *gorgonia.ExprGraph, model gorgonia.NodeSet) error {
 	for _, n := range g.AllNodes() {
 		if model.Contains(n) && n.Deriv() != nil {
-			return fmt.Errorf("node %q: %w: the graph has been differentiated; call Attach in place of gorgonia.Grad, or build the graph anew",
+			return fmt.Errorf("node %q: %w: the graph has been differentiated; call Attach instead of gorgonia.Grad, or build the graph anew",
 				n.Name(), dist.ErrInvalid)
 		}
 	}
 	return nil
 }
 
-// giveName names an input that has no name after its place. Gorgonia would print a nil operation in
-// place of a name, the same for all of them. A node's hash is older: to the graph it is what it
-// was.
+// giveName names an unnamed input by its place. Gorgonia would print a nil operation for its name,
+// the same for all of them. The node's hash does not change, so the graph finds the node as usual.
 func giveName(w *gorgonia.Node, place int) {
 	if w != nil && w.IsVar() && strings.HasPrefix(w.Name(), "%!") {
 		gorgonia.WithName(fmt.Sprintf("learnable %d", place))(w)
 	}
 }
 
-// checkLearnables refuses what cannot be a parameter of cost's graph; valued says that they have
-// their values.
+// checkLearnables rejects nodes that cannot be parameters of cost's graph; valued means that they
+// have their values.
 func checkLearnables(cost *gorgonia.Node, learnables gorgonia.Nodes, valued bool) error {
 	index := make(map[*gorgonia.Node]int, len(learnables))
 	for i, w := range learnables {
@@ -182,15 +181,15 @@ func replace(n, w, h *gorgonia.Node) error {
 	}
 	ops.Rewire(n, children)
 	if now := ops.Children(n); now.Contains(w) || !now.Contains(h) {
-		return fmt.Errorf("node %q: %w: it cannot be given other inputs; build it with ddp.Param(%s) in place of the parameter",
+		return fmt.Errorf("node %q: %w: it cannot be given other inputs; build it with ddp.Param(%s) instead of the parameter",
 			n.Name(), dist.ErrUnsupported, w.Name())
 	}
 	return nil
 }
 
-// operations is what the program does, a line a node, in the order in which it runs. It leaves
-// shapes out: ranks may have batches of different length, and the parameters' shapes are compared
-// by name.
+// operations returns the operations of the program, a line a node, in the order of execution. It
+// leaves shapes out: ranks may have batches of different length, and the parameters' shapes are
+// compared by name.
 func operations(g *gorgonia.ExprGraph, program gorgonia.NodeSet) ([]string, error) {
 	sorted, err := ops.Sort(g)
 	if err != nil {
@@ -205,7 +204,8 @@ func operations(g *gorgonia.ExprGraph, program gorgonia.NodeSet) ([]string, erro
 	return lines, nil
 }
 
-// kind is what a node does, without shapes, and so without names that gorgonia makes of them.
+// kind returns the operation of a node, without shapes, and so without names that gorgonia makes of
+// them.
 func kind(n *gorgonia.Node) string {
 	switch op := n.Op().(type) {
 	case nil:

@@ -55,7 +55,7 @@ func coupled(n *gorgonia.Node) bool {
 	return strings.HasPrefix(fmt.Sprintf("%T", n.Op()), "*ops.")
 }
 
-// agreeOn compares what Attach has made over the ranks, and the lengths of the inputs with it.
+// agreeOn compares the results of Attach, and the lengths of the inputs, over the ranks.
 //
 // Collective. Errors: those of agree.
 func (d *DDP) agreeOn(b *builder, learnables gorgonia.Nodes, failed error) error {
@@ -92,7 +92,7 @@ func (w *rowWatch) compare(all [][]byte) {
 	}
 }
 
-// warnOfRows warns, once, of parts of different lengths that all count alike.
+// warnOfRows warns, once, about parts of different lengths with equal weights.
 func (d *DDP) warnOfRows() {
 	w := &d.rows
 	if w.said || w.weight || d.world.Size() == 1 || !d.cfg.Average.divides() || d.imagined {

@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// SamplerConfig says what a Sampler deals out, and to whom.
+// SamplerConfig has the settings of a Sampler.
 type SamplerConfig struct {
 	Samples     int   // in the data set
 	GlobalBatch int   // samples of a step, all ranks together
@@ -53,9 +53,8 @@ func (c SamplerConfig) Validate() error {
 //	piece r = batch[n*r/Size : n*(r+1)/Size]
 //
 // So the batches do not depend on the number of ranks, and in an epoch each sample comes exactly
-// once, to one rank (without DropLast). Ranks agree without talking. The number of a piece's first
-// sample, n*r/Size, is what SetFirstSample of a machine wants, where the graph draws random
-// numbers.
+// once, to one rank (without DropLast). Ranks agree without communication. Pass the number of a
+// piece's first sample, n*r/Size, to SetFirstSample of a machine if the graph draws random numbers.
 //
 // Pieces of a batch differ in length, and the last batch of an epoch may be shorter, so that a
 // rank's piece may have any number of samples, or none. DDP.RunPart trains on it, under both
@@ -79,9 +78,9 @@ type Batch struct {
 	Step    int     // of the epoch, from 0
 }
 
-// Cursor is where a Sampler is: what comes next is batch Step of epoch Epoch. It also holds what
-// the order depends on, so that a Sampler of another order refuses it. It can be marshalled, and is
-// valid for any number of ranks.
+// Cursor is the position of a Sampler: the next batch is Step of epoch Epoch. It also has the
+// settings that determine the order, so that a Sampler of another order refuses it. It can be
+// marshalled, and is valid for any number of ranks.
 type Cursor struct {
 	Epoch       int   `json:"epoch"`
 	Step        int   `json:"step"`
@@ -136,7 +135,7 @@ func split(n, rank, size int) int {
 	return int(q)
 }
 
-// Cursor is where the Sampler is: what a checkpoint keeps.
+// Cursor returns the position of the Sampler, for a checkpoint.
 func (s *Sampler) Cursor() Cursor { return s.at }
 
 // Seek makes the batch at c the next.
@@ -168,7 +167,7 @@ func (s *Sampler) Seek(c Cursor) error {
 	return nil
 }
 
-// order is the order of the samples in an epoch. It is part of what a checkpoint means and never
+// order returns the order of the samples in an epoch. Checkpoints depend on it, so it never
 // changes: a Fisher-Yates shuffle (Knuth, The Art of Computer Programming 2, algorithm 3.4.2 P) of
 // 0, 1, 2, ... whose numbers are drawn without bias (Lemire, "Fast Random Integer Generation in an
 // Interval", 2019) from ChaCha8 (c2sp.org/chacha8rand) with the key SHA-256("symgrad sampler 1" ++

@@ -20,8 +20,7 @@ const (
 	stageParams = 3 // and the parameters
 )
 
-// Piece is a run of a parameter: what one rank owns of it, so that it updates these weights and no
-// others.
+// Piece is the run of a parameter that one rank owns: it updates these weights and no others.
 type Piece struct {
 	Param  int // index in Plan.Params
 	Offset int // of its first element in the parameter, a multiple of optim.Block
@@ -58,7 +57,7 @@ func (p *Plan) shard(ranks int) {
 	}
 }
 
-// Pieces is what this rank owns of the parameters of Plan.Params.
+// Pieces returns the pieces that this rank owns of the parameters of Plan.Params.
 func (d *DDP) Pieces() []Piece { return d.plan.Owned(d.world.Rank()) }
 
 // sharded reports whether a rank updates only its own pieces.

@@ -196,13 +196,13 @@ func (c *cursor) next(n int, dt tensor.DType) (tensor.Buffer, error) {
 	return c.regions[k].Slice(from, from+n)
 }
 
-// Memory is how many bytes of training one rank has, as allocated: padding included, activations
-// and what a machine or a solver of another package has for itself not.
+// Memory is the bytes that training has allocated on one rank, with padding, without activations
+// and the memory of machines and of other packages' solvers.
 type Memory struct {
 	Params  int64 // weights of all learnables
 	Grads   int64 // gradients that last from a run to the solver's step
-	State   int64 // what the solver of NewSolver keeps from step to step, with sharding; 0 before there is one
-	Staging int64 // buffers that gradients go through, zeros that stand for gradients that are elsewhere, what hooks keep
+	State   int64 // state of the solver of NewSolver, with sharding; 0 before there is one
+	Staging int64 // buffers that gradients pass through, zeros for gradients that are elsewhere, state of hooks
 }
 
 // Total is the sum.
@@ -247,7 +247,7 @@ func (d *DDP) Memory() Memory {
 	return m
 }
 
-// wireMemory is what hooks and virtual ranks have.
+// wireMemory returns the bytes of hooks and virtual ranks.
 func (d *DDP) wireMemory() int64 {
 	n := int64(0)
 	switch x := d.wire.(type) {

@@ -12,21 +12,21 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// NewSolver is what updates the parameters of d. Without sharding it is optim.New. With Stage >= 1
-// its Step updates this rank's pieces and then gathers all weights, so that the nodes have the new
-// ones when it returns; norms and the test for gradients that are not finite are over all ranks'
-// pieces. Weights come to the bits of Stage 0, as long as nothing is accumulated.
+// NewSolver returns the solver of the parameters of d. Without sharding it is optim.New. With Stage
+// >= 1 its Step updates this rank's pieces and then gathers all weights, so that the nodes have the
+// new ones when it returns. Norms, and the test for gradients that are not finite, are over all
+// ranks' pieces. Without accumulation, weights have the bits of Stage 0.
 //
-// Step wants Model's parameters in Model's order. It reads the reduced gradients where they lie,
-// not by the nodes, and zeroes them and what gorgonia.BindDualValues keeps. Its State is this
+// Step needs Model's parameters in Model's order. It reads the reduced gradients in the buckets,
+// not from the nodes, and zeroes them and the values of gorgonia.BindDualValues. Its State is this
 // rank's runs of the parameters, see optim.ParamState.Offset; SetState takes any runs that cover
 // them, such as whole parameters.
 //
 // Collective: all ranks, one config; so are Step and SwapAverages of a sharded one, and its setters
-// must be called alike. Returns: with Stage >= 1 the one solver of d. Errors: those of optim.New;
-// ErrPlan for ranks whose configs differ; dist.ErrInvalid for a second one. Step's errors name
-// rank, operation and bucket; after one of the group every Step fails. Behind a run inside NoSync,
-// or one that has failed, a sharded Step is optim.ErrNoGradient.
+// need equal arguments on all ranks. Returns: with Stage >= 1 the one solver of d. Errors: those of
+// optim.New; ErrPlan for ranks whose configs differ; dist.ErrInvalid for a second one. Step's
+// errors name rank, operation and bucket; after one of the group every Step fails. After a run
+// inside NoSync, or a failed one, a sharded Step returns optim.ErrNoGradient.
 func (d *DDP) NewSolver(c optim.Config) (optim.Solver, error) {
 	if err := d.ready(); err != nil {
 		return nil, fmt.Errorf("ddp solver: %w", err)
@@ -61,7 +61,7 @@ type shardSolver struct {
 	slots int         // numbers kept for each element
 }
 
-// newSharded makes the solver; ranks tell each other what is wrong.
+// newSharded makes the solver; an error on one rank is an error on all.
 func (d *DDP) newSharded(c optim.Config) (*shardSolver, error) {
 	err := c.Validate()
 	if d.solver != nil {
@@ -184,17 +184,17 @@ func (s *shardSolver) check(model []gorgonia.ValueGrad) error {
 		return err
 	}
 	if len(model) != len(d.slots) {
-		return fmt.Errorf("the model has %d parameters and the buckets %d: %w; give Step what Model returns", len(model), len(d.slots), optim.ErrMismatch)
+		return fmt.Errorf("the model has %d parameters and the buckets %d: %w; give Step the result of Model", len(model), len(d.slots), optim.ErrMismatch)
 	}
 	for i, p := range model {
 		if n, ok := p.(*gorgonia.Node); !ok || n != d.slots[i].param {
-			return fmt.Errorf("parameter %d is not %q, which the buckets have there: %w; give Step what Model returns", i, d.slots[i].param.Name(), optim.ErrMismatch)
+			return fmt.Errorf("parameter %d is not %q, which the buckets have there: %w; give Step the result of Model", i, d.slots[i].param.Name(), optim.ErrMismatch)
 		}
 	}
 	return nil
 }
 
-// duals zeroes what gorgonia.BindDualValues keeps beside the reduced gradients, as solvers do.
+// duals zeroes the values of gorgonia.BindDualValues outside the reduced gradients, as solvers do.
 //
 // Errors: dist.ErrUnsupported when it holds the sum of several runs, of which the buckets have the
 // last alone, and where gradients are to be kept, so that it would.
@@ -206,7 +206,7 @@ func (s *shardSolver) duals() error {
 			continue
 		}
 		if s.keeps {
-			return fmt.Errorf("gradient of %q: %w: BindDualValues adds up what KeepGradients keeps, and sharded gradients are those of the last run; leave one of them out",
+			return fmt.Errorf("gradient of %q: %w: BindDualValues adds up gradients that KeepGradients keeps, and sharded gradients are those of the last run; remove one of them",
 				t.param.Name(), dist.ErrUnsupported)
 		}
 		if runs > 1 {
@@ -250,7 +250,7 @@ func (d *DDP) queueGathers(works []dist.Work) (err error) {
 	return nil
 }
 
-// waitAll waits for all works, whatever becomes of the first: what they write may be freed then. It
+// waitAll waits for all works, also after an error of the first: their memory may be freed then. It
 // joins their errors to err.
 func waitAll(works []dist.Work, err error) error {
 	for _, w := range works {
@@ -277,7 +277,7 @@ func (s *shardSolver) SwapAverages(model []gorgonia.ValueGrad) error {
 	return nil
 }
 
-// stateBytes is what the solver keeps for the pieces; State would be a copy of it.
+// stateBytes returns the bytes of the solver's state of the pieces; State would copy it.
 func (s *shardSolver) stateBytes() int64 {
 	n := int64(0)
 	for _, own := range s.d.Pieces() {

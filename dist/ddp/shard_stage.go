@@ -17,7 +17,7 @@ const stagings = 2
 // been taken out of it.
 type staging struct {
 	buf    tensor.Buffer // f64 of the largest bucket's size
-	holder *bucket       // nil while nobody has it
+	holder *bucket       // nil while it is free
 }
 
 // claim gives b memory to fill. It takes a free buffer, or that of the bucket whose reduction began
@@ -40,8 +40,8 @@ func (d *DDP) claim(b *bucket) error {
 	return d.put(b, s)
 }
 
-// freest is a buffer of at least bytes bytes that nobody has, or the one that will be free first;
-// nil when all are filling.
+// freest returns a free buffer of at least bytes bytes, or the one that will be free first; nil
+// when all are filling.
 func (d *DDP) freest(bytes int64) *staging {
 	var oldest *staging
 	for _, s := range d.stages {
@@ -73,7 +73,7 @@ func (d *DDP) put(b *bucket, s *staging) error {
 	return nil
 }
 
-// clearGaps makes 0 what lies between the gradients of a bucket, and behind them.
+// clearGaps clears the gaps between the gradients of a bucket, and after them.
 func (d *DDP) clearGaps(b *bucket) {
 	raw, size, end := b.buf.Raw(), b.dtype.Size(), 0
 	for _, t := range b.slots {
@@ -84,8 +84,8 @@ func (d *DDP) clearGaps(b *bucket) {
 	clear(raw[end*size:])
 }
 
-// takeOut is what happens to the sum of a staged bucket when it is there: this rank's part of it
-// goes to where it lasts, and the buffer is free.
+// takeOut copies this rank's part of the sum of a staged bucket to its permanent place, and frees
+// the buffer.
 func (d *DDP) takeOut(b *bucket) error {
 	sum, err := d.own(b, b.buf)
 	if err != nil {
@@ -103,8 +103,8 @@ func (d *DDP) takeOut(b *bucket) error {
 	return reduce.Weighted(b.owned, []tensor.Buffer{b.owned, sum}, []float64{factor, 1})
 }
 
-// joinFactor is what the sums of the micro-batches before this run are multiplied by: 1 while more
-// are to come, and then what this run has been multiplied by beyond part.
+// joinFactor returns the factor of the sums of earlier micro-batches: 1 while more follow, and then
+// this run's factor without part.
 func (d *DDP) joinFactor(b *bucket) (float64, error) {
 	if d.run.local || d.cfg.Average == PreMulSum {
 		return 1, nil
@@ -142,8 +142,8 @@ func (d *DDP) startStaged() error {
 	return nil
 }
 
-// sendPart queues what buckets of a micro-batch are multiplied by when others are to follow:
-// nothing that depends on the weights of all of them. It is sendWeight for a run inside NoSync.
+// sendPart queues the factor of the buckets of a micro-batch if others follow: it does not depend
+// on the weights of all of them. It is sendWeight for a run inside NoSync.
 func (d *DDP) sendPart() (err error) {
 	u := &d.part
 	u.mem, u.factor = d.mem, d.cfg.Average.part(d.cfg.Factor)
@@ -155,8 +155,8 @@ func (d *DDP) sendPart() (err error) {
 	return u.Run(nil, 0)
 }
 
-// part is what a rank's gradients are multiplied by before they are summed, as far as it is the
-// same for all micro-batches.
+// part returns the part of the factor of a rank's gradients before the sum that is equal for all
+// micro-batches.
 func (a Average) part(factor float64) float64 {
 	if a == PreMulSum {
 		return factor

@@ -132,8 +132,8 @@ func (d *DDP) uncount() {
 // drop forgets the accumulated micro-batches.
 func (d *DDP) drop() { d.pending, d.micro = 0, 0 }
 
-// settle waits for what is in flight, so that buckets and scalars may be written. Whatever went
-// wrong there has been reported by the run it belongs to.
+// settle waits for operations in flight, so that buckets and scalars may be written. The run that
+// they belong to has reported their errors.
 func (d *DDP) settle() {
 	_ = d.exchange.Wait()
 	_ = d.factored.Wait()
@@ -175,8 +175,8 @@ func (d *DDP) startFull() error {
 	return nil
 }
 
-// exchangeBucket queues what makes the ranks' parts of a full bucket one. Like a collective it does
-// not wait for peers.
+// exchangeBucket queues the reduction of a full bucket. Like a collective it does not wait for
+// peers.
 func (d *DDP) exchangeBucket(b *bucket) (dist.Work, error) {
 	if d.wire != nil {
 		return d.wire.start(b)
@@ -238,11 +238,11 @@ func (d *DDP) stepError(err error) error {
 //
 // All ranks must have the same number of runs outside NoSync; inside, they may differ. With Stage
 // >= 2, where no rank has whole gradients to add to, each run inside is reduced as well and a rank
-// adds up its own pieces: there, all ranks must have as many, and the last bits are those of
-// another order of sums. On GPUs a step has runs inside NoSync on all ranks or on none: those that
-// end an accumulation are another program, which all ranks begin together. Gradients inside are not
-// zero there: nodes keep those of the run before. With OverlapGather the first run inside gathers
-// weights: there, all ranks must drop what they have accumulated, or none.
+// adds up its own pieces. There all ranks must have as many, and sums have another order, so the
+// last bits differ. On GPUs a step has runs inside NoSync on all ranks or on none: the run that
+// ends an accumulation is another program, which all ranks begin together. Gradients inside are not
+// zero there: nodes keep those of the previous run. With OverlapGather the first run inside gathers
+// weights: there, all ranks must drop their accumulated gradients, or none.
 //
 // Errors: fn's; then, and after a panic, everything accumulated so far is dropped. dist.ErrInvalid
 // for a call inside fn, and for a nil fn.
@@ -257,7 +257,7 @@ func (d *DDP) NoSync(fn func() error) error {
 	whole := false
 	defer func() {
 		d.noSync = false
-		if !whole { // a panic too, which somebody may recover from
+		if !whole { // also a panic, which a caller may recover from
 			d.drop()
 		}
 	}()

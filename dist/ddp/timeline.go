@@ -8,21 +8,21 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Timeline is when what happened in the last step that communicated, in time since the epoch of the
+// Timeline has the times of events in the last step that communicated, since the epoch of the
 // world's recorder.
 type Timeline struct {
 	Step          int           // counted from 1
 	BackwardStart time.Duration // the forward pass has ended
 	BackwardEnd   time.Duration // the last gradient has come
-	End           time.Duration // the last gradient has been reduced, as far as the program has waited for it; with Stage 1 and 2, the solver has all weights
+	End           time.Duration // the last gradient has been reduced, if the program has waited for it; with Stage 1 and 2, the solver has all weights
 	Exposed       time.Duration // how long the program stood still to wait for buckets, and in a sharded solver for other ranks
 	Period        time.Duration // from the end of the step before to the end of this one; from BackwardStart in the first step
 	Buckets       []BucketTimes // in the order in which they were started
-	Gathers       []BucketTimes // with Stage 1 and 2: of the weights, behind the solver's update; Ready is when it was queued
+	Gathers       []BucketTimes // with Stage 1 and 2: of the weights, after the solver's update; Ready is when it was queued
 }
 
-// BucketTimes is when what happened to one bucket. Started and Ended are 0 when that has not
-// happened, or when the recorder's ring no longer has the operation.
+// BucketTimes has the times of one bucket. Started and Ended are 0 before these events, or when the
+// recorder's ring no longer has the operation.
 type BucketTimes struct {
 	Bucket  int
 	Bytes   int64
@@ -91,8 +91,8 @@ func (d *DDP) Timeline() Timeline {
 	return t
 }
 
-// What the operations of buckets and of gathers of weights are called, before the bucket's number,
-// and that of the ranks' weights.
+// Names of the operations of buckets and of gathers of weights, before the bucket's number, and of
+// the ranks' weights.
 const (
 	bucketPrefix  = "bucket "
 	weightsPrefix = "weights "

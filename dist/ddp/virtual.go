@@ -11,11 +11,11 @@ import (
 // virtual sums the gradients of V virtual ranks, of which each of the n real ones is V/n, in their
 // order:
 //
-//	runs inside NoSync    bucket copied to its place in send, in n slices for the ranks that add them up
+//	runs inside NoSync    bucket copied to its place in send, in n slices, one for each rank
 //	the run outside       its bucket likewise, then for each bucket
 //	  alltoall            slices to their ranks: V of them for each
 //	  sum                 share_0*slice_0 + ... + share_V-1*slice_V-1
-//	  allgather           the sums, then copied into the bucket; not with Stage 1, where a rank needs its own only
+//	  allgather           the sums, then copied into the bucket; not with Stage 1
 //
 // Products are rounded before they are added, as premulsum does it: with any n the bits are those
 // of V real ranks. It is an exchanger.
@@ -77,8 +77,8 @@ func newVirtual(d *DDP) (*virtual, error) {
 	return v, nil
 }
 
-// carve gives everything its place; what all buckets share begins at byte shared, and its second
-// part v.runs*longest after.
+// carve places all parts. The memory that all buckets share begins at byte shared, and its second
+// part v.runs*longest later.
 func (v *virtual) carve(shared, longest int64) error {
 	n := v.d.world.Size()
 	var err error
@@ -119,7 +119,7 @@ func (v *virtual) close() error { return v.mem.close() }
 // hook cannot have.
 func (d *DDP) checkVirtual() error {
 	if x, ok := d.wire.(*hooked); ok && d.run.local && d.staged() && x.stateful() {
-		return fmt.Errorf("%w: hook %v keeps what belongs to the gradients of whole steps, and with Stage %d runs inside NoSync are reduced one by one; use Stage 1, or no error feedback",
+		return fmt.Errorf("%w: hook %v keeps residuals of the gradients of whole steps, and with Stage %d runs inside NoSync are reduced one by one; use Stage 1, or no error feedback",
 			dist.ErrUnsupported, x.hook, d.cfg.Stage)
 	}
 	if d.virtual == nil {
@@ -133,7 +133,7 @@ func (d *DDP) checkVirtual() error {
 		dist.ErrInvalid, d.cfg.VirtualRanks, d.world.Size(), inside, !d.run.local, d.micro)
 }
 
-// keepVirtual keeps what a run inside NoSync has left in the buckets.
+// keepVirtual keeps the buckets of a run inside NoSync.
 func (d *DDP) keepVirtual() error {
 	v := d.virtual
 	if v == nil {
@@ -167,8 +167,8 @@ func (p *parcel) pack(run int) error {
 	return nil
 }
 
-// sendWeights queues the exchange of all virtual ranks' weights, and behind it what their shares
-// are.
+// sendWeights queues the exchange of all virtual ranks' weights, and then the computation of their
+// shares.
 func (v *virtual) sendWeights() error {
 	d := v.d
 	v.own[v.runs-1] = d.run.weight

@@ -13,12 +13,11 @@ import (
 // is no mean.
 var ErrNoWeight = errors.New("the weights of all ranks sum to 0")
 
-// SetWeight sets the weight of this rank's gradient in the steps to come: the number of samples
-// that its cost is the mean of. It is 1 at the start, on all ranks, so that equal parts need no
-// call. A rank without samples sets 0; it must still run the graph, on any input, because the
-// others reduce with it. Nobody looks at its gradients on the host, nor on GPUs with Config.Idle.
-// On GPUs without it they are multiplied by 0 and so must be numbers: the input must be one that
-// the graph has finite gradients for, such as zeros or the batch before.
+// SetWeight sets the weight of this rank's gradient in later steps: the number of samples in the
+// mean of its cost. It is 1 at the start, on all ranks, so equal parts need no call. A rank without
+// samples sets 0; it must still run the graph, on any input, because the others reduce with it. Its
+// gradients do not count on the host, nor on GPUs with Config.Idle. On GPUs without it they are
+// multiplied by 0 and so must be finite: use zeros or the previous batch as input.
 //
 // Ranks whose parts differ in length must call it; RunPart does. Without it, and where the lengths
 // of inputs differ, rank 0 warns once. To give a graph another number of rows, as of the last batch
@@ -39,10 +38,10 @@ func (d *DDP) SetWeight(weight float64) error {
 // Weight is this rank's weight.
 func (d *DDP) Weight() float64 { return d.weight }
 
-// sendWeight queues the sum of the weights over the ranks, where the average needs it, and behind
-// it the computation of this rank's factor, which the buckets' collectives read when they run. So
-// the backward pass does not wait for the other ranks' weights, except on a stream that runs no
-// host code.
+// sendWeight queues the sum of the weights over the ranks, if the average needs it, and then the
+// computation of this rank's factor, which the buckets' collectives read when they run. So the
+// backward pass does not wait for the other ranks' weights, except on a stream that runs no host
+// code.
 func (d *DDP) sendWeight() error {
 	if d.virtual != nil {
 		return d.virtual.sendWeights()
@@ -95,8 +94,8 @@ func (d *DDP) onStream(part uint64) (err error) {
 	return d.factor.Run(nil, part)
 }
 
-// open is dist.ErrClosed when the world is closed, and its heap with it: nothing may touch what
-// lies there.
+// open returns dist.ErrClosed if the world is closed, and its heap with it, which must then not be
+// touched.
 func (d *DDP) open() (err error) {
 	if d.queue != nil {
 		_, err = d.queue.Submit(nothing{}, dist.Op{Name: "ddp open"}, 0) // does not allocate, as asking for a heap does
@@ -106,7 +105,7 @@ func (d *DDP) open() (err error) {
 	return err
 }
 
-// nothing is what is queued to see whether a stream still takes something. It is a dist.Runner.
+// nothing is an empty dist.Runner, queued to see whether a stream still takes work.
 type nothing struct{}
 
 // Run does nothing.
@@ -116,7 +115,7 @@ func (nothing) Run(*dist.Op, uint64) error { return nil }
 type factor struct {
 	mem     *memory
 	weight  float64 // this rank's, for the sum
-	own     float64 // what the slots are to be multiplied by, but for the sum of weights
+	own     float64 // factor of the slots, without the sum of weights
 	average Average
 	factor  float64 // Config.Factor, with its default
 	ranks   float64
@@ -147,7 +146,7 @@ func (f *factor) Run(_ *dist.Op, part uint64) error {
 	return f.mem.setShare(f.average.share(f.own, sum, f.ranks, f.factor))
 }
 
-// setShare writes what buckets are multiplied by.
+// setShare writes the factor of the buckets.
 func (m *memory) setShare(share float64) error {
 	single, err := tensor.Data[float32](m.scales[0])
 	if err != nil {
@@ -161,7 +160,7 @@ func (m *memory) setShare(share float64) error {
 	return nil
 }
 
-// checkWeight is an error when the sum of weights, which all ranks have alike, gives no mean.
+// checkWeight returns an error if the sum of weights, which is equal on all ranks, gives no mean.
 func (d *DDP) checkWeight() error {
 	if !d.cfg.Average.divides() || d.cfg.LocalSteps > 0 {
 		return nil

@@ -9,14 +9,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// exchanger is what is done to full buckets where it is more than one reduction.
+// exchanger transforms and exchanges full buckets, if that is more than one reduction.
 type exchanger interface {
 	// start queues it for one bucket; the Work is that of the last part. Like a collective it does
 	// not wait for peers.
 	start(b *bucket) (dist.Work, error)
-	// bytes is what this rank hands to the collectives of one bucket.
+	// bytes returns the bytes that this rank passes to the collectives of one bucket.
 	bytes(b *bucket) int64
-	// close frees what it has.
+	// close frees its memory.
 	close() error
 }
 
@@ -27,7 +27,7 @@ func (d *DDP) nextRun() run {
 	return r
 }
 
-// allocateWire makes what the settings ask for. The buckets are placed.
+// allocateWire makes the exchanger of the settings. The buckets are placed.
 //
 // Collective: all ranks, one plan.
 func (d *DDP) allocateWire() error {
@@ -63,9 +63,8 @@ func (d *DDP) closeWire() error {
 	return d.wire.close()
 }
 
-// WireBytes is the bytes of gradients that this rank hands to collectives in one step: of buckets
-// as they are, or of the messages that a WireDType or Hook makes of them. What a backend moves for
-// a byte is its affair.
+// WireBytes returns the bytes of gradients that this rank passes to collectives in one step: of
+// buckets, or of the messages that a WireDType or Hook makes of them. A backend may move more.
 func (d *DDP) WireBytes() int64 {
 	total := int64(0)
 	for _, b := range d.buckets {
@@ -81,8 +80,7 @@ func (d *DDP) wireBytes(b *bucket) int64 {
 	return d.wire.bytes(b)
 }
 
-// share is what a bucket is to be multiplied by; it is known when the stream has come to the
-// bucket.
+// share returns the factor of a bucket; it is known when the stream has reached the bucket.
 func (d *DDP) share(dt tensor.DType) (float64, error) {
 	if dt == tensor.F64 {
 		f, err := tensor.Data[float64](d.mem.scales[1])
@@ -98,8 +96,8 @@ func (d *DDP) share(dt tensor.DType) (float64, error) {
 	return float64(f[0]), nil
 }
 
-// inOrder runs part of r on the world's stream, behind what is queued there, or now where the
-// stream runs no host code; then r waits for what it needs.
+// inOrder runs part of r on the world's stream, after the work queued there, or now if the stream
+// runs no host code; then r waits for its inputs.
 //
 // Errors: dist.ErrClosed; r's, where it runs now.
 func (d *DDP) inOrder(r dist.Runner, name string, part uint64) (dist.Work, error) {
@@ -124,7 +122,7 @@ type line struct {
 	b        *bucket
 	codec    Codec
 	undo     Undoer  // codec, if it is one
-	rest     float64 // what the sum is multiplied by
+	rest     float64 // factor of the sum
 	messages []tensor.Buffer
 	sums     []dist.Work // of the messages
 	whole    bool        // the message is elements of the bucket
@@ -134,8 +132,8 @@ type line struct {
 	bad      bool  // and made some of them that no step is made of
 }
 
-// newHooked is never nil: after an error it is to be closed. Ranks tell each other what is wrong
-// before they make memory.
+// newHooked never returns nil: close the result also after an error. Ranks exchange errors before
+// they allocate memory.
 //
 // Collective: all ranks, one plan.
 func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
@@ -160,7 +158,7 @@ func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
 	return x, nil
 }
 
-// makeLines makes what works on each bucket. It returns the messages of each.
+// makeLines makes the codec of each bucket. It returns the messages of each.
 func (x *hooked) makeLines(d *DDP, rest float64) ([][]Message, error) {
 	var all [][]Message
 	for i, b := range d.buckets {
@@ -181,7 +179,7 @@ func (x *hooked) makeLines(d *DDP, rest float64) ([][]Message, error) {
 	return all, nil
 }
 
-// hookBucket is what a Codec is told.
+// hookBucket returns the description of a bucket for a Codec.
 func (d *DDP) hookBucket(i int) HookBucket {
 	p := d.plan.Buckets[i]
 	h := HookBucket{Index: i, DType: p.DType, Elements: p.Elements, Rank: d.world.Rank(), Ranks: d.world.Size()}
@@ -256,7 +254,7 @@ func (l *line) Run(_ *dist.Op, part uint64) error {
 	return l.err
 }
 
-// spoil makes all floating-point numbers of a message NaN, so that nobody takes what is left there
+// spoil makes all floating-point numbers of a message NaN, so that its old contents are not taken
 // for a gradient.
 func spoil(message tensor.Buffer) {
 	raw := message.Raw()

@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Average is what the ranks' gradients become, with w_r the weight of rank r, g_r the gradient of
-// its mean cost, W the sum of the weights and n the number of ranks. Products are rounded to the
+// Average is the average of the ranks' gradients, with w_r the weight of rank r, g_r the gradient
+// of its mean cost, W the sum of the weights and n the number of ranks. Products are rounded to the
 // gradient's dtype before they are added; with accumulation, w g is a rank's sum over its
 // micro-batches.
 type Average uint8
@@ -57,7 +57,7 @@ func ParseAverage(s string) (Average, error) {
 // divides reports whether the sum of weights counts.
 func (a Average) divides() bool { return a == Mean || a == PreDivide }
 
-// share is what a rank's gradients are multiplied by before they are summed.
+// share returns the factor of a rank's gradients before the sum.
 func (a Average) share(own, sum, ranks, factor float64) float64 {
 	switch {
 	case a == Sum:
@@ -72,7 +72,7 @@ func (a Average) share(own, sum, ranks, factor float64) float64 {
 	return own / sum
 }
 
-// rest is what the sum is multiplied by.
+// rest returns the factor of the sum.
 func (a Average) rest(ranks, factor float64) float64 {
 	if a == PreDivide {
 		return factor / ranks

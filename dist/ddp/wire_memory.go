@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// arena is memory for what ranks send besides buckets: a piece of a symmetric heap, or process
-// memory where there is none.
+// arena is memory for messages other than buckets: a piece of a symmetric heap, or process memory
+// if there is none.
 type arena struct {
 	heap symmetric.Heap
 	raw  tensor.Buffer // as bytes, or words
@@ -42,7 +42,7 @@ func (a *arena) at(byte int64, n int, dt tensor.DType) (tensor.Buffer, error) {
 	return tensor.FromPointer(unsafe.Add(a.raw.Pointer(), byte), n, dt, tensor.Host)
 }
 
-// arenaBytes is what the messages take, one after the other.
+// arenaBytes returns the bytes of the messages, one after the other.
 func arenaBytes(messages []Message) int64 {
 	total := int64(0)
 	for _, m := range messages {

@@ -18,10 +18,10 @@ func measurable(b tensor.Buffer) bool {
 	return err == nil
 }
 
-// judge takes back what the last step has left with the codecs, if it was not made: it has failed,
-// or all ranks have found that a gradient is not finite. With sharding each finds that of its own
-// part; the solver knows of all. What such a step has left between gradients, where no later one
-// writes, goes too. Nothing is in flight.
+// judge undoes the last step in the codecs if it was not made: it failed, or all ranks found a
+// gradient that is not finite. With sharding each rank judges its own part, and the solver knows
+// all. It also clears the gaps between gradients, where no later step writes. No operation is in
+// flight.
 func (x *hooked) judge(failed bool) {
 	for _, l := range x.lines {
 		failed = failed || l.bad || l.ran && l.err != nil
@@ -56,7 +56,7 @@ func (d *DDP) takeBack() {
 	}
 }
 
-// beginWire is for a run that begins, behind one that may have failed.
+// beginWire prepares a run, after one that may have failed.
 func (d *DDP) beginWire(failed bool) {
 	if x, ok := d.wire.(*hooked); ok {
 		x.judge(failed)

@@ -17,20 +17,20 @@ import (
 //
 //	shard_b = adopt(memory)               input, Shard elements of the symmetric heap
 //	full_b  = ops.AllGather(shard_b)      whole bucket b, while it is needed
-//	w_i     = part(hook_i, full_b)        Reshape(Slice(full_b)): what the nodes that used parameter i read
-//	dw_i    = Wait(Start(hold(dy_i)))     as in the stages before: the gradient goes to its place in bucket b
+//	w_i     = part(hook_i, full_b)        Reshape(Slice(full_b)): read by the users of parameter i
+//	dw_i    = Wait(Start(hold(dy_i)))     as in lower stages: the gradient's place in bucket b
 //
-// and the gradient of shard_b is what the reduction of bucket b gives this rank, Stage 2's
-// ReduceScatter: each gradient goes to its slot, and not through slices that add zeros.
+// and the gradient of shard_b is this rank's result of the reduction of bucket b, Stage 2's
+// ReduceScatter: each gradient is copied to its slot, and not through slices that add zeros.
 
 // gathers reports whether the parameters are sharded.
 func (d *DDP) gathers() bool { return d.cfg.Stage == stageParams }
 
-// insertParts puts a part between each hook and its users, and between the parameter and what else
-// reads it, such as gorgonia.Read. Where the parts are is not known yet.
+// insertParts puts a part between each hook and its users, and between the parameter and its other
+// readers, such as gorgonia.Read. The places of the parts are not known yet.
 func (b *builder) insertParts() error {
 	g := b.cost.Graph()
-	parts := make(map[*gorgonia.Node]*gorgonia.Node, 2*len(b.hooks)) // by what they take the place of
+	parts := make(map[*gorgonia.Node]*gorgonia.Node, 2*len(b.hooks)) // by the nodes that they replace
 	for _, h := range b.hooks {
 		o := &part{node: node{"part " + h.Param().Name() + " " + strconv.Itoa(len(b.parts)), h.Param().Shape().Clone()}, hook: h}
 		if h.Param().IsScalar() {
@@ -139,8 +139,8 @@ func (d *DDP) forget() error {
 // gorgonia.Let or Consolidate, as the next run would. Machines that run graphs without calling Do
 // call it before each run.
 //
-// Not collective: all ranks must have given their nodes the same. Errors: dist.ErrClosed; a value
-// that is none of the parameter's.
+// Not collective: all ranks must have given their nodes equal values. Errors: dist.ErrClosed; a
+// value that does not fit the parameter.
 func (d *DDP) Adopt() error {
 	if err := d.ready(); err != nil {
 		return fmt.Errorf("ddp: %w", err)
@@ -195,9 +195,9 @@ func (s *slot) adopt() error {
 
 // Consolidate gives, with Stage 3, the nodes of the learnables their whole values, for evaluation
 // and checkpoints. The nodes have them until the next run of the graph, the next step of the solver
-// or Adopt, which take over what they hold then. In the stages before, nodes have their values
-// always, and it does nothing, but with OverlapGather: there it gathers what the last run has
-// updated, which a machine's Sync then gives the nodes.
+// or Adopt, which take over the values of the nodes. In lower stages nodes always have their
+// values, and it does nothing, except with OverlapGather: there it gathers the weights that the
+// last run updated, and a machine's Sync then gives them to the nodes.
 //
 // Collective: all ranks, between runs. Errors: dist.ErrClosed; those of the group, naming rank and
 // bucket.
@@ -263,8 +263,8 @@ func (d *DDP) consolidate() error {
 	return nil
 }
 
-// noDual makes v, which is zeros, what gorgonia.BindDualValues adds gradients to. It would
-// otherwise make something like the parameter's value, which has no elements.
+// noDual makes v, which is zeros, the value to which gorgonia.BindDualValues adds gradients.
+// Gorgonia would otherwise make a copy of the parameter's value, which has no elements.
 func (s *slot) noDual(v gorgonia.Value) (err error) {
 	if g, err := s.param.Grad(); err == nil && g != nil && g != s.wait.Value() {
 		return nil

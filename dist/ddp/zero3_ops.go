@@ -14,10 +14,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// node is what the ops of Stage 3 have in common. They compute nothing, and none writes into an
+// node is the common part of the ops of Stage 3. They compute nothing, and none writes into an
 // input.
 type node struct {
-	what  string // with which no two of a graph are alike
+	what  string // unique in a graph
 	shape gtensor.Shape
 }
 
@@ -33,7 +33,7 @@ func (*node) OverwritesInput() int { return -1 }
 // InferShape is the shape that was given.
 func (o *node) InferShape(...gorgonia.DimSizer) (gtensor.Shape, error) { return o.shape.Clone(), nil }
 
-// WriteHash writes what sets the op apart from all others of its graph.
+// WriteHash writes a text that is unique in the graph.
 func (o *node) WriteHash(h hash.Hash) { _, _ = fmt.Fprint(h, "symgrad "+o.what) }
 
 // Hashcode is the hash of WriteHash.
@@ -43,11 +43,11 @@ func (o *node) Hashcode() uint32 {
 	return h.Sum32()
 }
 
-// String is what was given: "part w0".
+// String returns the text of the op: "part w0".
 func (o *node) String() string { return o.what }
 
-// adopt is the identity of a shard of parameters, between its memory and its gathering. It takes
-// over what the parameters' nodes have been given since the last run.
+// adopt is the identity of a shard of parameters, between its memory and its gather. It takes over
+// values that the parameters' nodes were given since the last run.
 type adopt struct {
 	node
 	d      *DDP
@@ -138,9 +138,9 @@ func (*part) DiffWRT(inputs int) []bool {
 	return wrt
 }
 
-// SymDiff is the gradient, for the hook, as what keeps output whole until then: without that, a
-// tape machine may let the last node that reads it write over it, and over what another node reads
-// under another name.
+// SymDiff returns the gradient, for the hook, in a node that also keeps output alive until then.
+// Otherwise a tape machine may let the last node that reads it overwrite it, and the input of
+// another node.
 func (o *part) SymDiff(inputs gorgonia.Nodes, output, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 	n, err := applyOnce(&hold{node{"hold " + o.what, o.shape}}, grad, output)
 	if err != nil {
@@ -187,7 +187,7 @@ func applyOnce(op gorgonia.Op, children ...*gorgonia.Node) (*gorgonia.Node, erro
 		return nil, fmt.Errorf("%v: %w", op, err)
 	}
 	if n.Op() != op {
-		return nil, fmt.Errorf("%v: %w: gorgonia takes it for node %q, which hashes alike; rename a parameter", op, dist.ErrInvalid, n.Name())
+		return nil, fmt.Errorf("%v: %w: gorgonia takes it for node %q, which has an equal hash; rename a parameter", op, dist.ErrInvalid, n.Name())
 	}
 	return n, nil
 }
@@ -199,8 +199,8 @@ type Gathered struct {
 	Shape  []int // empty for a scalar
 }
 
-// PartOf says of a node that Stage 3 has put into a graph what it is, for machines that run graphs
-// without calling Do. same: it is its first input. Neither: it is not of Stage 3.
+// PartOf describes a node that Stage 3 has put into a graph, for machines that run graphs without
+// calling Do. same: it equals its first input. Neither: it is not of Stage 3.
 func PartOf(n *gorgonia.Node) (g Gathered, isPart, same bool) {
 	switch o := n.Op().(type) {
 	case *part:

@@ -8,9 +8,9 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// sharded is the value of a parameter that lies on all ranks, a part on each: its type and shape,
-// and no elements. What wants elements, such as a solver of Gorgonia's, returns an error and does
-// not train a copy that nobody reads.
+// sharded is the value of a parameter with a part on each rank: its type and shape, and no
+// elements. Code that needs elements, such as a solver of Gorgonia's, returns an error and does not
+// train a useless copy.
 type sharded struct {
 	name  string
 	typ   hm.Type
