@@ -9,7 +9,7 @@ import (
 
 // Collective is one operation of a step, as the flight recorder of the group notes it on each rank.
 type Collective struct {
-	Name  string `json:"name"` // of what travels
+	Name  string `json:"name"` // of the messages
 	Kind  string `json:"kind"`
 	DType string `json:"dtype"`
 	Count int64  `json:"count"` // elements of the block that a rank gives or gets
@@ -64,7 +64,7 @@ func Sum(all []Collective) Volume {
 	return v
 }
 
-// FromRecord is what a flight recorder has noted of an operation, as a plan has it.
+// FromRecord converts an operation of a flight recorder to the form of a plan.
 func FromRecord(r dist.Record, ranks int) Collective {
 	return Collective{
 		Name: r.Name, Kind: r.Signature.Kind.String(), DType: r.Signature.DType.String(), Count: r.Signature.Count,

@@ -8,11 +8,11 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Figures is what a plan says of one rank, or what a run has found there.
+// Figures has the numbers of one rank, of a plan or of a run.
 type Figures struct {
 	Memory  Memory
 	Volume  Volume   // of one step
-	Exposed *float64 // seconds of a step that were waited for communication; nil where nobody knows
+	Exposed *float64 // seconds of a step that only waited for communication; nil if unknown
 }
 
 // Figures is those of a rank at the stage of the run.
@@ -25,9 +25,9 @@ func (p *Plan) Figures(rank int) Figures {
 	return f
 }
 
-// Count is the volume of one step of a run on so many ranks, from what the flight recorder of the
-// world holds: the operations that a plan's step has, by name and kind, divided by the number of
-// steps in which they were made. Others, such as the exchange of losses, do not count.
+// Count returns the volume of one step of a run on so many ranks, from the flight recorder of the
+// world: the operations that a plan's step has, by name and kind, divided by their number of steps.
+// Others, such as the exchange of losses, do not count.
 //
 // Errors: ErrJob when the recorder's operations are no whole number of steps, such as when its ring
 // has lost some.
@@ -59,8 +59,8 @@ func (s *Stage) Count(records []dist.Record, ranks int) (Volume, error) {
 	return Volume{Collectives: v.Collectives / steps, Bytes: v.Bytes / int64(steps), Sent: v.Sent / int64(steps)}, nil
 }
 
-// Compare is a table of what was predicted and what was measured, without what is nothing in both.
-// A number that was not measured is 0.
+// Compare returns a table of predicted and measured numbers, without those that are 0 in both. A
+// number that was not measured is 0.
 func Compare(predicted, measured Figures) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -82,8 +82,7 @@ func Compare(predicted, measured Figures) string {
 	return b.String()
 }
 
-// oneStaging is m with what gradients go through and travel as in one number: those who allocate do
-// not tell them apart.
+// oneStaging returns m with Staging and Wire in one number: allocations do not distinguish them.
 func oneStaging(m Memory) Memory {
 	m.Staging, m.Wire = m.Staging+m.Wire, 0
 	return m

@@ -13,7 +13,7 @@ import (
 // Link is how long collectives take between the ranks.
 type Link struct {
 	Source string  `json:"source"` // "probe of shm", "given"
-	Points []Point `json:"points"` // measured allreduces, by bytes; one of 0 bytes may stand for what any of them takes
+	Points []Point `json:"points"` // measured allreduces, by bytes; one of 0 bytes is the time of any
 	GBps   float64 `json:"gbps"`   // bytes that a rank sends in a nanosecond, for large ones (bus bandwidth)
 }
 
@@ -121,13 +121,13 @@ func (p *Plan) Predict(l *Link, compute time.Duration, overlap bool) {
 	}
 }
 
-// round is x to picoseconds: what is beyond is noise.
+// round rounds x to picoseconds: smaller parts are noise.
 func round(x float64) float64 { return math.Round(x*1e12) / 1e12 }
 
-// exposed is how long the communication of a step goes on after the end of the backward pass. A
-// bucket is ready when the share of its gradients has come, which come evenly by their elements;
-// collectives run one after the other. Those that do not wait for gradients run beside what is
-// computed, but for the first gathering of weights.
+// exposed returns the time of the communication of a step after the end of the backward pass. A
+// bucket is ready when the share of its gradients has arrived, evenly by their elements;
+// collectives run one after the other. Those that do not wait for gradients run during the
+// computation, except the first gather of weights.
 func (s *Stage) exposed(l *Link, n int, backward float64, overlap bool) float64 {
 	free, before := 0.0, 0.0
 	for i, c := range s.Step {
@@ -146,8 +146,8 @@ func (s *Stage) exposed(l *Link, n int, backward float64, overlap bool) float64 
 	return before + max(free-backward, 0)
 }
 
-// leastExposed is exposed for a backward pass in which all gets done that does not begin at its
-// end, as the last bucket does, and what waits for the update.
+// leastExposed is exposed for a backward pass that hides all communication except the last bucket
+// and the collectives after the update.
 func (s *Stage) leastExposed(l *Link, n int) float64 {
 	sum := 0.0
 	for i, c := range s.Step {

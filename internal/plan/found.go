@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// Training is what a program that trains has, of which it wants to know what was to be expected.
+// Training has the parts of a running training, to compare with its prediction.
 type Training struct {
 	DDP       *ddp.DDP
 	Settings  ddp.Config // that DDP was attached with
@@ -41,8 +41,8 @@ func (t Training) Job(name, model string) Job {
 	return j
 }
 
-// Found is the memory of this rank by those who have allocated it. What ddp has for the wire is in
-// Staging. state is the solver's, after a step.
+// Found returns the memory of this rank by its allocators. ddp's memory for the wire is in Staging.
+// state is the solver's, after a step.
 func (t Training) Found(state optim.State) Memory {
 	f, own := t.Footprint, t.DDP.Memory()
 	m := Memory{

@@ -7,9 +7,9 @@ import (
 	"github.com/symgrad/symgrad/machine"
 )
 
-// Subject is what a Job is found out of.
+// Subject has the inputs from which Look makes a Job.
 type Subject struct {
-	Job     Job                                  // without what Look finds: Params, Order, Inputs, Machine
+	Job     Job                                  // without the fields that Look fills: Params, Order, Inputs, Machine
 	Build   func() (machine.Model, error)        // fresh, for one rank's batch; its parameters need no values
 	World   func(ranks int) (*dist.World, error) // one rank of a world on the host whose peers need not be there
 	Machine machine.Config                       // how the graph is compiled
@@ -45,7 +45,7 @@ func Look(s Subject) (Job, error) {
 	return j, nil
 }
 
-// compile is what the machine has at a stage. Into j goes what all stages have alike.
+// compile returns the machine's footprint at a stage. It adds the parts that all stages share to j.
 func (s *Subject) compile(j *Job, stage int) (f machine.Footprint, err error) {
 	m, err := s.Build()
 	if err != nil {

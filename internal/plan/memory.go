@@ -6,8 +6,8 @@ type Memory struct {
 	Gradients   int64 `json:"gradients"`   // that last from one step to the next
 	State       int64 `json:"state"`       // of the optimizer
 	Activations int64 `json:"activations"` // arena, constants and scratch memory of the compiled graph
-	Staging     int64 `json:"staging"`     // what gradients go through
-	Wire        int64 `json:"wire"`        // what they travel as
+	Staging     int64 `json:"staging"`     // buffers that gradients pass through
+	Wire        int64 `json:"wire"`        // their messages
 	Inputs      int64 `json:"inputs"`
 	Outputs     int64 `json:"outputs"`
 }

@@ -15,7 +15,7 @@ const Stages = 4
 // ErrJob is matched by the errors of a Job that cannot be planned.
 var ErrJob = errors.New("no such run can be planned")
 
-// Job is a run that is planned: what Look finds out of a graph, or what a program knows of its own.
+// Job describes a planned run. Look makes it from a graph; a running program makes its own.
 type Job struct {
 	Name  string // of the run
 	Model string // in words: "mlp 784-512-512-10"
@@ -34,8 +34,7 @@ type Job struct {
 	Missing [Stages]error             // why a stage has none; nil for those that have
 }
 
-// Plan is what a run will take, for every stage of sharding. As JSON it is what symgrad plan --json
-// prints.
+// Plan is the prediction of a run, for every stage of sharding. symgrad plan --json prints it.
 type Plan struct {
 	Name       string  `json:"name"`
 	Model      string  `json:"model"`
@@ -53,7 +52,7 @@ type Plan struct {
 	Link       *Link   `json:"link,omitempty"`
 }
 
-// Stage is what the run takes at one stage of sharding.
+// Stage is the prediction at one stage of sharding.
 type Stage struct {
 	Stage   int          `json:"stage"`
 	Ranks   []Memory     `json:"memory"` // of each rank
@@ -70,7 +69,7 @@ type Stage struct {
 // Bucket is a run of gradients that one collective reduces.
 type Bucket struct {
 	DType    string   `json:"dtype"`
-	Elements int      `json:"elements"` // with what fills it up
+	Elements int      `json:"elements"` // with padding
 	Bytes    int64    `json:"bytes"`
 	Params   []string `json:"params"`
 	Ready    float64  `json:"ready"` // share of all elements of gradients that have come when it is full

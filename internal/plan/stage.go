@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// staged is what is known of a run at one stage.
+// staged has the facts of a run at one stage.
 type staged struct {
 	j    *Job
 	cfg  ddp.Config
@@ -19,7 +19,7 @@ type staged struct {
 	wire ddp.Wire
 }
 
-// stage is what the run takes at stage s.
+// stage returns the prediction at stage s.
 func (j *Job) stage(s int) (Stage, error) {
 	if err := j.Missing[s]; err != nil {
 		return Stage{}, err
@@ -100,8 +100,8 @@ func (x *staged) spares() (bytes int64) {
 	return bytes
 }
 
-// hasZeros reports whether ddp has zeros to show where a gradient is not: on the host, where it is
-// sharded, and where runs communicate nothing. Nobody reads gradients whose parameters are sharded.
+// hasZeros reports whether ddp has zeros for missing gradients: on the host, with sharded
+// gradients, and in runs without communication. Gradients of sharded parameters have no reader.
 func (x *staged) hasZeros() bool {
 	return !x.j.GPU && (x.cfg.Stage == 2 || x.cfg.Stage < 2 && x.j.Runs > 1)
 }
@@ -120,17 +120,17 @@ func (x *staged) zeros() int64 {
 	return longest[0] + longest[1]
 }
 
-// phase is what a collective of a step waits for: the gradients of a bucket, by its number, or one
-// of these.
+// phase is the event that a collective of a step waits for: the gradients of a bucket, by its
+// number, or one of these.
 type phase int
 
 const (
-	early phase = -1 // nothing: it is queued before the backward pass begins, and runs beside what is computed
+	early phase = -1 // none: it is queued before the backward pass begins, and runs during it
 	late  phase = -2 // the end of it
 	first phase = -3 // nothing, and nothing is computed before it is done
 )
 
-// queue is collectives and what each waits for.
+// queue is collectives, each with its phase.
 type queue struct {
 	all    []Collective
 	phases []phase
@@ -167,8 +167,8 @@ func (x *staged) step() queue {
 	return q
 }
 
-// gatherFirst is the gathering of what the step before has updated and not gathered, in the order
-// of the forward pass, which is about that of the buckets from the last one on.
+// gatherFirst adds the gathers of weights that the previous step has updated, in the order of the
+// forward pass, which is about that of the buckets from the last one on.
 func (x *staged) gatherFirst(q *queue) {
 	for i := len(x.plan.Buckets) - 1; i >= 0; i-- {
 		if len(x.plan.Buckets) == 1 {
@@ -252,13 +252,13 @@ func (x *staged) starts(moment string) int {
 	return slices.IndexFunc(x.plan.Params, func(q ddp.PlanParam) bool { return q.Name == name })
 }
 
-// gathering is what gives all ranks the weights of bucket i.
+// gathering returns the all-gather of the weights of bucket i.
 func (x *staged) gathering(i int) Collective {
 	b := x.plan.Buckets[i]
 	return collective(fmt.Sprintf("weights %d", i), dist.KindAllGather, b.DType, b.Shard, x.j.Ranks)
 }
 
-// averaging is what happens every so many steps to weights that ranks have changed by themselves.
+// averaging returns the collectives that average weights after local steps.
 func (x *staged) averaging() []Collective {
 	all := []Collective{collective(weightName, dist.KindAllReduce, tensor.F64, 1, x.j.Ranks)}
 	for _, p := range x.plan.Params {
@@ -267,7 +267,7 @@ func (x *staged) averaging() []Collective {
 	return all
 }
 
-// weightName is what the exchange of the ranks' numbers of samples is called.
+// weightName is the name of the exchange of the ranks' numbers of samples.
 const weightName = "ddp weight"
 
 // weights is the exchange of the ranks' numbers of samples.
@@ -281,7 +281,7 @@ func (x *staged) weights() []Collective {
 	return []Collective{collective(weightName, dist.KindAllReduce, tensor.F64, 1, x.j.Ranks)}
 }
 
-// reduction is what makes the ranks' parts of bucket i one.
+// reduction returns the collectives that reduce bucket i.
 func (x *staged) reduction(i int) []Collective {
 	b, n, name := x.plan.Buckets[i], x.j.Ranks, bucketName(i)
 	scatters := x.cfg.Stage > 0

@@ -32,7 +32,7 @@ type attentionOf struct {
 	op      Attention // of one head
 	softmax int
 	output  int     // the product of shares and values
-	shares  ID      // what the softmax makes
+	shares  ID      // result of the softmax
 	rows    [4]View // queries, keys, values, and the gradient of the output; each (Batch, M or N, Depth)
 	bias    *View   // (M, N)
 	grad    [3]int  // the products that make the gradients of queries, keys and values
@@ -108,7 +108,7 @@ func (v *View) turned() View {
 	return View{v.Value, v.Offset, []int{v.Strides[0], v.Strides[2], v.Strides[1]}}
 }
 
-// lead follows what the softmax reads back to the product of queries and keys.
+// lead follows the operand of the softmax back to the product of queries and keys.
 func (a *attentionOf) lead(v View) bool {
 	for {
 		i := a.f.maker(v.Value)
@@ -137,8 +137,8 @@ func (a *attentionOf) lead(v View) bool {
 	}
 }
 
-// areLines reports whether views of f32 are what kernels read once they are bf16, and nobody writes
-// them any more.
+// areLines reports whether kernels can read views of f32 once they are bf16, and no later step
+// writes them.
 func (a *attentionOf) areLines(views []View) bool {
 	for _, v := range views {
 		if a.p.Values[v.Value].DType != tensor.F32 || !a.settled(v.Value) || !isLines([]int{a.op.Batch, a.op.M + a.op.N, a.op.Depth}, &v) {
@@ -151,7 +151,7 @@ func (a *attentionOf) areLines(views []View) bool {
 // settled reports whether a value is the same whenever it is read.
 func (a *attentionOf) settled(id ID) bool { return len(a.f.writers[id]) == 0 || a.f.maker(id) >= 0 }
 
-// added is the scores to which a Map adds a bias, of which there is one, behind the scale.
+// added returns the scores to which a Map adds a bias. There is one bias, after the scale.
 func (a *attentionOf) added(s *Step, m *Map) (View, bool) {
 	if !isSum(m) || len(s.In) != 2 || len(s.Out) != 1 || a.bias != nil || a.op.Scale != 1 || !slices.Equal(m.Space, []int{a.op.Batch, a.op.M, a.op.N}) || !a.isAll(&s.Out[0], false) {
 		return View{}, false
@@ -168,7 +168,7 @@ func (a *attentionOf) added(s *Step, m *Map) (View, bool) {
 	return View{}, false
 }
 
-// scaled is the scores, value id behind it, that a Map multiplies with a constant.
+// scaled returns the scores that a Map multiplies with a constant; the result is value id.
 func (a *attentionOf) scaled(s *Step, id ID) (View, bool) {
 	if len(s.In) != 1 || len(s.Out) != 1 || s.Out[0].Value != id {
 		return View{}, false
@@ -182,8 +182,8 @@ func (a *attentionOf) scaled(s *Step, id ID) (View, bool) {
 	return s.In[0], true
 }
 
-// isBackward finds the gradient, if there is one. Where a step that is none of it reads the shares,
-// they are needed in memory.
+// isBackward finds the gradient, if there is one. If another step reads the shares, they are needed
+// in memory.
 func (a *attentionOf) isBackward() bool {
 	a.begin = -1
 	readers := a.f.readers[a.shares]
@@ -211,7 +211,7 @@ func (a *attentionOf) isBackward() bool {
 	return a.ofShares(soft) && a.ofScores(soft) && a.output < a.begin
 }
 
-// isGrad reports whether step j is the product of what is like the scores, value id, with rows.
+// isGrad reports whether step j is the product of value id, of the form of the scores, with rows.
 func (a *attentionOf) isGrad(j int, o *MatMul, id ID, transposed bool) bool {
 	s := &a.p.Steps[j]
 	rows, sum := a.op.M, a.op.N

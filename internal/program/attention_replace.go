@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// replace puts the two steps in place of the product that makes the output, and of the first one of
-// the gradient.
+// replace puts the two steps where the product that makes the output, and the first one of the
+// gradient, were.
 func (a *attentionOf) replace() {
 	p := a.p
 	a.byHeads()
@@ -69,8 +69,8 @@ func (a *attentionOf) backward(out, rows View, bias []View, gone map[int]bool) [
 	return []Step{dot, grad}
 }
 
-// byHeads makes rows views of four dims. Where copies have brought heads together, the views are of
-// what those copies read.
+// byHeads makes rows views of four dims. If copies have gathered heads, the views are of the inputs
+// of those copies.
 func (a *attentionOf) byHeads() {
 	o := &a.op
 	rows := a.rows[:3]
@@ -106,7 +106,7 @@ func (a *attentionOf) split(v View) View {
 	return View{v.Value, v.Offset, []int{v.Strides[0] * a.op.Heads, v.Strides[0], v.Strides[1], v.Strides[2]}}
 }
 
-// apart is what a Map has copied to where a view of n rows for each head is.
+// apart returns the source of a Map that copied a view of n rows for each head.
 func (a *attentionOf) apart(v *View, n int) (batch, heads int, from View, ok bool) {
 	i := a.f.maker(v.Value)
 	if i < 0 {
@@ -169,7 +169,7 @@ func (a *attentionOf) ofTiles(absolute bool) Step {
 	}
 }
 
-// packedTiles is what a step of ofTiles makes.
+// packedTiles returns the result of a step of ofTiles.
 func (a *attentionOf) packedTiles(s Step) View { return a.p.Whole(s.Out[0].Value) }
 
 func (a *attentionOf) temp(name string, shape ...int) View {

@@ -7,15 +7,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// fused is the most that one Map or Reduce may have: what a kernel's parameters and registers hold
-// well.
+// Limits of one fused Map or Reduce, by a kernel's parameters and registers.
 const (
 	maxIns    = 12
 	maxOuts   = 8
 	maxInstrs = 64
 )
 
-// elementwise is a Map or a Reduce taken apart: what passes rewrite.
+// elementwise is a Map or a Reduce in the form that passes rewrite.
 type elementwise struct {
 	space []int
 	in    []View
@@ -33,8 +32,8 @@ func elementsOf(s *Step) (*elementwise, bool) {
 	return nil, false
 }
 
-// tidy simplifies code: constants are computed, what changes nothing and what is there twice goes,
-// and with it the Ins that nobody loads. It computes the same bits.
+// tidy simplifies code: it computes constants, and drops instructions without effect, duplicates,
+// and Ins that are no longer loaded. It computes the same bits.
 func (e *elementwise) tidy(p *Program, f32 bool) *elementwise {
 	t := &tidier{p: p, e: e, f32: f32, alias: make([]int, len(e.code)), known: map[Instr]int{}}
 	for r := range e.code {
@@ -53,10 +52,10 @@ type tidier struct {
 	f32   bool
 	code  []Instr
 	alias []int         // of each old register
-	known map[Instr]int // registers by what they compute
+	known map[Instr]int // registers by their instructions
 }
 
-// add is the register that has what an old instruction computes.
+// add returns the register with the result of an old instruction.
 func (t *tidier) add(in Instr) int {
 	switch in.Op.arity() {
 	case 3:
@@ -316,8 +315,8 @@ func (p *Program) copies(s *Step) bool {
 		p.Values[s.In[0].Value].DType == p.Values[s.Out[0].Value].DType
 }
 
-// carries reports whether a value holds registers of the arithmetic f32 or f64 as they are; f16 and
-// bf16 count as f32, since what is not rounded to them in between is only better.
+// carries reports whether a value holds registers of the arithmetic f32 or f64 unchanged. f16 and
+// bf16 count as f32, since skipping a rounding to them is only more exact.
 func carries(dt tensor.DType, f32 bool) bool {
 	if f32 {
 		return dt == tensor.F32 || dt == tensor.F16 || dt == tensor.BF16

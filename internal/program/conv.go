@@ -6,10 +6,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// convolutions finds what gorgonia.Conv2d is made of, and its gradients: Im2Col and a product with
-// the filter is Conv, a product with Im2Col ConvGradFilter, a product with the filter and Col2Im
-// ConvGradInput. Products have the channels last; copies put them where they belong, and go when
-// fuse finds who made or reads them. Sums may be taken in another order.
+// convolutions finds the steps of gorgonia.Conv2d and its gradients: Im2Col and a product with the
+// filter is Conv, a product with Im2Col ConvGradFilter, a product with the filter and Col2Im
+// ConvGradInput. Products have the channels last; copies move them, and disappear when fuse finds
+// their makers or readers. Sums may be taken in another order.
 func convolutions(p *Program) bool {
 	changed := false
 	f := flowOf(p)
@@ -51,7 +51,7 @@ func columnsOf(f *flow, i int, v *View, rows, cols int) int {
 	return j
 }
 
-// convOf is Conv and a copy in place of the product of columns and a transposed filter.
+// convOf returns Conv and a copy for the product of columns and a transposed filter.
 func convOf(f *flow, i int, o *MatMul) []Step {
 	p, s := f.p, &f.p.Steps[i]
 	j := columnsOf(f, i, &s.In[0], o.M, o.K)
@@ -93,8 +93,8 @@ func (p *Program) gradient(s *Step, w *Window, k int, from View) (View, Step) {
 	return to, c
 }
 
-// convGradFilterOf is a copy and ConvGradFilter in place of the product of a transposed gradient
-// and columns.
+// convGradFilterOf returns a copy and ConvGradFilter for the product of a transposed gradient and
+// columns.
 func convGradFilterOf(f *flow, i int, o *MatMul) []Step {
 	p, s := f.p, &f.p.Steps[i]
 	j := columnsOf(f, i, &s.In[1], o.K, o.N)
@@ -107,7 +107,7 @@ func convGradFilterOf(f *flow, i int, o *MatMul) []Step {
 	return []Step{c, {Name: s.Name, Op: &ConvGradFilter{w, o.M}, In: []View{p.Steps[j].In[0], dy}, Out: []View{out}, Stream: s.Stream, After: s.After}}
 }
 
-// convGradInputOf is a copy and ConvGradInput in place of the product of a gradient and the filter,
+// convGradInputOf returns a copy and ConvGradInput for the product of a gradient and the filter,
 // and Col2Im.
 func convGradInputOf(f *flow, i int, o *Col2Im) []Step {
 	p, s := f.p, &f.p.Steps[i]

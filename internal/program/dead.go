@@ -1,8 +1,8 @@
 package program
 
-// removeDead takes out steps whose results nobody needs: no later step, and nobody after the run.
-// Collectives stay, because the other ranks take part in them, and so do Calls, which may do more
-// than compute.
+// removeDead removes steps whose results are not needed, by a later step or after the run.
+// Collectives stay, because the other ranks take part in them, and so do Calls, which may have
+// effects.
 func removeDead(p *Program) bool {
 	needed := make([]bool, len(p.Values)) // by a later step, or after the run
 	for i := range p.Values {

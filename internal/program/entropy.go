@@ -27,10 +27,10 @@ type entropyOf struct {
 	op             *Softmax
 	softmax        int
 	product        int   // y * log softmax
-	grad, scaled   int   // SoftmaxGrad, and the Map that makes what it is given; or -1
+	grad, scaled   int   // SoftmaxGrad, and the Map that makes its operand; or -1
 	chain          []int // from the sums to the loss
 	factors        []float64
-	targets, value View // In of product: y, and what softmax gave
+	targets, value View // In of product: y, and the result of softmax
 }
 
 func newEntropy(p *Program, i int) (*entropyOf, bool) {
@@ -100,8 +100,8 @@ func (e *entropyOf) follow() bool {
 	return len(e.chain) > 0
 }
 
-// linear is what x becomes in a step that only sums, or multiplies with a constant, all of value
-// id.
+// linear returns the result of x in a step that only sums, or multiplies with a constant, all of
+// value id.
 func (p *Program) linear(s *Step, id ID, x float64) (float64, bool) {
 	el, ok := elementsOf(s)
 	if !ok || len(s.In) != 1 || len(s.Out) != 1 || !s.In[0].covers(el.space, p.Values[id].Len()) {
@@ -112,7 +112,7 @@ func (p *Program) linear(s *Step, id ID, x float64) (float64, bool) {
 	}
 	f32 := p.single(s)
 	regs := make([]float64, len(el.code))
-	factor := make([]bool, len(el.code)) // registers that are a multiple of what is loaded
+	factor := make([]bool, len(el.code)) // registers that are a multiple of the loaded value
 	for r, in := range el.code {
 		switch in.Op {
 		case Load:
@@ -138,9 +138,9 @@ func (p *Program) linear(s *Step, id ID, x float64) (float64, bool) {
 	return regs[el.roots[0]], factor[el.roots[0]]
 }
 
-// isGradient checks that the gradient is that of one of the values that the chain goes through, and
-// ends the chain there. It is to come behind the product, where CrossEntropy will make both: who
-// reads it may stand before, otherwise.
+// isGradient checks that the gradient belongs to one of the values of the chain, and ends the chain
+// there. It must follow the product, where CrossEntropy will make both: otherwise a reader may
+// precede it.
 func (e *entropyOf) isGradient() bool {
 	if e.grad < 0 {
 		return true
@@ -196,7 +196,7 @@ func (e *entropyOf) scale() (float64, bool) {
 	return 0, false
 }
 
-// replace puts CrossEntropy, and the Map that makes its targets, in place of the product.
+// replace replaces the product by CrossEntropy, and the Map that makes its targets.
 func (e *entropyOf) replace() bool {
 	p := e.p
 	last := e.chain[len(e.chain)-1]
@@ -229,7 +229,7 @@ func (e *entropyOf) replace() bool {
 		{Name: joinedName(p.Steps[e.softmax].Name, p.Steps[last].Name), Op: &CrossEntropy{e.op.Outer, e.op.Axis}, In: []View{x, targets}, Out: out, Stream: old.Stream, After: old.After},
 	}
 	for k := range gone {
-		gone[k]++ // behind the product, which becomes two steps
+		gone[k]++ // after the product, which becomes two steps
 	}
 	p.Steps = slices.Replace(p.Steps, e.product, e.product+1, steps...)
 	p.drop(gone...)

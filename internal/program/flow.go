@@ -119,7 +119,7 @@ func without(steps []int, i int) []int {
 // change.
 const checked = 500
 
-// check panics where f is not what a new flow would be, in builds that check invariants.
+// check panics if f differs from a new flow, in builds that check invariants.
 func (f *flow) check() {
 	if !invariants.Enabled || len(f.p.Steps) > checked {
 		return
@@ -177,9 +177,9 @@ func (t *touches) add(id ID, i int) {
 	}
 }
 
-// maker is the step that makes a value which is nothing but its result: in the arena, for nobody
-// after the run, written once, whole, before all reads. It is what passes may do away with. It
-// gives -1 for other values.
+// maker returns the step whose result is a whole value: in the arena, not needed after the run,
+// written once, whole, before all reads. Passes may remove such values. It returns -1 for other
+// values.
 func (f *flow) maker(id ID) int {
 	v := &f.p.Values[id]
 	if v.Place != Arena || v.Role != Temp || len(f.writers[id]) != 1 {
@@ -215,7 +215,7 @@ func (s *Step) outOf(id ID) int {
 	return slices.IndexFunc(s.Out, func(v View) bool { return v.Value == id })
 }
 
-// kept is the space of what is stored: reduced axes have one element.
+// kept returns the space of the result: reduced axes have one element.
 func (o *Reduce) kept() []int {
 	kept := slices.Clone(o.Space)
 	for a, reduced := range o.Reduced {
@@ -244,7 +244,7 @@ func contains(steps []int, i int) bool {
 	return there
 }
 
-// steady reports whether what step i reads is the same when step j begins.
+// steady reports whether the inputs of step i are unchanged when step j begins.
 func (f *flow) steady(i, j int) bool {
 	for _, v := range f.p.Steps[i].In {
 		if f.writtenBetween(v.Value, i, j) || contains(f.writers[v.Value], i) {

@@ -6,7 +6,7 @@ import "slices"
 // computed where they are read: a repeated number costs nothing there.
 const maxFolded = 64 << 10
 
-// simplify computes what is constant and drops what changes nothing, in each Map and Reduce.
+// simplify computes constants and drops instructions without effect, in each Map and Reduce.
 func simplify(p *Program) bool {
 	changed := false
 	f := flowOf(p)
@@ -28,7 +28,7 @@ func simplify(p *Program) bool {
 	return foldConstants(p) || changed
 }
 
-// dropUnread drops the Outs of step i that nobody needs, where the operation can do without them.
+// dropUnread drops the unneeded Outs of step i, if the operation can do without them.
 func dropUnread(f *flow, i int) {
 	p := f.p
 	s := &p.Steps[i]
@@ -127,7 +127,7 @@ func evaluate(p *Program, s *Step, e *elementwise) {
 	}
 }
 
-// store sets element at of a constant: what was only loaded keeps its bits.
+// store sets element at of a constant: an element that was only loaded keeps its bits.
 func (p *Program) store(out *View, at int, e *elementwise, root int, x float64, index []int) {
 	val := &p.Values[out.Value]
 	if in := &e.code[root]; in.Op == Load && p.Values[e.in[in.A].Value].DType == val.DType {

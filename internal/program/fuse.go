@@ -25,7 +25,7 @@ func fuse(p *Program) bool {
 	return changed
 }
 
-// fuseInto does one change to what step j reads, or removes j.
+// fuseInto does one change to the inputs of step j, or removes j.
 func fuseInto(f *flow, j int) bool {
 	p := f.p
 	s := &p.Steps[j]
@@ -70,11 +70,11 @@ func (x *join) sweep() {
 // cheap is the most instructions that are rather done again than kept in memory.
 const cheap = 2
 
-// mostAgain is the most instructions that are rather done again than what they give is read, where
-// functions are.
+// mostAgain is the largest number of instructions, with functions among them, that are repeated
+// instead of reading their result.
 const mostAgain = 16
 
-// inline makes step j, a Map or Reduce, compute what it reads as In number k by itself.
+// inline makes step j, a Map or Reduce, compute its In number k by itself.
 func (x *join) inline(k int) bool {
 	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
 	m, ok := from.Op.(*Map)
@@ -123,9 +123,9 @@ func (x *join) worthAgain(code *elementwise) bool {
 	return !slices.ContainsFunc(x.p.Steps[x.i].Out, func(v View) bool { return x.f.rigid[v.Value] > 0 })
 }
 
-// readsAnyway reports whether step j, by whose route r what code computes would be read, reads what
-// code is of as well, so that to compute it again saves memory traffic and costs none, where the
-// program wants that.
+// readsAnyway reports whether step j, which reads the result of code along route r, reads the
+// inputs of code as well. Then computing it again saves memory traffic, if the program asks for
+// that.
 func (x *join) readsAnyway(code *elementwise, r *route) bool {
 	if !x.p.Again || work(code.code) > mostAgain {
 		return false
@@ -161,8 +161,7 @@ func (x *join) sameArithmetic() bool {
 	return x.p.single(&x.p.Steps[x.i]) == x.p.single(&x.p.Steps[x.j])
 }
 
-// write puts what code computes for In number k, along a route, into step j, if it then keeps all
-// rules.
+// write puts code for In number k, along a route, into step j, if step j then keeps all rules.
 func (x *join) write(code *elementwise, r *route, k int) bool {
 	to := x.p.Steps[x.j]
 	e, _ := elementsOf(&to)
@@ -196,7 +195,7 @@ func (x *join) write(code *elementwise, r *route, k int) bool {
 	return x.replace(joined, r, &to)
 }
 
-// replace makes joined what step j computes, over the split space.
+// replace makes joined the code of step j, over the split space.
 func (x *join) replace(joined *elementwise, r *route, to *Step) bool {
 	joined = joined.tidy(x.p, x.p.single(to))
 	if len(joined.in) > maxIns || len(joined.code) > maxInstrs {
@@ -239,7 +238,7 @@ func elementByElement(p *Program, s *Step) bool {
 	return len(c.found) == 0
 }
 
-// relook makes In number k of step j, whatever it is, a view of what step i has copied.
+// relook makes In number k of step j, of any operation, a view of the source of copy i.
 func (x *join) relook(k int) bool {
 	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
 	if !x.p.copies(from) || !x.f.steady(x.i, x.j) {
@@ -295,8 +294,8 @@ func (x *join) rewhole(k int) bool {
 	return true
 }
 
-// foldCopyOut lets the step that makes what step j, a copy, reads write it where the copy does, and
-// removes j.
+// foldCopyOut makes the step that produces the input of copy j write to the destination of the
+// copy, and removes j.
 func foldCopyOut(f *flow, j int) bool {
 	p := f.p
 	if !p.copies(&p.Steps[j]) {
@@ -310,7 +309,7 @@ func foldCopyOut(f *flow, j int) bool {
 	}
 	s := &p.Steps[i]
 	switch s.Op.(type) {
-	case *Collective, *Call, *Map: // what takes whole values; and Maps go into the copy
+	case *Collective, *Call, *Map: // they take whole values; and Maps are fused into the copy
 		return false
 	}
 	for _, w := range append(slices.Clone(s.In), s.Out...) {
@@ -341,7 +340,8 @@ func foldCopyOut(f *flow, j int) bool {
 	return true
 }
 
-// joinedName is the name of what was two steps: each name once, and of long chains the ends.
+// joinedName returns the name of two joined steps: each name once, and only the ends of long
+// chains.
 func joinedName(a, b string) string {
 	const sep, longest = "; ", 60
 	var parts []string

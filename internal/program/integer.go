@@ -57,8 +57,8 @@ func (o *Integer) ins() int {
 	return 2
 }
 
-// Integer is what the operation gives for integers of a dtype, which are the low bits of a and b. A
-// divisor is not 0.
+// Integer returns the result of the operation for integers of a dtype, which are the low bits of a
+// and b. A divisor is not 0.
 func (s Scalar) Integer(dt tensor.DType, a, b int64) int64 {
 	unsigned := dt == tensor.U64
 	less := func(a, b int64) bool {

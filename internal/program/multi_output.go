@@ -2,8 +2,8 @@ package program
 
 import "slices"
 
-// fuseMultiOutput makes step j, a Map, do what step i does as well: they go over the same elements,
-// and what step i makes is still needed. In number k of step j is what i makes.
+// fuseMultiOutput makes step j, a Map, do the work of step i as well: they have the same elements,
+// and the result of step i is still needed. In number k of step j is that result.
 func (x *join) fuseMultiOutput(k int) bool {
 	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
 	m, ok := from.Op.(*Map)
@@ -19,7 +19,7 @@ func (x *join) fuseMultiOutput(k int) bool {
 	return x.merge(r)
 }
 
-// merge makes step j do what Map i does along a route that goes through all of its space once.
+// merge makes step j do the work of Map i along a route that visits all of its space once.
 func (x *join) merge(r *route) bool {
 	from, to := x.p.Steps[x.i], x.p.Steps[x.j]
 	m, _ := from.Op.(*Map)

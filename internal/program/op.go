@@ -2,15 +2,15 @@ package program
 
 import "github.com/symgrad/symgrad/dist"
 
-// Op is what a step does. It is one of the pointer types of this file, or Integer; each says what
-// its In and Out are. All views of a step are over the spaces named there. "Packed" views are in C
-// order without gaps.
+// Op is the operation of a step: one of the pointer types of this file, or Integer. Each type
+// defines its In and Out. All views of a step are over the spaces named there. "Packed" views are
+// in C order without gaps.
 type Op interface {
 	String() string // "map (128, 512): add, maximum"
 	op()
 }
 
-// Map computes Out[k] = register Stores[k], for every index of Space. In[i] is what Load(i) reads.
+// Map computes Out[k] = register Stores[k], for every index of Space. Load(i) reads In[i].
 // An Out may be an In with the same View: element by element, reads come before writes. Outs do not
 // overlap otherwise.
 type Map struct {
@@ -41,8 +41,7 @@ const (
 // Instr is one scalar operation; A, B, C are numbers of earlier registers, or of an In for Load.
 // Arithmetic is f64 if any In or Out of the step is f64, else f32; f16 and bf16 are converted where
 // they are loaded and stored, integers are loaded as floating-point numbers and stored truncated
-// toward zero. What is loaded and stored with nothing in between, and one dtype on both sides, is
-// copied bit by bit.
+// toward zero. A value that is only loaded and stored, with one dtype, is copied bit by bit.
 type Instr struct {
 	Op      Scalar
 	A, B, C int
@@ -143,13 +142,13 @@ type ConvGradFilter struct {
 // outside; all packed.
 type Im2Col struct{ Window }
 
-// Col2Im is the adjoint of Im2Col: Out[0] (N, C, H, W) is the sum of what In[0] has for each
-// element; all packed.
+// Col2Im is the adjoint of Im2Col: an element of Out[0] (N, C, H, W) is the sum of its elements in
+// In[0]; all packed.
 type Col2Im struct{ Window }
 
 // MaxPool is Out[0] (N, C, OutH, OutW) = the largest of each window of In[0] (N, C, H, W); all
-// packed. Padding is -inf. The largest is what Maximum gives: NaN if one of the window is NaN,
-// whatever else is in it, +inf as well.
+// packed. Padding is -inf. The largest is that of Maximum: NaN if one of the window is NaN, also
+// with +inf in it.
 type MaxPool struct{ Window }
 
 // MaxPoolGrad gives each element of In[2] = dy to the first largest element of its window in In[0]
@@ -170,8 +169,8 @@ type Softmax struct {
 	Log                bool
 }
 
-// SoftmaxGrad is dx from In[0] = y, what Softmax gave, and In[1] = dy: y*(dy - sum(y*dy)), or dy -
-// exp(y)*sum(dy) for Log.
+// SoftmaxGrad is dx from In[0] = y, the result of Softmax, and In[1] = dy: y*(dy - sum(y*dy)), or
+// dy - exp(y)*sum(dy) for Log.
 type SoftmaxGrad struct {
 	Outer, Axis, Inner int
 	Log                bool
@@ -199,10 +198,9 @@ type AttentionGrad struct{ Attention }
 // kernels go by; it divides M and N.
 const AttentionTile = 64
 
-// LeastBias is the least finite number that Attention adds to scores. A score that it is added to
-// has no weight beside others. In a row that is masked throughout by finite numbers, all scores
-// still count: f32 holds them, beside LeastBias, to 1/1024, and so their weights to a tenth of a
-// percent.
+// LeastBias is the least finite number that Attention adds to scores. A score with it has no weight
+// next to others. In a row that is masked throughout by finite numbers, all scores still count: f32
+// holds them, with LeastBias added, to 1/1024, and so their weights to a tenth of a percent.
 const LeastBias = -1 << 14
 
 // CrossEntropy is the mean over Rows of -log softmax(x)[label], fused: In[0] = x (Rows, Classes),
@@ -224,7 +222,7 @@ type GatherGrad struct{ Outer, Axis, Inner, Count int }
 // and Out[2] (C) are mean and rstd = 1/sqrt(var + Epsilon), with the variance divided by N*Spatial,
 // for the gradient. In[1] and In[2] (C) are the running mean and variance: when Training, Out[3]
 // and Out[4], the same views, become Momentum*old + (1-Momentum)*new, the new variance times
-// Unbias; otherwise they are used in place of the batch's and there are no Outs after Out[2].
+// Unbias; otherwise they replace the batch's and there are no Outs after Out[2].
 type BatchNorm struct {
 	N, C, Spatial     int
 	Momentum, Epsilon float64
@@ -244,10 +242,10 @@ type BatchNormGrad struct {
 // AllGather, or Out[0] of a ReduceScatter, is so many elements of its value, which may be the other
 // side's: in place, then, and this rank's own part. With Whole, too, the other side is so many
 // elements of its value. Scalar is the factor of PreMulSum if there is an In[1], of the
-// collective's dtype. An AllGather with Fetch is of parameters, of which each rank has a part: it
-// may be done earlier and more than once, and all ranks have programs in which that comes out
-// alike; see Rematerialize. One that is Early has what it reads, and may write where it writes, on
-// all ranks, when the program begins.
+// collective's dtype. An AllGather with Fetch is of parameters with a part on each rank: it may be
+// done earlier and more than once, and the programs of all ranks agree on that; see Rematerialize.
+// For one that is Early, the input is ready and the output free, on all ranks, when the program
+// begins.
 type Collective struct {
 	Kind  dist.Kind
 	Red   dist.RedOp

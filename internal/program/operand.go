@@ -6,7 +6,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Operand is what an operation demands of one of its views.
+// Operand is the requirement of an operation for one of its views.
 type Operand struct {
 	Space  []int // the index space of the view
 	Packed bool  // C order without gaps
@@ -14,8 +14,8 @@ type Operand struct {
 	Lines  bool  // the last dim without gaps, and every line's first element a multiple of 8 from that of the value
 }
 
-// Operands is what step s demands of each of its In and Out.
-// Errors: too few or too many of them, or sizes that are not those of any operation.
+// Operands returns the requirements of step s for each of its In and Out.
+// Errors: too few or too many of them, or impossible sizes.
 func (p *Program) Operands(s *Step) (in, out []Operand, err error) {
 	in, out, optional := p.signature(s)
 	if in == nil && out == nil {
@@ -83,7 +83,7 @@ func same(space []int, n int) []Operand {
 	return all
 }
 
-// windowed is the operands of what moves a window over images.
+// windowed returns the operands of an operation that moves a window over images.
 func windowed(op Op) (in, out []Operand) {
 	image := func(w *Window) Operand { return packed(w.N, w.C, w.H, w.W) }
 	result := func(w *Window, k int) Operand { return packed(w.N, k, w.OutH, w.OutW) }
@@ -113,7 +113,7 @@ func windowed(op Op) (in, out []Operand) {
 	return nil, nil
 }
 
-// rows is the operands of what works along one axis.
+// rows returns the operands of an operation along one axis.
 func rows(op Op) (in, out []Operand) {
 	switch o := op.(type) {
 	case *Softmax:
@@ -143,7 +143,7 @@ func (o *AttentionGrad) backward() (in, out []Operand, opt optional) {
 	return append(ops(q, k, k, q, row, row), bias...), ops(q, k, k), optional{in: len(bias)}
 }
 
-// operands is that of queries, that of keys, and those of what is added to the scores.
+// operands returns those of queries, of keys, and of the bias of the scores.
 func (o *Attention) operands() (q, k Operand, bias []Operand) {
 	lines := func(n int) Operand { return Operand{Space: []int{o.Batch, o.Heads, n, o.Depth}, Lines: true} }
 	tiles := packed(o.M/AttentionTile, o.N/AttentionTile)

@@ -23,7 +23,7 @@ func (o *Reduce) String() string {
 	return s
 }
 
-// codeString names what code computes, in order, loads and constants left out.
+// codeString names the instructions of code, in order, without loads and constants.
 func codeString(code []Instr) string {
 	var b strings.Builder
 	loads := false
@@ -67,7 +67,7 @@ func (o *MatMul) String() string {
 	return s
 }
 
-// String is the window for people: "(64, 3, 28, 28) window 5x5", and what is not the usual.
+// String returns the window for people: "(64, 3, 28, 28) window 5x5", and unusual parts.
 func (w Window) String() string {
 	s := fmt.Sprintf("(%d, %d, %d, %d) window %dx%d", w.N, w.C, w.H, w.W, w.R, w.S)
 	if w.StrideH != 1 || w.StrideW != 1 {

@@ -25,7 +25,7 @@ func Optimize(p *Program) error {
 		cleaned(p)
 		collapseDims(p)
 	}
-	recomputeSoftmax(p) // behind share, which would undo it
+	recomputeSoftmax(p) // after eliminateCommon, which would undo it
 	if err := Pack(p); err != nil {
 		return err
 	}

@@ -1,10 +1,10 @@
 package program
 
-// order is what is certain about when steps run: those of one stream one after the other, and steps
+// order is the certain order of steps: those of one stream run one after the other, and steps run
 // after those that they name in After.
 type order struct {
 	stream []Stream
-	clock  []clock // of each step: what is done before it starts
+	clock  []clock // of each step: the steps done before it starts
 }
 
 const streamCount = int(Side) + 1
@@ -38,7 +38,7 @@ func orderOf(p *Program) *order {
 	return o
 }
 
-// join puts step j, and what is done before it, into clock c.
+// join adds step j, and the steps done before it, to clock c.
 func (o *order) join(c *clock, j int) {
 	if j < 0 {
 		return

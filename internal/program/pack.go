@@ -2,7 +2,7 @@ package program
 
 import "github.com/symgrad/symgrad/tensor"
 
-// Pack puts copies before and behind steps that demand packed operands and are given other views.
+// Pack puts copies before and after steps that require packed operands and have other views.
 // It is a part of Optimize; without Optimize, call it before Plan. Errors: ErrInvalid.
 func Pack(p *Program) error {
 	if err := check(p); err != nil {
@@ -33,7 +33,7 @@ func Pack(p *Program) error {
 	return nil
 }
 
-// meets reports whether a view is what the operand demands.
+// meets reports whether a view meets the requirement of the operand.
 func (o *Operand) meets(v *View) bool {
 	return (!o.Packed || tensor.Packed(o.Space, v.Strides)) && (!o.Matrix || isMatrix(o.Space, v.Strides)) && (!o.Lines || isLines(o.Space, v))
 }
@@ -44,7 +44,7 @@ type packer struct {
 	at    []int // where each old step has gone, for After
 }
 
-// put adds step i and what comes behind it. Whoever waits for the step waits for the last of them.
+// put adds step i and the steps after it. A step that waits for it waits for the last of them.
 func (pk *packer) put(i int, s Step, behind []Step) {
 	after := make([]int, len(s.After))
 	for k, j := range s.After {
@@ -63,8 +63,8 @@ func (pk *packer) copyIn(s *Step, v View, space []int) View {
 	return to
 }
 
-// copyOut makes s give a packed value, and is the step that copies it to where s would have put it.
-// A product that adds to what is there has that copied first.
+// copyOut makes s produce a packed value, and returns the step that copies it to the original
+// place. A product that adds to its destination gets a copy of that first.
 func (pk *packer) copyOut(s *Step, k int, space []int) Step {
 	v := s.Out[k]
 	to := pk.temp(v.Value, space)

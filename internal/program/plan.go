@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// alignment of values in the arena, in bytes: what cudaMalloc gives, so that vector loads and
-// library calls see the same.
+// alignment of values in the arena, in bytes: that of cudaMalloc, so that vector loads and library
+// calls see the same.
 const alignment = 256
 
 // Plan gives each Arena value that a step touches its place in the arena, and the arena its size.
 // Values share bytes when all steps of the one are certainly done before the first of the other
 // starts; a value that a Comm step touches is therefore kept until a Compute step has waited for
-// it. A Map's Out takes the bytes of an In that dies there, where both have the same view and size
-// of elements. Values that somebody looks at after the step are kept to the end, and those that he
-// sets before it from the start. Steps must be on their streams: see Optimize. Errors: ErrInvalid.
+// it. A Map's Out takes the bytes of an In whose last use it is, if both have the same view and
+// size of elements. Values that are read after the run are kept to the end, and those that are set
+// before it from the start. Steps must be on their streams: see Optimize. Errors: ErrInvalid.
 func Plan(p *Program) error {
 	if err := check(p); err != nil {
 		return err

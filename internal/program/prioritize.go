@@ -2,12 +2,11 @@ package program
 
 import "slices"
 
-// prioritizeUpdates is compute, which is sorted by level, with the updates that a spread waits for
-// no longer behind all that needs no collective, but where they keep little waiting: once sums
-// behind theirs have about as many elements. Then these are on their way while the updates run,
-// theirs is done or nearly, and what computes the operands of the next one goes on behind them; and
-// the spread comes before the sums after those. Updates that nothing waits for stay behind: there
-// they keep no gradient waiting, and hide the last sums, or the spreads behind these (see leave).
+// prioritizeUpdates returns compute, which is sorted by level, with earlier updates for spreads. An
+// update that a spread waits for runs once later sums of about its size are queued. Then those sums
+// run during the update, its own sum is nearly done, and the computation of the next operands
+// follows it; and the spread precedes the sums after those. Updates without waiters stay last:
+// there they delay no gradient, and hide the last sums, or the spreads after these (see leave).
 //
 // It takes Maps and Reduces alone that no sum follows from, and that lack no others but Maps of one
 // element, such as the terms of an optimizer's step, which go with them.
@@ -41,9 +40,9 @@ func (p *Program) prioritizeUpdates(compute, comm []int, level []int, deps [][]i
 	return h.order
 }
 
-// leave puts updates that nothing waits for behind those at the end that a spread waits for: of
-// about as many elements as are spread meanwhile. Between two GPUs that takes as long as Adam does
-// for them, among more of them longer.
+// leave puts updates without waiters after those at the end that a spread waits for: of about as
+// many elements as are spread meanwhile. Between two GPUs the spread takes as long as Adam does for
+// them, among more GPUs longer.
 func (h *hurrying) leave() {
 	spread := 0
 	for i := range h.p.Steps {
@@ -95,7 +94,7 @@ func (p *Program) carried(i int) int {
 	return p.Values[p.Steps[i].In[0].Value].Len()
 }
 
-// hurrying is the order of Compute steps as far as it is known.
+// hurrying is the part of the order of Compute steps that is decided so far.
 type hurrying struct {
 	p       *Program
 	level   []int // see levels
@@ -108,7 +107,7 @@ type hurrying struct {
 	awaited []bool // of Compute steps: lead to a spread of this run
 	placed  []bool
 	asked   []int  // of each step, one more than the length of order when ready was asked last
-	answer  []bool // and what it found
+	answer  []bool // and the result
 	order   []int
 }
 

@@ -9,8 +9,8 @@ type Program struct {
 	Steps  []Step // in the order in which one processor would run them
 	Arena  int64  // bytes of the arena, once Plan has run
 	Clock  ID     // the Outside U64[2] that Rand reads: number of the step, number of this rank's first sample; None if no step needs it
-	Rows   bool   // Plan leaves what is done along the same rows, step by step, to be done row by row
-	Again  bool   // Optimize computes functions again for whoever reads what they are of as well: memory is slower than that
+	Rows   bool   // Plan lets successive steps along the same rows be done row by row
+	Again  bool   // Optimize repeats functions in steps that read their inputs as well: memory is slower
 	Aside  bool   // Optimize puts gradients of weights on the Side stream
 	Narrow int    // Optimize has bf16 for f32 in products of at least so many multiplications, and in attention; 0 for none. See narrow
 }
@@ -33,12 +33,12 @@ type Value struct {
 	Data   []byte // of a Constant: its elements
 }
 
-// Role is what a value is to a training step.
+// Role is the role of a value in a training step.
 type Role uint8
 
 // The roles.
 const (
-	Temp     Role = iota // nobody looks at it after the step
+	Temp     Role = iota // not read after the step
 	Input                // set by the program's user before each step
 	Param                // a weight; lives from step to step
 	Gradient             // of a Param
@@ -67,7 +67,7 @@ type View struct {
 
 // Step is one operation.
 type Step struct {
-	Name   string // what it is in the graph: "dw0 = Aᵀ×B"
+	Name   string // its name in the graph: "dw0 = Aᵀ×B"
 	Op     Op
 	In     []View
 	Out    []View
@@ -82,7 +82,7 @@ type Stream uint8
 const (
 	Compute Stream = iota
 	Comm           // collectives; its steps overlap those of Compute
-	Side           // what products of Compute need not wait for; its steps overlap those of both
+	Side           // steps that products of Compute need not wait for; they overlap those of both
 )
 
 // Len is the number of elements of the value.

@@ -2,10 +2,10 @@ package program
 
 import "slices"
 
-// recomputeSoftmax computes a softmax anew for its gradient, where what the program keeps of it for
-// others is bf16 or f16 and it comes from as little: both are done row by row, with what makes the
-// one's operand and what reads the other's result, so that the f32 between them need not be in
-// memory at all. Functions are computed recomputeSoftmax by fuse.
+// recomputeSoftmax computes a softmax anew for its gradient if its stored result and its operand
+// are bf16 or f16. Both are done row by row, with the step that makes the operand and the reader of
+// the result, so the f32 values between them need no memory. fuse repeats functions in the same
+// way.
 func recomputeSoftmax(p *Program) {
 	if !p.Again {
 		return
@@ -28,8 +28,8 @@ func recomputeSoftmax(p *Program) {
 	p.Steps = pk.steps
 }
 
-// before adds steps before s, which is step j, and before what widens the gradient for it, so that
-// this comes right before s.
+// before adds steps before s, which is step j, and before the step that widens the gradient for it,
+// so that this stays directly before s.
 func (pk *packer) before(j int, s *Step, steps ...Step) {
 	at := len(pk.steps)
 	if at > 0 && pk.steps[at-1].outOf(s.In[1].Value) >= 0 && converts(pk.steps[at-1].Op) {
@@ -44,8 +44,8 @@ func ofValue(one []View, to ID) []View {
 	return []View{{Value: to, Offset: one[0].Offset, Strides: one[0].Strides}}
 }
 
-// recomputable reports whether step j is the gradient of softmax k, which reads what Map m makes,
-// and these are better done again.
+// recomputable reports whether step j is the gradient of softmax k, which reads the result of Map
+// m, and repeating these pays.
 func (f *flow) recomputable(j int) (m, k int, ok bool) {
 	p := f.p
 	grad, isGrad := p.Steps[j].Op.(*SoftmaxGrad)

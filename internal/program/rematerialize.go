@@ -5,13 +5,12 @@ import (
 	"slices"
 )
 
-// A fetch is a Collective that says so, of memory that no step writes before all is done with it,
-// into a value that is nothing but its result: parameters of which each rank has a part, made whole
-// for the steps that use them. What it gives can be had again at any time until then, so that there
-// is no need to keep it.
+// A fetch is a Collective with Fetch: it gathers parameters with a part on each rank for the steps
+// that use them. No step writes its source before its last use, and its value has no other content.
+// So it can be repeated at any time until then, and its result need not be kept.
 
-// The measures of how long fetched values are kept. They count fetches and no steps or bytes: ranks
-// with batches of different length have different programs, and must fetch alike.
+// Limits of the time that fetched values are kept. They count fetches and not steps or bytes: ranks
+// with batches of different length have different programs, and must fetch in the same order.
 const (
 	// keepOver is how many other fetched values are used, at most, between two uses of a value that
 	// is kept in between.
@@ -26,7 +25,8 @@ const (
 // been used, one ahead. A training step whose layers use their parameters twice, forward and
 // backward, so holds two layers' at a time and not all:
 //
-//	fetch 0, fetch 1, use 0, fetch 2, use 1, fetch 3, use 2, use 3, use 3, fetch 1, use 2, fetch 0, use 1, use 0
+//	fetch 0, fetch 1, use 0, fetch 2, use 1, fetch 3, use 2, use 3,
+//	use 3, fetch 1, use 2, fetch 0, use 1, use 0
 //
 // It works on raw programs, before passes that depend on sizes: where fetches stand among Calls and
 // other collectives follows from the graph alone, and is the same on all ranks.
@@ -52,7 +52,7 @@ func Rematerialize(p *Program) error {
 	return nil
 }
 
-// loan is a fetch and the steps that use what it gives, in order: there is at least one.
+// loan is a fetch and the steps that use its result, in order: there is at least one.
 type loan struct {
 	step int
 	uses []int
@@ -61,8 +61,8 @@ type loan struct {
 func (l *loan) first() int { return l.uses[0] }
 func (l *loan) last() int  { return l.uses[len(l.uses)-1] }
 
-// fetchesOf is which steps are fetches that steps use. One whose result goes into a collective is
-// none: what the ranks send each other next does not wait for this one's uses.
+// fetchesOf marks the steps that are fetches with uses. One whose result enters a collective is not
+// marked: the next messages of the ranks do not wait for its uses.
 func fetchesOf(f *flow) []bool {
 	is := make([]bool, len(f.p.Steps))
 	for i := range f.p.Steps {
@@ -154,7 +154,7 @@ func (p *Program) lend(all []loan, fetch []bool, at []int) {
 	p.Steps = steps
 }
 
-// refetch is a fetch once more, into a value of its own, which uses read in place of the first.
+// refetch returns a repeated fetch, into a value of its own, which uses read instead of the first.
 func (p *Program) refetch(s *Step, uses []int) Step {
 	old := s.Out[0].Value
 	v := p.Values[old]
@@ -175,16 +175,16 @@ func (p *Program) refetch(s *Step, uses []int) Step {
 	return next
 }
 
-// fetching is what schedule knows of fetches.
+// fetching has the facts of fetches for schedule.
 type fetching struct {
 	f     *flow
 	fetch []bool
 	deps  [][]int
 }
 
-// holds is, of each step, the place in compute before which it is not put: that of fetches one
-// ahead of their use, 0 for others. No step of compute may need what is held back there, nor a
-// collective behind it.
+// holds returns, for each step, the place in compute before which it is not put: for fetches one
+// ahead of their use, 0 for others. No step of compute before that place may need the held step, or
+// a collective after it.
 func (x *fetching) holds(compute, comm []int) []int {
 	hold := make([]int, len(x.fetch))
 	place := make([]int, len(x.fetch)) // of Compute steps

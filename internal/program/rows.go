@@ -2,10 +2,10 @@ package program
 
 import "slices"
 
-// keptSpans is spans in which what a run of steps touches is in use until its end: Maps, Reduces
-// and softmaxes, one after the other, each of which reads what one before it has made, or makes
-// what the next one reads besides that. A back half that does such a run row by row needs what it
-// reads until the last row is done. A Map may still write in place.
+// keptSpans returns spans in which all values of a run of steps are in use until its end. A run is
+// successive Maps, Reduces and softmaxes, each of which reads a result of an earlier one, or makes
+// another input of the next. A back half that does such a run row by row needs its inputs until the
+// last row is done. A Map may still write in place.
 func (p *Program) keptSpans(spans []span) []span {
 	kept := slices.Clone(spans)
 	for i := 0; i < len(p.Steps); {
@@ -21,8 +21,8 @@ func (p *Program) keptSpans(spans []span) []span {
 	return kept
 }
 
-// leadsInto reports whether the step behind step j, on its stream, reads what j makes and goes on
-// from a run.
+// leadsInto reports whether the step after step j, on its stream, reads the result of j and
+// continues a run.
 func (p *Program) leadsInto(j int, goesOn func(v View) bool) bool {
 	if j+1 == len(p.Steps) || p.Steps[j+1].Stream != p.Steps[j].Stream {
 		return false

@@ -25,11 +25,11 @@ type Runner interface {
 	// Outputs last until the next Run.
 	Memory(id ID) (tensor.Buffer, error)
 
-	// Close frees what the runner has, after Wait. It may be called twice.
+	// Close frees the runner's memory, after Wait. It may be called twice.
 	Close() error
 }
 
-// Env is what a run needs from outside the program.
+// Env has the parts of a run that come from outside the program.
 type Env struct {
 	Groups []*dist.Group                             // of Collective
 	Calls  []func(in, out []tensor.Buffer) error     // of Call

@@ -6,9 +6,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Eval is what the operation gives, in f32 or f64 arithmetic; Load, Const and Rand, which take no
-// registers, give 0. Folding and the oracle share it. Back halves may differ in the last bits of
-// functions that are not exactly rounded.
+// Eval returns the result of the operation, in f32 or f64 arithmetic; 0 for Load, Const and Rand,
+// which take no registers. Folding and the oracle share it. Back halves may differ in the last bits
+// of functions that are not exactly rounded.
 func (s Scalar) Eval(f32 bool, a, b, c float64) float64 {
 	var x float64
 	switch {
@@ -174,8 +174,7 @@ func Element(dt tensor.DType, b []byte, i int) float64 {
 }
 
 // SetElement makes x element i of b, rounded to nearest, ties to even, if dt is a floating-point
-// type, and truncated toward zero if it is an integer type: the nearest one that there is, and 0
-// for NaN.
+// type, and truncated toward zero if it is an integer type: saturated, and 0 for NaN.
 func SetElement(dt tensor.DType, b []byte, i int, x float64) {
 	var bits uint64
 	switch dt {

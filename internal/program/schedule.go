@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// schedule puts collectives on the Comm stream, each as early as its operands allow, and the steps
-// that need their results behind those that do not, or where others are on their way already (see
-// hurry); what no product follows from may go to the Side stream (see aside). It says in After what
-// waits for what on other streams. Collectives have one order on every rank, since it follows from
-// them alone (see delay). A fetch (see Rematerialize) is not as early as it could be, which is the
-// beginning: it waits until the values before it are in use, and Plan then gives it the bytes of
-// those that are not any more.
+// schedule puts collectives on the Comm stream, each as early as its operands allow. Steps that
+// need their results follow those that do not, or run while others are in flight (see
+// prioritizeUpdates). Steps that no product depends on may use the Side stream (see
+// assignSideStream). After names the waits between streams. Collectives have one order on every
+// rank, since it depends only on them (see sinkAllGathers). A fetch (see Rematerialize) is not as
+// early as possible, which is the beginning: it waits until the values before it are in use, and
+// Plan then gives it the bytes of values that are no longer used.
 func schedule(p *Program) {
 	sinkAllGathers(p)
 	for i := range p.Steps {
@@ -36,9 +36,9 @@ func schedule(p *Program) {
 	waits(p, dependencies(p, fetch), fetch)
 }
 
-// bridges puts Maps of one element that only collectives read, and whose operands are those of
-// collectives or from before the run, on the Comm stream: factors of a sum that another one has to
-// give. On Compute they would come behind all that waits for no collective, and the sums with them.
+// bridges puts Maps of one element that only collectives read, and whose operands come from
+// collectives or from before the run, on the Comm stream: factors of a sum that depend on another
+// sum. On Compute they would follow all steps that wait for no collective, and so would the sums.
 func bridges(p *Program) {
 	f := flowOf(p)
 	onComm := func(j int) bool { return p.Steps[j].Stream == Comm }
@@ -70,8 +70,8 @@ func bridges(p *Program) {
 	}
 }
 
-// lead puts Maps on the Comm stream that make what step j reads, of nothing but what that stream
-// gives and what is there.
+// lead puts Maps on the Comm stream that make inputs of step j from results of that stream and from
+// values of before the run.
 func (f *flow) lead(j int) {
 	p := f.p
 	for _, v := range p.Steps[j].In {
@@ -106,8 +106,8 @@ func lastBefore(steps []int, j int) int {
 	return steps[k-1]
 }
 
-// dependencies is, of each step, the earlier ones that must be done before it: the writers of what
-// it touches, and the readers of what it writes. Steps of the Comm stream and Calls, which may
+// dependencies returns, for each step, the earlier ones that must be done before it: the writers of
+// its operands, and the readers of its results. Steps of the Comm stream and Calls, which may
 // communicate as well, keep their order; each follows the last of them, and the last that is no
 // fetch.
 func dependencies(p *Program, fetch []bool) [][]int {
@@ -153,9 +153,9 @@ func dependencies(p *Program, fetch []bool) [][]int {
 	return deps
 }
 
-// atOnce is the steps of Comm that nobody needs to be put behind other work for: fetches, which are
-// on their way before they are needed, spreads of what the run before has updated, and a first sum
-// of one element that is there from the beginning, such as a rank's weight, which is done by then.
+// atOnce marks the steps of Comm whose readers need not follow other work: fetches, which are
+// started before they are needed, spreads of updates of the previous run, and a first sum of one
+// element that is ready from the beginning, such as a rank's weight.
 func atOnce(p *Program, deps [][]int, fetch []bool) []bool {
 	free := slices.Clone(fetch)
 	for i := range p.Steps {
@@ -196,8 +196,8 @@ func (p *Program) byStream() (compute, comm []int) {
 	return compute, comm
 }
 
-// reorder puts Compute steps in the order of compute, and each collective right behind the last
-// step that it depends on, fetches where they say.
+// reorder puts Compute steps in the order of compute, and each collective directly after the last
+// step that it depends on, and fetches at their places.
 func (p *Program) reorder(compute, comm []int, deps [][]int, fetches *fetching) {
 	hold := fetches.holds(compute, comm)
 	at := make([]int, len(p.Steps)) // of each placed step, its place
@@ -233,11 +233,11 @@ func (p *Program) permute(order []int) {
 	p.Steps = steps
 }
 
-// waits says in After which steps of other streams each step waits for: the last of each that it
-// depends on, if its stream has not waited for that one already, or for one that has. A fetch waits
-// for all Compute steps before it, since its result gets bytes that they used; a Call comes behind
-// a fetch that is started, and waits for it only if it reads what it gives. Products of Compute
-// wait until Side is not too far behind.
+// waits fills After with the steps of other streams that each step waits for: the last of each
+// stream that it depends on, unless its stream has already waited for that step or a later one. A
+// fetch waits for all Compute steps before it, since its result gets bytes that they used. A Call
+// follows a started fetch, and waits for it only if it reads the result. Products of Compute wait
+// until Side has few unfinished steps.
 func waits(p *Program, deps [][]int, fetch []bool) {
 	o := &order{make([]Stream, len(p.Steps)), make([]clock, len(p.Steps))}
 	var seen [streamCount]clock

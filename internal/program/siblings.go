@@ -33,7 +33,7 @@ func fuseSiblings(p *Program) bool {
 	return changed
 }
 
-// besides makes step j do what step i does, over the same space.
+// besides makes step j also do the work of step i, over the same space.
 func (x *join) besides() bool {
 	m, _ := x.p.Steps[x.i].Op.(*Map)
 	return x.merge(unit(m.Space))

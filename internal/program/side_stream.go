@@ -1,14 +1,13 @@
 package program
 
-// farBehind is how many steps of Side may be missing when a product of Compute begins: what they
-// read is kept until then.
+// farBehind is the largest number of unfinished steps of Side when a product of Compute begins:
+// their inputs are kept until then.
 const farBehind = 8
 
-// assignSideStream puts on the Side stream the products and sums that no product follows from, and
-// what Compute makes of their results: the gradients of weights and biases, and where nothing is
-// exchanged their updates. Products of a backward pass wait for each other, and small ones leave
-// most of a GPU to what runs beside them. Without a product that comes behind such a one all stay
-// where they are.
+// assignSideStream puts products and sums that no product depends on, and Compute steps of their
+// results, on the Side stream: the gradients of weights and biases, and without an exchange their
+// updates. Products of a backward pass wait for each other, and small ones leave most of a GPU to
+// concurrent kernels. Without a product after such a one no step is moved.
 func assignSideStream(p *Program) {
 	if !p.Aside {
 		return
@@ -39,8 +38,8 @@ func assignSideStream(p *Program) {
 	}
 }
 
-// goOn is which steps another one follows from, by way of what values have in them, that is neither
-// a Map nor a Reduce and does not communicate.
+// goOn marks the steps on whose values another step depends that is neither a Map nor a Reduce and
+// does not communicate.
 func (f *flow) goOn() []bool {
 	goesOn := make([]bool, len(f.p.Steps))
 	for i := len(goesOn) - 1; i >= 0; i-- {
@@ -60,7 +59,7 @@ func stands(s *Step) bool {
 	return !communicates && !converts(s.Op)
 }
 
-// readsFrom reports whether step i reads what a step of a stream before it has written.
+// readsFrom reports whether step i reads the result of an earlier step of a stream.
 func (f *flow) readsFrom(i int, from Stream) bool {
 	for _, v := range f.p.Steps[i].In {
 		for _, j := range f.writers[v.Value] {
@@ -72,8 +71,8 @@ func (f *flow) readsFrom(i int, from Stream) bool {
 	return false
 }
 
-// untangle puts steps of Compute that come between two that stand before those of Side there, so
-// that what goes on along the same rows is not parted.
+// untangle moves steps of Compute between two steps of Side before these, so that successive steps
+// along the same rows stay together.
 func (p *Program) untangle() {
 	deps := dependencies(p, fetchesOf(flowOf(p)))
 	var order []int

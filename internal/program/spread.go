@@ -1,9 +1,9 @@
 package program
 
-// A spread is an AllGather, in place, of what each rank has updated of its part of the parameters.
-// The updates stand before it, and before these the sum of the gradients; or it stands before all
-// that reads them, and the updates were those of the run before. A rank whose part has no
-// parameters has no updates, but the spread all the same.
+// A spread is an in-place AllGather of the parameters that each rank has updated in its part. The
+// updates precede it, and the sum of the gradients precedes these. Or it precedes all readers, and
+// the updates were those of the previous run. A rank whose part has no parameters has no updates,
+// but has the spread.
 
 // spreadOf is the value that step i spreads, and whether it is a spread: the same on all ranks.
 func (p *Program) spreadOf(i int) (home ID, ok bool) {
@@ -15,9 +15,9 @@ func (p *Program) spreadOf(i int) (home ID, ok bool) {
 	return home, p.Steps[i].outOf(home) >= 0
 }
 
-// opens reports whether step i spreads what was updated before the run: nothing has touched it yet.
-// Of a spread of what the run updates, the sum of its gradients comes before it on all ranks, also
-// where nobody reads or updates it.
+// opens reports whether step i spreads updates of the previous run: no earlier step has touched its
+// value. A spread of this run's updates follows the sum of its gradients on all ranks, also where
+// that is neither read nor used for an update.
 func (p *Program) opens(i int) bool {
 	home, ok := p.spreadOf(i)
 	if !ok {
@@ -41,13 +41,13 @@ func (p *Program) updatesBefore(i int, home ID) int {
 	return -1
 }
 
-// sinkAllGathers puts each spread behind sums of gradients that stand behind it and have about as
-// many elements, and not before the spread before it. Collectives keep their order, so that these
-// sums would wait for the updates otherwise; now the updates run while the sums are on their way
-// (see hurry), and spreads while the next updates do. A spread is not put behind a step that has to
-// do with the parameters, or a Call; one of what was updated before the run stays where it is.
+// sinkAllGathers moves each spread after later sums of gradients of about as many elements, and not
+// before the previous spread. Collectives keep their order, so these sums would otherwise wait for
+// the updates. Now the updates run during the sums (see prioritizeUpdates), and spreads during the
+// next updates. A spread is not moved after a step that uses the parameters, or a Call; one of the
+// previous run's updates is not moved.
 func sinkAllGathers(p *Program) {
-	behind := make([][]int, len(p.Steps)) // of each step, the spreads that are put behind it
+	behind := make([][]int, len(p.Steps)) // of each step, the spreads that are moved after it
 	moved := make([]bool, len(p.Steps))
 	least := -1
 	for i := range p.Steps {
@@ -92,9 +92,9 @@ func (p *Program) sums(j int) bool {
 	return ok && o.parted() != partIn && !o.Fetch
 }
 
-// spreads puts on the Comm stream the Maps that write what a spread gives, and Maps of results of
-// collectives that these need, where a sum of gradients comes behind, and none between: the updates
-// would come behind all that waits for no collective on Compute, and the sum with them.
+// spreads puts Maps that write the input of a spread, and Maps of results of collectives that these
+// need, on the Comm stream, if a sum of gradients follows, and none is in between. On Compute the
+// updates would follow all steps that wait for no collective, and so would the sum.
 func spreads(p *Program) {
 	f := flowOf(p)
 	for i := range p.Steps {
@@ -111,8 +111,8 @@ func spreads(p *Program) {
 	}
 }
 
-// keepsWaiting reports whether the spread i would keep a sum waiting: one comes behind it, and none
-// between it and its updates.
+// keepsWaiting reports whether the spread i would delay a sum: one follows it, and none is between
+// it and its updates.
 func (p *Program) keepsWaiting(i int, home ID) bool {
 	for j := p.updatesBefore(i, home) + 1; j < i; j++ {
 		if p.sums(j) {

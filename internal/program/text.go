@@ -8,9 +8,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// String is the program for people, one line a step: number, stream, operation, name, what it reads
-// and writes with shape, place and bytes, and what it waits for. A view that is not its whole value
-// in C order is shown as [offset: strides].
+// String returns the program for people, one line a step: number, stream, operation, name, inputs
+// and outputs with shape, place and bytes, and waits. A view that is not its whole value in C order
+// is shown as [offset: strides].
 func (p *Program) String() string {
 	var b strings.Builder
 	name := p.Name

@@ -24,7 +24,8 @@ func Validate(p *Program) error {
 	return c.err()
 }
 
-// check is what passes rely on: steps, operands and views that exist and lie inside their values.
+// check checks the assumptions of passes: steps, operands and views exist and are inside their
+// values.
 func check(p *Program) error {
 	c := &checker{p: p}
 	c.values()
@@ -112,8 +113,8 @@ func (c *checker) values() {
 		}
 	}
 	if id := c.p.Clock; id != None {
-		// The zero ID of a Program made without one is no clock if nothing needs it; rand is what
-		// checks that it is one.
+		// The zero ID of a Program made without one is no clock if no step needs it; rand checks
+		// that it is one.
 		if !c.p.has(id) && len(c.p.Values) > 0 {
 			c.add("the clock is value %d of %d", id, len(c.p.Values))
 		}

@@ -61,7 +61,7 @@ func (c *checker) demand(i int, name string, v *View, o Operand) {
 	}
 }
 
-// written checks what is stored: not in a constant, and each element once.
+// written checks the outputs: not in a constant, and each element once.
 func (c *checker) written(i, k int, o Operand) {
 	s := &c.p.Steps[i]
 	v := &s.Out[k]
@@ -137,7 +137,7 @@ func inPlace(s *Step, in, out int, space []int) bool {
 	return false
 }
 
-// dtypes checks that what is computed together has one type. Map and Reduce convert.
+// dtypes checks that the operands of an operation have one type. Map and Reduce convert.
 func (c *checker) dtypes(i int) {
 	s := &c.p.Steps[i]
 	switch s.Op.(type) {
@@ -191,8 +191,8 @@ func (c *checker) integers(i int) {
 	}
 }
 
-// otherIn reports whether In number k has a type of its own: indices, and what BatchNorm and
-// Attention keep in f32.
+// otherIn reports whether In number k has a type of its own: indices, and the f32 values of
+// BatchNorm and Attention.
 func otherIn(op Op, k int) bool {
 	switch op.(type) {
 	case *Gather, *GatherGrad:

@@ -148,8 +148,8 @@ func (c *checker) group(i int, o *Collective) {
 	}
 }
 
-// early checks that what step i reads was there before the program, and that no earlier step has to
-// do with what it writes.
+// early checks that the inputs of step i exist before the program, and that no earlier step uses
+// its outputs.
 func (c *checker) early(i int) {
 	s := &c.p.Steps[i]
 	touches := func(views, of []View) bool {

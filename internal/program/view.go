@@ -28,9 +28,8 @@ func (v *View) bounds(space []int) (lo, hi int) {
 	return lo, hi
 }
 
-// isMatrix reports whether a view over (batch, rows, columns) is what MatMul takes: one of the last
-// two strides is 1 and the other at least the length of that dimension, as a leading dimension of
-// BLAS has to be.
+// isMatrix reports whether MatMul takes a view over (batch, rows, columns): one of the last two
+// strides is 1 and the other at least the length of that dimension, as a leading dimension of BLAS.
 func isMatrix(space, strides []int) bool {
 	if lenOf(space) == 0 {
 		return true

@@ -8,8 +8,8 @@ import (
 )
 
 // tileElems is the elements of one tile. The largest tile, of float64, is 8 KiB: with the tiles of
-// two sources beside it it fits the 32 KiB of L1 that every x86-64 and arm64 server core has, and
-// it fits a goroutine's stack.
+// two sources it fits the 32 KiB of L1 that every x86-64 and arm64 server core has, and it fits a
+// goroutine's stack.
 const tileElems = 1024
 
 // Into is, in this order for every i,

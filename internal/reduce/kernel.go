@@ -7,8 +7,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Kernel reduces n elements of every source, in order, and stores the result to every destination:
-// what Into does, on addresses, without a check, and to many destinations in one pass.
+// Kernel reduces n elements of every source, in order, and stores the result to every destination.
+// It is Into on addresses, without a check, and to many destinations in one pass.
 //
 // Shapes: dsts and srcs are addresses of n elements of the dtype that the kernel is for, aligned to
 // it; a destination is one of the sources or disjoint from all, and from the other destinations.
@@ -22,13 +22,12 @@ const (
 	// NonTemporal stores past the caches: for results larger than these. A fence follows the last
 	// store.
 	NonTemporal How = 1 << iota
-	// Dirty stores one word of every cache line of the sources back after it is read. A source that
-	// another core will fill again is filled faster, where DirtyPays, when its lines are modified
-	// here than when both cores share them. Meanwhile nobody may write anything to the sources but
-	// what is there.
+	// Dirty stores one word of every cache line of the sources back after it is read. If DirtyPays,
+	// another core fills a source again faster when its lines are modified here than when both
+	// cores share them. Meanwhile the sources must not change.
 	Dirty
-	// Claim asks for the lines of the destinations, to write to them, while the sources are read:
-	// where other cores have read what lay there. With NonTemporal it is of no use.
+	// Claim requests the lines of the destinations for writing, while the sources are read: for
+	// destinations that other cores have read. With NonTemporal it has no effect.
 	Claim
 )
 
@@ -58,7 +57,8 @@ func Copy(dst, src unsafe.Pointer, bytes int, how How) {
 	copy(to[head+whole:], from[head+whole:])
 }
 
-// Touch does to the bytes at p what Dirty does to sources, for who has read them by other means.
+// Touch does the same to the bytes at p as Dirty to sources, for code that has read them by other
+// means.
 func Touch(p unsafe.Pointer, bytes int) { touch(p, bytes) }
 
 // columns is the sum that Copy uses, and columnBytes the width of its narrowest column; nil where
@@ -82,7 +82,7 @@ type sum func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes 
 type weighted func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
 
 // level is the kernels of one instruction set, by dtype; nil where there is none. step is the
-// narrowest column in bytes of the sources, that is what is left to plain Go.
+// narrowest column in bytes of the sources; plain Go does the rest.
 type level struct {
 	name     string
 	has      bool
@@ -120,8 +120,8 @@ func (l *level) kernel(dt tensor.DType, red dist.RedKind) Kernel {
 	return plain(dt, red)
 }
 
-// withTail is sum, or an average, with what its columns leave over done in plain Go. One source is
-// copied bit for bit.
+// withTail returns sum, or an average, with the rest after its columns done in plain Go. One source
+// is copied bit for bit.
 func withTail(dt tensor.DType, red dist.RedKind, sum sum, step int) Kernel {
 	size, tail := dt.Size(), tails(dt)
 	return func(dsts, srcs []unsafe.Pointer, n int, _ []uint64, how How) {
@@ -140,7 +140,7 @@ func withTail(dt tensor.DType, red dist.RedKind, sum sum, step int) Kernel {
 	}
 }
 
-// weightedWithTail is sum with what its columns leave over done in plain Go.
+// weightedWithTail returns sum with the rest after its columns done in plain Go.
 func weightedWithTail(dt tensor.DType, sum weighted, step int) Kernel {
 	size, tail := dt.Size(), tails(dt)
 	return func(dsts, srcs []unsafe.Pointer, n int, scalars []uint64, how How) {
@@ -252,8 +252,8 @@ func halfTail[T half16](dsts, srcs []unsafe.Pointer, lo, hi int, red dist.RedKin
 	}
 }
 
-// blockBytes is how much a kernel of several passes does of each array at a time: what stays in the
-// L1 cache between the passes.
+// blockBytes is the length of each array that a kernel of several passes does at a time: it stays
+// in the L1 cache between the passes.
 const blockBytes = 4 << 10
 
 // mostInPlace is how many addresses a kernel in plain Go takes without an allocation.

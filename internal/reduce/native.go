@@ -26,7 +26,7 @@ func native[T number](dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind,
 		if err != nil {
 			return err
 		}
-		have := first[lo:hi] // what has been combined so far
+		have := first[lo:hi] // the combination so far
 		if red == dist.RedPreMulSum {
 			if last == 0 {
 				acc = to

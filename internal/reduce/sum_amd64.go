@@ -114,8 +114,8 @@ func mulF32x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, byte
 func mulF64x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
 
 // DirtyPays reports whether a core of this machine fills lines that another has modified faster
-// than lines that both have read: some 1 ns a line in place of 7 to 10 on those of AMD, where it
-// was measured. On Intel's to leave them modified takes longer than it saves.
+// than lines that both have read: about 1 ns a line instead of 7 to 10 on the measured AMD cores.
+// On Intel's the modification takes longer than it saves.
 var DirtyPays = vendor() == amd
 
 // movsb reports whether large copies of the runtime's are REP MOVSB: on processors of Intel that

@@ -14,8 +14,8 @@ const (
 	leastGradient = 1e-2
 )
 
-// Differences is what differs between two records of one model, one line for each loss, gradient,
-// statistic or weight.
+// Differences returns the differences between two records of one model, one line for each loss,
+// gradient, statistic or weight.
 //
 // With tol 0, every number must be equal. Else, with a the number of got and b that of want, a loss
 // may differ by tol*max(1,|b|), and an element of a tensor by tol*max|b|, the maximum taken over
@@ -134,8 +134,8 @@ func RunModel(t *testing.T, f Builder, newVM NewVM, o Options) {
 	}
 }
 
-// Oracle is what a model gives under the tape machine. Masks are those of a Record, for a model
-// with dropout.
+// Oracle returns the record of a model under the tape machine. Masks are those of a Record, for a
+// model with dropout.
 //
 // Errors: those of Builder.New and Train.
 func Oracle(f Builder, o Options, masks [][][]float64) (*Record, error) {

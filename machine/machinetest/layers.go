@@ -23,8 +23,8 @@ func (b *build) maxPool(x *G.Node, kernel, pad, stride []int) *G.Node {
 	return b.do(func() (*G.Node, error) { return G.MaxPool2D(x, gtensor.Shape(kernel), pad, stride) })
 }
 
-// averagePool is gorgonia.AveragePool2D, or what it ought to be: a convolution of each channel with
-// a constant.
+// averagePool is gorgonia.AveragePool2D, or its right form: a convolution of each channel with a
+// constant.
 func (b *build) averagePool(name string, x *G.Node, kernel, pad, stride []int) *G.Node {
 	if b.err != nil {
 		return nil

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Drawn counts what a dropout has done with elements whose input was not zero: of the others
-// nothing tells whether they were dropped, nor does it matter, since a zero times anything is zero,
-// and the rectifier in front of it has no gradient there.
+// Drawn counts a dropout's elements whose input was not zero. For the others it cannot be seen
+// whether they were dropped, nor does it matter, since a zero times anything is zero, and the
+// rectifier before it has no gradient there.
 type Drawn struct{ Kept, Seen int }
 
 // mask is the mask that a dropout has used in the last run: 0 for a dropped element, else 1/(1-p).
@@ -37,7 +37,7 @@ func (c *Drawn) mask(d Drop) ([]float64, error) {
 	return y, nil
 }
 
-// CheckMasks judges what a machine has dropped: over all steps each dropout has kept the right
+// CheckMasks judges the dropouts of a machine: over all steps each dropout has kept the right
 // share of elements, to five standard deviations, and neither all steps nor all samples had one
 // mask.
 func CheckMasks(t testing.TB, m *Model, r *Record) {
@@ -49,7 +49,7 @@ func CheckMasks(t testing.TB, m *Model, r *Record) {
 	}
 }
 
-// judgeMasks is what is wrong with the masks of dropout i.
+// judgeMasks returns the faults of the masks of dropout i.
 func judgeMasks(r *Record, i int, p float64, rows int) []string {
 	var lines []string
 	c := r.Drawn[i]

@@ -13,7 +13,7 @@ import (
 type Model struct {
 	Name       string
 	Graph      *G.ExprGraph
-	Inputs     G.Nodes // what Feed fills
+	Inputs     G.Nodes // filled by Feed
 	Learnables G.Nodes // with their initial weights
 	Cost       *G.Node // a scalar
 	Grads      G.Nodes // of Learnables, in their order
@@ -28,7 +28,7 @@ type Model struct {
 type Drop struct {
 	Input       *G.Node
 	Output      *G.Node // its value is zero where an element was dropped
-	Mask        *G.Node // an input, in place of the random numbers; nil without Config.Masked
+	Mask        *G.Node // an input, instead of the random numbers; nil without Config.Masked
 	Probability float64 // of dropping an element
 }
 
@@ -49,7 +49,7 @@ func (m *Model) Rows() int { return m.rows }
 type Config struct {
 	Rows        int           // samples of a batch; 0 means the model's own small number
 	DType       gtensor.Dtype // Float32 or Float64; the zero value means Float32
-	Masked      bool          // dropout multiplies by a mask, which is an input, in place of drawing one
+	Masked      bool          // dropout multiplies by a mask, which is an input, instead of drawing one
 	Probability float64       // of dropout; 0 means 0.5, at which Gorgonia's backward pass is right
 	TruePooling bool          // average pooling by other ops of Gorgonia, which are right
 	NoGradients bool          // leave the graph to ddp.Attach, which differentiates it
@@ -163,7 +163,7 @@ func (b *build) param(name string, center, deviation float64, shape ...int) *G.N
 	})
 }
 
-// input is what Feed fills from a source.
+// input returns an input that Feed fills from a source.
 func (b *build) input(name string, s source, shape ...int) *G.Node {
 	return b.do(func() (*G.Node, error) {
 		dt := b.DType

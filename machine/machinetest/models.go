@@ -34,7 +34,7 @@ func Find(name string) (Builder, error) {
 		}
 		names = append(names, f.Name)
 	}
-	return Builder{}, fmt.Errorf("model %q is none of %v", name, names)
+	return Builder{}, fmt.Errorf("unknown model %q: use one of %v", name, names)
 }
 
 // buildMLP is fully connected layers with a rectifier and a tanh between them.

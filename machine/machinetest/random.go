@@ -38,7 +38,7 @@ func Random(t *testing.T, newVM NewVM, o Options) {
 	})
 }
 
-// Recipe draws what Graph makes a graph of.
+// Recipe draws the bytes from which Graph makes a graph.
 func Recipe() *rapid.Generator[[]uint8] { return rapid.SliceOfN(rapid.Uint8(), 4, 40) }
 
 // Graph is a graph that follows from a recipe, any bytes: each byte chooses an op, an operand or a
@@ -87,7 +87,7 @@ func (r *random) graph() *G.Node {
 	shape[0] = r.Rows
 	x := r.input("x", source{}, shape...)
 	r.pool = append(r.pool, term{node: x, most: 3})
-	r.hadamard(&r.pool[0]) // so that there is a parameter
+	r.hadamard(&r.pool[0]) // for at least one parameter
 	how := r.next(4)
 	for len(r.recipe) > 0 && r.err == nil && len(r.pool) < 16 {
 		kinds := []func(*term){
@@ -130,10 +130,10 @@ func (r *random) of(t *term) *G.Node {
 }
 
 // squash is tanh of a term. Around a reshape and a slice, which share memory, it keeps elementwise
-// ops from writing into what others still read.
+// ops from overwriting operands of others.
 func (r *random) squash(t *term) *G.Node { return r.apply(G.Tanh, r.of(t)) }
 
-// weights is a parameter of a shape: a new one, or one that is there already.
+// weights returns a parameter of a shape: a new one, or an existing one.
 func (r *random) weights(shape ...int) term {
 	if r.next(3) == 0 {
 		for _, p := range r.params {
@@ -220,7 +220,7 @@ func (r *random) smooth(t *term) {
 	}
 }
 
-// positive is a function of what is above 0.
+// positive adds a function of a positive term.
 func (r *random) positive(t *term) {
 	x := r.both(G.Add, r.apply(G.Square, r.squash(t)), r.number(0.5))
 	op := []func(*G.Node) (*G.Node, error){G.Sqrt, G.Log, G.Inverse, G.Log1p}[r.next(4)]

@@ -84,7 +84,7 @@ func (r *random) reduction(t *term, axis int) (n *G.Node, most float64) {
 	return r.reduce(op, r.of(t), axis), t.most * float64(t.node.Shape()[axis])
 }
 
-// centered is a term less what it is reduced to along an axis.
+// centered is a term minus its reduction along an axis.
 func (r *random) centered(t *term) {
 	axis := r.next(t.node.Dims())
 	n, most := r.reduction(t, axis)

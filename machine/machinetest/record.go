@@ -44,8 +44,8 @@ type Options struct {
 	DType       gtensor.Dtype // Float32 or Float64; the zero value means Float32
 	Probability float64       // of dropout; 0 means 0.5
 
-	// Tolerance bounds what losses, gradients, running statistics and weights may differ by:
-	// Record.Compare has the exact meaning. 0 means not at all.
+	// Tolerance bounds the differences of losses, gradients, running statistics and weights:
+	// Record.Compare has the exact meaning. 0 means none.
 	Tolerance float64
 
 	// Solver makes the solver of each training; nil means SGD with momentum, which unlike Adam does
@@ -56,7 +56,7 @@ type Options struct {
 	// whose values must be fetched. nil does nothing.
 	Sync func(vm G.VM, m *Model) error
 
-	// Step updates the weights of the judged machine, in place of the solver, by the solver's rule:
+	// Step updates the weights of the judged machine, instead of the solver, by the solver's rule:
 	// for a machine that has a solver of its own. nil means Solver.
 	Step func(vm G.VM, m *Model) error
 
@@ -69,7 +69,7 @@ type Options struct {
 	IgnoreStats bool
 }
 
-// withDefaults is o with what zero values mean.
+// withDefaults returns o with defaults for zero values.
 func (o Options) withDefaults() Options {
 	if o.Steps == 0 {
 		o.Steps = 20
@@ -80,7 +80,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// config is what the options say of a model.
+// config returns the options of a model.
 func (o Options) config() Config {
 	return Config{Rows: o.Rows, DType: o.DType, Probability: o.Probability}
 }
@@ -88,11 +88,11 @@ func (o Options) config() Config {
 // Momentum is SGD with momentum 0.9 and rate 0.02.
 func Momentum() G.Solver { return G.NewMomentum(G.WithLearnRate(0.02), G.WithMomentum(0.9)) }
 
-// Adam is Adam with rate 0.01, and an epsilon of 1e-3 so that a gradient which is zero but for
+// Adam is Adam with rate 0.01, and an epsilon of 1e-3, so that a gradient which is zero except for
 // rounding changes little.
 func Adam() G.Solver { return G.NewAdamSolver(G.WithLearnRate(0.01), G.WithEps(1e-3)) }
 
-// Record is what a training gave. Elements are float64, which holds a float32 exactly.
+// Record is the result of a training. Elements are float64, which holds a float32 exactly.
 type Record struct {
 	Model   string
 	Params  []string      // names of the parameters
@@ -105,7 +105,7 @@ type Record struct {
 }
 
 // Train trains a model, with the hooks of the options, and records it. With masks, those of a
-// Record, the model must be Masked, and multiplies by them in place of drawing its own.
+// Record, the model must be Masked, and multiplies by them instead of drawing its own.
 //
 // Owns: the machine of newVM, which it closes. Errors: those of the machine and the solver, naming
 // model and step.
@@ -196,7 +196,7 @@ func (r *Record) note(m *Model) error {
 	return nil
 }
 
-// finish takes down what is there after the last step.
+// finish records the state after the last step.
 func (r *Record) finish(m *Model) error {
 	for _, p := range m.Learnables {
 		w, err := elements(p.Value())

@@ -2,7 +2,7 @@ package oracle
 
 import "github.com/symgrad/symgrad/internal/program"
 
-// matmul rounds the product before it adds it to what is there, as a product and a Map that adds
+// matmul rounds the product before it adds it to the destination, as a product and a Map that adds
 // would.
 func matmul(op *program.MatMul, o *operands) {
 	a, b, c := o.in[0], o.in[1], o.out[0]

@@ -7,7 +7,7 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// windowed runs what moves a window over images.
+// windowed runs an operation that moves a window over images.
 func windowed(op program.Op, o *operands) error {
 	switch op := op.(type) {
 	case *program.Conv:
