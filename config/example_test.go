@@ -76,7 +76,7 @@ func ExampleKeys() {
 		}
 	}
 	// Output:
-	// data.drop_last (bool, false): leave out the last batch of an epoch if it is smaller than the others
+	// data.drop_last (bool, false): leave out a smaller last batch of an epoch
 	// data.global_batch (int, 128): samples of one optimizer step, over all ranks
 	// data.limit (int, 0): use only the first so many training samples; 0 means all
 	// data.shuffle (bool, true): draw a new order for each epoch, the same for any number of ranks

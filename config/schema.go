@@ -83,7 +83,7 @@ type Data struct {
 	Path        string `yaml:"path" help:"folder with the four idx files of MNIST or of a data set in its format; for a language model the file with the text"`
 	GlobalBatch int    `yaml:"global_batch" resume:"fixed" in:"[1,)" help:"samples of one optimizer step, over all ranks"`
 	Shuffle     bool   `yaml:"shuffle" resume:"fixed" help:"draw a new order for each epoch, the same for any number of ranks"`
-	DropLast    bool   `yaml:"drop_last" resume:"fixed" help:"leave out the last batch of an epoch if it is smaller than the others"`
+	DropLast    bool   `yaml:"drop_last" resume:"fixed" help:"leave out a smaller last batch of an epoch"`
 	AccumSteps  int    `yaml:"accum_steps" in:"[1,)" help:"parts that each rank computes its share of a batch in; gradients are exchanged after the last (shard.stage 2 and 3: after each)"`
 	Limit       int    `yaml:"limit" resume:"fixed" in:"[0,)" help:"use only the first so many training samples; 0 means all"`
 }

@@ -59,8 +59,8 @@
 //	     up to 256 B            or on the next ones
 //	any, up to 4 KiB            copied to a slot, taken from all      1      2nS + n(n+1)S for sums
 //	Broadcast, Scatter          of these: the root waits for no rank  1/2
-//	AllReduce, in place         each rank sums a block of all heaps   2      2nS: each element read and
-//	                            and stores it to all of them                 written once on each
+//	AllReduce, in place         each rank sums a block of all heaps   2      2nS: each read and
+//	                            and stores it to all of them                 written once
 //	AllReduce, out of place     as in place                           2      2nS
 //	2 ranks, up to 1 MiB        or the other's block is pulled:       3      6S
 //	                            whichever was the faster lately
@@ -69,8 +69,8 @@
 //	Broadcast                   pulled from the root's heap           1      2(n-1)S
 //	                            from 256 KiB, in place, the root      2
 //	                            stores 1/n of it to the others
-//	private memory, 2 ranks     through slots, 64 KiB at a time; one  2 a    6nS: copied, summed with the
-//	                            chunk, put before the sync, needs 1   chunk  other's
+//	private memory, 2 ranks     through slots, 64 KiB at a time; one  2 a    6nS
+//	                            chunk, put before the sync, needs 1   chunk
 //	AllReduce, private, n > 2   the same, each rank sums a block of   3 a    6nS
 //	                            the slots                             chunk
 //

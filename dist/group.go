@@ -76,7 +76,7 @@ type streamer interface{ NewStream() (Stream, error) }
 // NewGroup is the group over t. The group owns t and closes it.
 //
 // Shapes/units: traceEntries is the size of the recorder's ring, 0 means DefaultTraceEntries.
-// Errors: the transport's, when it makes the group's stream.
+// Errors: those of the transport's stream.
 func NewGroup(t Transport, traceEntries int) (*Group, error) {
 	return newGroup(t, NewRecorder(traceEntries))
 }
@@ -129,16 +129,15 @@ func (g *Group) On(s Stream) *Group {
 
 // Blocking returns a view of the group whose operations run on the calling goroutine: a verb
 // returns when its operation is done, with the operation's error and a finished Work. Nothing
-// overlaps, but latency is the least: on shared memory a small collective takes less time than its
-// transfer to a stream. Earlier operations run first; other work of the group's own stream is not
-// waited for. A Batch is done as well. On another stream operations run there, after its work.
+// overlaps, but latency is the least. Earlier operations run first; other work of the group's own
+// stream is not waited for. On another stream operations run there, after its work.
 func (g *Group) Blocking() *Group {
 	v := *g
 	v.block = true
 	return &v
 }
 
-// Named returns a view whose operations carry name, the tensor's, into errors and traces.
+// Named returns a view whose operations carry name into errors and traces.
 func (g *Group) Named(name string) *Group {
 	v := *g
 	v.name = name
@@ -161,8 +160,8 @@ func (g *Group) Symmetric() *Group {
 // Beside returns a view for operations that run while the device computes, as the sums of gradients
 // do during the backward pass. On GPUs copy engines then move large symmetric operations and leave
 // the multiprocessors to the computation; alone such an operation may take a little longer. Results
-// are the same. On the host it changes nothing. Copy engines cannot be stopped: if the group
-// breaks, destinations of such operations may still change, on all ranks.
+// are the same. On the host it changes nothing. Copy engines cannot be stopped: after the group has
+// broken, destinations may still change.
 //
 // Collective: all ranks use such a view for the same operations. Errors: otherwise ErrMismatch on
 // all ranks of GPUs.
@@ -216,13 +215,11 @@ func (g *Group) Heap(bytes int64) (symmetric.Heap, error) {
 	return h, nil
 }
 
-// Batch queues the operations that fn issues on the view it is given as one group call, as
-// ncclGroupStart and ncclGroupEnd do: sends and receives among them progress together, so an
-// exchange cannot deadlock. The Works inside fn are done at once; the returned one covers them all.
-// Collectives run first, in order.
+// Batch queues the operations that fn issues on its view as one group call, like ncclGroupStart and
+// ncclGroupEnd: sends and receives progress together, so an exchange cannot deadlock. The Works
+// inside fn are done at once; the returned one covers them all. Collectives run first, in order.
 //
-// Errors: fn's, or that of the first operation with a wrong argument; then nothing is queued.
-// ErrInvalid for a nil fn.
+// Errors: fn's, or the first wrong argument's; then nothing is queued. ErrInvalid for a nil fn.
 func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 	if fn == nil {
 		return Work{}, fmt.Errorf("group call, rank %d/%d: %w: no function", g.Rank(), g.Size(), ErrInvalid)
@@ -259,10 +256,9 @@ func (g *Group) Abort(cause error) error {
 	return g.c.t.Abort(cause)
 }
 
-// Close waits for the queued operations, then closes heaps and subgroups made from g, its stream
-// and its transport. Idempotent; a second caller waits as well, since the process may end next,
-// which peers of an open group take for a death. Not collective: a peer that still waits for this
-// rank gets ErrClosed.
+// Close waits for the queued operations, then closes g's heaps, subgroups, stream and transport.
+// Idempotent; a second caller waits as well, since peers of an open group take the end of the
+// process for a death. Not collective: a peer that still waits for this rank gets ErrClosed.
 func (g *Group) Close() error {
 	c := g.c
 	c.rec.mu.Lock()

@@ -25,7 +25,7 @@ type call struct {
 	in      []look
 }
 
-// look is what a value of Gorgonia's looks like.
+// look describes a value of Gorgonia's.
 type look struct {
 	gdt    gtensor.Dtype
 	shape  []int
@@ -91,7 +91,7 @@ func (h *hook) give(b tensor.Buffer) error {
 	return red.Start(v)
 }
 
-// take waits for the reduced gradient, which is to be in out, unless nobody reads it.
+// take waits for the reduced gradient, and puts it into out if it has a reader.
 func (h *hook) take(out []tensor.Buffer) error {
 	red := h.hook.Reducer()
 	if red == nil {
@@ -124,7 +124,7 @@ func copyValue(b tensor.Buffer, v gorgonia.Value) error {
 }
 
 // do runs an op by its Do, which gets copies of its inputs: Gorgonia's YOLOv3 works in place on its
-// input, and what it is given may be memory of the user.
+// input, which may be memory of the user.
 func (f *call) do(in []tensor.Buffer, out tensor.Buffer) error {
 	values := make([]gorgonia.Value, len(in))
 	for i, l := range f.in {

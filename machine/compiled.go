@@ -33,7 +33,7 @@ type source struct {
 	dtype tensor.DType
 	value gorgonia.Value
 	seen  bytesAt       // where the value was when unshare looked
-	at    tensor.Buffer // what is bound: where the value is, or own
+	at    tensor.Buffer // bound memory: that of the value, or own
 	own   tensor.Buffer // for values whose elements are not contiguous
 }
 
@@ -69,7 +69,7 @@ func (m *Machine) program(shapes map[*gorgonia.Node][]int, resized bool) (*compi
 	return &compiled{lowered: l, m: m}, nil
 }
 
-// env is what the program calls.
+// env returns the functions and groups of the program.
 func (c *compiled) env() program.Env {
 	env := program.Env{Groups: c.groups}
 	for _, f := range c.calls {
@@ -93,7 +93,7 @@ func closing(err error) string {
 	return "; and at the end: " + err.Error()
 }
 
-// place binds what has its memory for good: states, outputs, the clock.
+// place binds values with permanent memory: states, outputs, the clock.
 func (c *compiled) place() error {
 	if c.gpu != nil {
 		return c.placeOnDevice()
@@ -121,7 +121,7 @@ func (c *compiled) place() error {
 	return c.placeHooks()
 }
 
-// placeOutputs makes the values of outputs. Programs for other shapes share what has one length.
+// placeOutputs makes the values of outputs. Programs for other shapes share values of equal length.
 func (c *compiled) placeOutputs() error {
 	c.values, c.memory = make([]gorgonia.Value, len(c.outputs)), make([]tensor.Buffer, len(c.outputs))
 	for i, o := range c.outputs {
@@ -314,7 +314,7 @@ func (c *compiled) adopt(i int) bool {
 	return true
 }
 
-// watch looks for what is not a number in the results of a step.
+// watch looks for NaNs in the results of a step.
 func (c *compiled) watch(step int, out []tensor.Buffer) error {
 	for _, b := range out {
 		if i := nanIn(b); i >= 0 {

@@ -54,7 +54,7 @@ func (c *compiled) bindHooks() error {
 	return nil
 }
 
-// spareBytes is the size of what bindHooks takes for a hook's gradient.
+// spareBytes returns the bytes that bindHooks allocates for a hook's gradient.
 func (c *compiled) spareBytes(h *hook) int64 {
 	var gradient, reduced tensor.Buffer
 	if r, ok := h.hook.Reducer().(ops.Placed); ok {

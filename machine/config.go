@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// Device is what a program runs on.
+// Device is the device of a program.
 type Device string
 
 // The devices. The zero Device is Auto.
@@ -21,14 +21,14 @@ const (
 	CUDA Device = "cuda"
 )
 
-// NewBatch is what happens when an input's value has another shape than at the last run. Ranks that
-// are data-parallel on GPUs must change shapes in the same run: a run that is captured anew on some
-// ranks only is an ErrMismatch.
+// NewBatch is the reaction to an input with another shape than at the last run. Data-parallel ranks
+// on GPUs must change shapes in the same run: a run that is captured anew on some ranks only is an
+// ErrMismatch.
 type NewBatch string
 
-// What may happen. The zero NewBatch is Recompile.
+// The reactions. The zero NewBatch is Recompile.
 const (
-	Recompile NewBatch = "recompile" // a program for the new shapes is made, and kept beside the others
+	Recompile NewBatch = "recompile" // a program for the new shapes is made, and kept with the others
 	Refuse    NewBatch = "error"     // RunAll returns ErrShape
 )
 
@@ -42,7 +42,7 @@ type Config struct {
 	Watch      bool     // look for NaN after each step: RunAll returns ErrNaN, naming the node. Slow: step by step
 	Fallback   bool     // ops that run by their own Do are expected: no warning names them
 	Eval       bool     // the graph is run for its results: dropout and batch normalization are not training
-	DualValues bool     // add gradients to what gradients hold, as gorgonia.BindDualValues does, until a solver sets them to 0
+	DualValues bool     // add gradients to earlier ones, as gorgonia.BindDualValues does, until a solver sets them to 0
 	Seed       uint64   // of dropout and of random nodes
 	Samples    int      // in this rank's batch; 0 means the length of the first input that is not a parameter
 	NoOptimize bool     // run the program as it comes from the graph: slow, to find out whether an optimization is wrong
@@ -50,8 +50,8 @@ type Config struct {
 	// Log gets warnings: of ops that run by their own Do on the host, once for each type of op. nil
 	// means slog.Default().
 	Log *slog.Logger
-	// Keep is nodes whose Value is set after each run, besides those of the outputs. It costs their
-	// memory, and the steps that would have been joined over them.
+	// Keep is further nodes whose Value is set after each run. It costs their memory, and prevents
+	// fusion over them.
 	Keep gorgonia.Nodes
 
 	// Solver makes the update of the parameters the end of each RunAll; nil leaves it to a solver.
@@ -62,15 +62,15 @@ type Config struct {
 	// Of GPUs alone: on the CPU they have no effect.
 	GPU           int      // number of the GPU among those that the process sees, where nothing else says which
 	Share         *Machine // parameters are those of this machine of the same names and forms (with Stage 3 of ddp: see On a GPU); it is closed later. On the CPU nodes of two graphs share a parameter by having one value
-	Compute       string   // how products of float32 are made: f32, tf32 or bf16, with sums in float32, alike on all ranks; "" means f32. With bf16 results of large ones that nothing outside the program sees are rounded, too, and attention keeps no scores in memory
+	Compute       string   // how products of float32 are made: f32, tf32 or bf16, with sums in float32, equal on all ranks; "" means f32. With bf16 results of large ones that stay inside the program are rounded, too, and attention keeps no scores in memory
 	KeepInputs    bool     // an input is copied when it has been let anew, and not when its elements have changed in place
 	Deterministic bool     // the same bits in every run, at some cost in time
-	Tune          bool     // choose the fastest way of each product by trying; in New all ranks together, which set it alike
-	NoGraph       bool     // queue step by step, in place of replaying a captured graph
+	Tune          bool     // choose the fastest algorithm of each product by trying; in New, all ranks together; equal on all ranks
+	NoGraph       bool     // queue step by step, instead of replaying a captured graph
 	CUDADriver    string   // path or soname of libcuda; "" means libcuda.so.1, searched for
 	NVRTC         string   // path or soname of libnvrtc; "" means that of the newest CUDA that the driver runs
-	CUBLAS        string   // path of libcublas; "none" for kernels of our own; "" means what is found
-	CUDNN         string   // path of libcudnn; "none" for kernels of our own; "" means what is found
+	CUBLAS        string   // path of libcublas; "none" for our kernels; "" means the first one found
+	CUDNN         string   // path of libcudnn; "none" for our kernels; "" means the first one found
 }
 
 // The errors of a Machine.

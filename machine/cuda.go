@@ -19,8 +19,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// device is the GPU of a machine, and what the machine has there for longer than a program:
-// parameters, states, outputs.
+// device is the GPU of a machine, with memory that outlasts a program: parameters, states, outputs.
 type device struct {
 	dev    *cuda.Device
 	driver *cuda.Driver // that the machine has opened; nil if another owns it
@@ -34,14 +33,14 @@ type device struct {
 	words   []word
 	arenas  []tensor.Buffer // of own: for the arenas of programs
 	current *cudaexec.Exec  // that has run last
-	used    []*compiled     // what has run and was not waited for, the last behind the others
+	used    []*compiled     // programs that have run and were not waited for, in the order of their runs
 	turned  *cuda.Event     // where one program follows another
 	next    uint64          // number of the step that current takes the next run for
 	sample  uint64          // and of its first sample
-	copies  bool            // the values of nodes follow every run: nobody but the host updates parameters
+	copies  bool            // the values of nodes follow every run: only the host updates parameters
 }
 
-// stored is a tensor that stays on the device from run to run, and what it is on the host.
+// stored is a tensor that stays on the device between runs, and its copy on the host.
 type stored struct {
 	name string
 	node *gorgonia.Node // whose value it is; nil for a state
@@ -111,9 +110,9 @@ func freshDevice(v *cuda.Device, driver *cuda.Driver, from *Machine) *device {
 	}
 }
 
-// groupOf is a group whose device a graph is to run on, and what goes to it: that of its DDP, or
-// else of its first collective; nil without any. Layers that normalize over a group have nothing
-// for it with Config.Eval: it is idle where they alone have one.
+// groupOf returns a group whose device a graph must run on, and its user: the DDP, or else the
+// first collective; nil without any. Layers that normalize over a group do not use it with
+// Config.Eval: it is idle if only they have one.
 func groupOf(g *gorgonia.ExprGraph, eval bool) (group *dist.Group, what string, idle bool) {
 	if d := ownerOf(g); d != nil {
 		return d.Layout().Group, "the gradients go to", false
@@ -318,7 +317,7 @@ func (m *Machine) quiet() error {
 	return m.current()
 }
 
-// close frees what there is, after the programs.
+// close frees the device's memory, after the programs.
 func (d *device) close() error {
 	var errs []error
 	if d.turned != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// onDevice is what a compiled program has on a device.
+// onDevice has the parts of a compiled program on a device.
 type onDevice struct {
 	exec   *cudaexec.Exec
 	arena  tensor.Buffer   // which other programs may have as well
@@ -53,7 +53,7 @@ func (c *compiled) loadOnDevice(env program.Env) error {
 	return nil
 }
 
-// placeOnDevice binds what stays on the device.
+// placeOnDevice binds the values that stay on the device.
 func (c *compiled) placeOnDevice() error {
 	d := c.m.device
 	for _, f := range c.fixed {
@@ -234,7 +234,7 @@ func (d *device) refresh(st *stored, s *source) error {
 	return d.write(st.at, from)
 }
 
-// refreshHost copies what else the host may have changed since the last run.
+// refreshHost copies other values that the host may have changed since the last run.
 func (c *compiled) refreshHost() error {
 	d := c.m.device
 	if !d.copies {

@@ -10,8 +10,7 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// finishProgram makes what comes from a graph a program that a back half loads: that of a GPU, or
-// of the host.
+// finishProgram completes a lowered graph for a back half: that of a GPU, or of the host.
 func finishProgram(l *lowered, cfg *Config, onGPU bool) error {
 	l.p.Rows, l.p.Again, l.p.Aside = onGPU, onGPU, onGPU && cudaexec.Aside(l.p, l.groups)
 	if onGPU && cfg.Compute == cudaexec.BF16.String() {
@@ -30,7 +29,8 @@ func finishProgram(l *lowered, cfg *Config, onGPU bool) error {
 	return program.Plan(l.p)
 }
 
-// makeSolver makes what Config.Solver asks for, and notes whose gradients a device exchanges.
+// makeSolver makes the solver of Config.Solver, and records the DDP whose gradients a device
+// exchanges.
 func (m *Machine) makeSolver(g *gorgonia.ExprGraph) error {
 	if m.device != nil {
 		if m.g.owner = ownerOf(g); m.g.owner != nil {

@@ -50,7 +50,7 @@ func (m *Machine) runOnDevice() error {
 	return nil
 }
 
-// fetchRead copies what gorgonia.Read reads: an output, or a parameter, as it is after the run.
+// fetchRead copies the values that gorgonia.Read reads: outputs, and parameters after the run.
 // Other inputs, and constants, are on the host.
 func (m *Machine) fetchRead(n *gorgonia.Node) error {
 	if n.Op() != nil && !isConstant(n) {
@@ -116,7 +116,7 @@ func (c *compiled) fetch(i int) error {
 	return nil
 }
 
-// fetchNode copies the value of an output of the last run, and waits for no run that is behind it.
+// fetchNode copies the value of an output of the last run, and does not wait for later ones.
 func (m *Machine) fetchNode(n *gorgonia.Node) error {
 	c := m.now
 	for i := range c.outputs {
@@ -135,9 +135,9 @@ func (m *Machine) fetchNode(n *gorgonia.Node) error {
 	return fmt.Errorf("node %q: %w: it is no output of the machine", nameOf(n), ErrNoValue)
 }
 
-// Sync makes what nodes hold what the last run has given: values of outputs and gradients, and,
-// where the machine updates the parameters, their values. On the CPU, and on a GPU as long as a
-// solver of the host updates the parameters, that is so after each RunAll, and Sync does nothing.
+// Sync copies the results of the last run to the nodes: values of outputs and gradients, and, if
+// the machine updates the parameters, their values. On the CPU, and on a GPU as long as a solver of
+// the host updates the parameters, the nodes have them after each RunAll, and Sync does nothing.
 //
 // Returns: when the run is done. Errors: those of the run; ErrStale, with OverlapGather of ddp;
 // ErrClosed.
@@ -196,9 +196,9 @@ func (s *stored) fetch(d *device) error {
 	return nil
 }
 
-// Load is the other direction of Sync for parameters: their nodes' values, as they are now, are
-// what the next run computes with. It is needed only when elements have been changed in place while
-// the machine updates the parameters; what is let anew is noticed.
+// Load is the other direction of Sync for parameters: the next run computes with the present values
+// of their nodes. It is needed only if elements were changed in place while the machine updates the
+// parameters; a new value by Let is noticed.
 func (m *Machine) Load() {
 	if m.device == nil {
 		return
@@ -208,9 +208,8 @@ func (m *Machine) Load() {
 	}
 }
 
-// Scalar is the one element that an output's value has after the last run. On a GPU it waits for
-// that run alone, and does not keep later ones from being queued; the node's Value is then what it
-// is.
+// Scalar returns the one element of an output's value after the last run. On a GPU it waits for
+// that run alone, and does not keep later ones from being queued; the node's Value does not change.
 //
 // Errors: ErrNoValue for a node that is no output or has more elements; those of the run.
 func (m *Machine) Scalar(n *gorgonia.Node) (float64, error) {
@@ -297,8 +296,7 @@ func (c *compiled) checkExchange() error {
 	return e.d.CheckSum(sum[0])
 }
 
-// late is how many runs behind the newest one results are looked at that only errors come from, so
-// that nobody waits.
+// late is how many runs old an error result is when it is read, so that the host need not wait.
 const late = 3
 
 // checkLate looks at the sum of the weights of a run that is done by now, or nearly.

@@ -7,7 +7,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// turn makes c the program that runs, behind the one that ran before.
+// turn makes c the program that runs, after the previous one.
 func (c *compiled) turn() error {
 	d, x := c.m.device, c.gpu.exec
 	if d.current != x {
@@ -25,8 +25,8 @@ func (c *compiled) turn() error {
 	return d.from.quiet()
 }
 
-// follow lets runs of c begin behind those of the program that ran before, without the host's
-// waiting for any. Programs of a machine share the arena, parameters, states and outputs.
+// follow lets runs of c begin after those of the previous program, without a wait of the host.
+// Programs of a machine share the arena, parameters, states and outputs.
 func (d *device) follow(c *compiled) (err error) {
 	to := c.gpu.exec.Stream()
 	if d.current != nil && d.current.Stream() != to {
@@ -58,7 +58,7 @@ func (d *device) drop(c *compiled) {
 func (d *device) forget(c *compiled) {
 	d.drop(c)
 	if d.current == c.gpu.exec {
-		d.current = nil // nobody is to wait for what is closed
+		d.current = nil // a closed program must not be waited for
 	}
 }
 
@@ -76,7 +76,7 @@ func (d *device) wait() error {
 	return nil
 }
 
-// waitForRanks waits for the programs that communicate, which know when a rank has died, but for
+// waitForRanks waits for the programs that communicate, which know when a rank has died, except
 // one: the others' streams wait for theirs.
 func (d *device) waitForRanks(but *compiled) error {
 	for _, c := range d.used {
@@ -89,8 +89,8 @@ func (d *device) waitForRanks(but *compiled) error {
 	return nil
 }
 
-// arena is memory for the arena of a program; the zero Buffer for none. All programs share what is
-// large enough, since nothing in it lasts longer than a run, and runs follow each other.
+// arena returns memory for the arena of a program; the zero Buffer for none. All programs share one
+// that is large enough, since its contents last only for a run, and runs follow each other.
 func (d *device) arena(bytes int64) (tensor.Buffer, error) {
 	if bytes == 0 {
 		return tensor.Buffer{}, nil

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -21,10 +20,9 @@ import (
 //	bucket = 0 where own is 0              with Idle: 0 times an infinity would not be
 //	bucket = allreduce of factor*bucket    as soon as its last gradient is there, in place
 //
-// A gradient is computed in its slot of a bucket, and the reduced gradient is that slot. Where
-// micro-batches are accumulated, it is multiplied by a weight first, and added to the slot: see
-// manner. With Stage 2 buckets take turns in memory, and what lasts is this rank's part of the
-// sums: see sharding.
+// A gradient is computed in its slot of a bucket, and the reduced gradient is that slot. With
+// accumulation it is multiplied by a weight first, and added to the slot: see manner. With Stage 2
+// buckets share memory in turns, and this rank's part of the sums is kept: see sharding.
 type exchange struct {
 	d       *ddp.DDP
 	plan    ddp.Plan
@@ -39,7 +37,7 @@ type exchange struct {
 	weight  program.ID
 	sum     program.ID
 	own     program.ID
-	share   program.ID // what gradients are multiplied by, but in runs of a whole batch
+	share   program.ID // factor of gradients, except in runs of a whole batch
 	counts  operand    // whether the gradients count, with idle; while the program is made
 	scales  [2]operand // share for each dtype; while the program is made
 	factors [2]program.ID
@@ -48,7 +46,7 @@ type exchange struct {
 	missing []int        // gradients of each bucket that have not come
 	next    int          // bucket to be reduced next
 	copies  []slotCopy
-	late    tensor.Buffer // what checkLate reads to
+	late    tensor.Buffer // destination of checkLate
 	lateSum []float64
 }
 
@@ -114,7 +112,7 @@ func (l *lowering) exchanging(c *current) (operand, error) {
 		}
 		return slot, err
 	}
-	return operand{}, errors.New("it is none of ddp's")
+	return operand{}, fmt.Errorf("%T is not an op of ddp", c.n.Op())
 }
 
 // outside is an Outside value bound to b for good.
@@ -124,8 +122,7 @@ func (l *lowering) outside(name string, role program.Role, b tensor.Buffer, shap
 	return id
 }
 
-// beginExchange adds the values of buckets, and what gradients are multiplied by on their way
-// there.
+// beginExchange adds the values of buckets, and the factors of gradients.
 func (l *lowering) beginExchange() {
 	e := l.exchange
 	e.begun = true

@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// manner is what a run does with gradients: a program has one. With w the weight of the run, each
-// product rounded,
+// manner is how a run uses gradients: a program has one. With w the weight of the run, each product
+// rounded,
 //
 //	wholeBatch  slots = g              the exchange, the update
 //	firstPart   slots = w*g            nothing is communicated or updated
@@ -54,12 +54,12 @@ func (k manner) reads(i int) bool {
 	return i != 1 && !k.local()
 }
 
-// String is what errors and programs call it.
+// String returns its name in errors and programs.
 func (k manner) String() string {
 	return [...]string{wholeBatch: "whole batch", firstPart: "first part", laterPart: "later part", lastPart: "last part"}[k]
 }
 
-// scaleGradients adds what gradients are multiplied by, in their dtypes.
+// scaleGradients adds the factors of gradients, in their dtypes.
 func (l *lowering) scaleGradients() {
 	e := l.exchange
 	e.share = l.outside("weight of the gradients", program.State, e.layout.Weights[3])

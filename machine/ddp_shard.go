@@ -87,7 +87,7 @@ func (l *lowering) looked(n *gorgonia.Node, kids gorgonia.Nodes) {
 		return
 	}
 	switch n.Op().(type) {
-	case *ops.Start: // of the gradient; what else is there says only what comes before
+	case *ops.Start: // of the gradient; the other inputs only give the order
 		kids = kids[:1]
 	case *ops.Join, *ops.Wait:
 		return
@@ -180,9 +180,8 @@ func (m *Machine) current() error {
 	return nil
 }
 
-// gatherFirst has the program gather the weights, in the order in which it reads them, that the run
-// before it has updated and not gathered: with OverlapGather of ddp. Programs of parts but the
-// first come behind one that has.
+// gatherFirst adds gathers of the weights that the previous run has updated, in the order of their
+// reads, with OverlapGather of ddp. Programs of later parts follow one that has gathered.
 func (l *lowering) gatherFirst() {
 	e := l.exchange
 	if e == nil || !e.begun || !e.layout.Late || e.manner.joins() {
@@ -200,8 +199,9 @@ func (l *lowering) gatherFirst() {
 	l.p.Steps = append(first, l.p.Steps...)
 }
 
-// spread puts the steps of an update, which are those from number begin on, where they can be done,
-// with the allgathers of weights behind them. apart says that they need no sum over all gradients.
+// spread moves the steps of an update, which are those from number begin on, to the earliest
+// possible places, followed by the all-gathers of weights. apart means that they need no sum over
+// all gradients.
 func (l *lowering) spread(u *update, begin int, apart bool) {
 	e := l.exchange
 	main, head := slices.Clone(l.p.Steps[:begin]), slices.Clone(l.p.Steps[begin:u.first])
@@ -254,7 +254,7 @@ func (l *lowering) spread(u *update, begin int, apart bool) {
 	}
 }
 
-// needsSolver refuses graphs whose gradients nobody outside the run can use.
+// needsSolver rejects a sharded graph without Config.Solver: its gradients exist only inside a run.
 func needsSolver(g *graph, cfg *Config) error {
 	if g.owner == nil || cfg.Solver != nil || len(g.params) == 0 {
 		return nil
@@ -267,7 +267,7 @@ func needsSolver(g *graph, cfg *Config) error {
 		ErrSolver, stage)
 }
 
-// pieces is what this rank updates of each parameter of a graph: all of it, or a run of its
+// pieces returns the part of each parameter that this rank updates: all of it, or a run of its
 // elements, which may be empty.
 func (g *graph) pieces(shapes map[*gorgonia.Node][]int) []ddp.Piece {
 	all := make([]ddp.Piece, len(g.params))

@@ -12,8 +12,8 @@ type slotCopy struct {
 	bucket       program.ID
 }
 
-// bornInSlots makes what computes a gradient write it into its slot, in place of the copy, if
-// nothing else reads it.
+// bornInSlots makes the step that computes a gradient write it into its slot, instead of the copy,
+// if no other step reads it.
 func (l *lowering) bornInSlots() {
 	if l.exchange == nil {
 		return
@@ -47,8 +47,8 @@ func (l *lowering) bornInSlots() {
 	l.p.Steps = kept
 }
 
-// readSince reports whether a step behind the first that writes value from, and before step i,
-// reads value of: another bucket, that lay where this one is to be.
+// readSince reports whether a step after the first that writes value from, and before step i, reads
+// value of: another bucket in the same memory.
 func (l *lowering) readSince(of, from program.ID, i int) bool {
 	first := slices.IndexFunc(l.p.Steps, func(s program.Step) bool {
 		return slices.ContainsFunc(s.Out, func(v program.View) bool { return v.Value == from })

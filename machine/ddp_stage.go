@@ -19,9 +19,9 @@ func (e *exchange) staged() bool { return e != nil && e.plan.Stage >= 2 }
 // gathers reports whether a rank has its own part of each bucket of weights alone: Stage 3.
 func (e *exchange) gathers() bool { return e != nil && e.plan.Stage == 3 }
 
-// stage adds the values that buckets take turns in, and those of this rank's parts of the sums. A
-// step that fills a bucket comes behind those that need what lay there before, since these are
-// reads and writes of one value.
+// stage adds the values that buckets share in turns, and those of this rank's parts of the sums. A
+// step that fills a bucket follows those that need the earlier contents, since these are reads and
+// writes of one value.
 func (l *lowering) stage() {
 	e := l.exchange
 	copy(e.buckets, l.shared("buckets", program.Gradient, e.layout.Buckets))
@@ -57,8 +57,8 @@ func (l *lowering) shared(name string, role program.Role, buffers []tensor.Buffe
 	return ids
 }
 
-// join makes what this rank has of the sums of earlier parts that with another part: at last times
-// the factor that this one has been multiplied by.
+// join adds another part to this rank's sums of earlier parts; at the end it multiplies by the
+// factor of this part.
 func (l *lowering) join(to, part operand) {
 	e := l.exchange
 	m := l.newCode(to.shape)
@@ -92,7 +92,7 @@ func (l *lowering) ownWeights(i int) program.ID {
 	return *id
 }
 
-// pieces is what this rank updates of a parameter, and its gradient.
+// pieces returns the part of a parameter that this rank updates, and its gradient.
 func (l *lowering) pieces(n *gorgonia.Node, weight, grad operand, p ddp.Piece) (w, g operand) {
 	e := l.exchange
 	w, g = weight, grad

@@ -1,7 +1,7 @@
 // Package machine runs Gorgonia graphs compiled. A Machine is a gorgonia.VM: it takes the place of
 // the tape machine and nothing else of a program changes.
 //
-//	vm, err := machine.New(g, machine.Config{}) // in place of gorgonia.NewTapeMachine(g)
+//	vm, err := machine.New(g, machine.Config{}) // instead of gorgonia.NewTapeMachine(g)
 //	defer vm.Close()
 //	for ... {
 //		gorgonia.Let(x, batch)
@@ -10,7 +10,7 @@
 //		vm.Reset()
 //	}
 //
-// # In place of the tape machine
+// # Replacing the tape machine
 //
 // New takes the place of gorgonia.NewTapeMachine(g) and of gorgonia.NewTapeMachine(g,
 // gorgonia.BindDualValues(...)). Let, Set, RunAll, Reset and Close are called as before. Two kinds
@@ -26,22 +26,22 @@
 // A second machine for predictions is New(g.SubgraphRoots(prediction), Config{Eval: true}), or
 // New(g, Config{Eval: true}, prediction).
 //
-// # What happens to a graph
+// # From a graph to a run
 //
 // New takes the nodes that outputs need, in the order of the tape machine, and turns each into
-// steps of internal/program: a product, a map over elements, a reduction. What only rearranges
-// (reshape, transpose, slice, repeat, the size of an axis) becomes a view and no step. The program
-// is then optimized, its memory planned, and a back half runs it. Explain prints it.
+// steps of internal/program: a product, a map over elements, a reduction. Rearrangements (reshape,
+// transpose, slice, repeat, the size of an axis) become views and no steps. The program is then
+// optimized, its memory planned, and a back half runs it. Explain prints it.
 //
 // # Values
 //
-// Inputs and parameters are read where they are: a value that is let anew is looked up at each run,
-// and copied only if its elements are not contiguous. Outputs are nodes whose values last: what is
-// passed to New, or else all roots, the cost, what gorgonia.Read reads, and the gradient of each
+// Inputs and parameters are read in place: a new value by Let is looked up at each run, and copied
+// only if its elements are not contiguous. Outputs are nodes with lasting values: those passed to
+// New, or else all roots, the cost, the nodes that gorgonia.Read reads, and the gradient of each
 // input that the graph was differentiated by. Their Value and Grad is memory of the machine,
 // written by each run, the same memory every time. Other nodes have no value, except with
-// Config.Keep. A result that is let as an input of the same machine (gorgonia.Let(state,
-// next.Value())) becomes a copy in the next run, so that the run does not change its own input.
+// Config.Keep. A result that is an input of the same machine (gorgonia.Let(state, next.Value()))
+// becomes a copy in the next run, so that the run does not change its own input.
 //
 // # Differences from the tape machine
 //
@@ -71,25 +71,25 @@
 // A graph runs on the GPU of the world that its gradients go to, or else of the group of its first
 // collective, or else on the one that Config names.
 //
-// Inputs are copied to the GPU at each run, while the run before goes on. What else happens depends
-// on who updates the parameters. As long as a solver of the host does, RunAll copies parameters
-// there and outputs, gradients and running statistics back, and is done when they are: everything
-// is as on the CPU, and slow. Once the machine updates them itself (Config.Solver, or NewSolver),
-// parameters stay on the GPU and RunAll returns when the run is queued. Values of nodes are then
-// what they were when Sync was last called, or before the first call what they were on the host;
-// Scalar reads a cost without waiting for later runs; what gorgonia.Read reads is read after each
-// run, for which RunAll waits: of a parameter, what the update has made of it. A parameter that is
-// let anew is copied; one that is changed in place needs Load. Errors of steps, weights that sum to
-// 0 and norms that are no numbers come from a later call.
+// Inputs are copied to the GPU at each run, during the previous run. The rest depends on the
+// solver. If a solver of the host updates the parameters, RunAll copies parameters to the GPU and
+// outputs, gradients and running statistics back, and returns when they are there: as on the CPU,
+// and slow. If the machine updates them itself (Config.Solver, or NewSolver), parameters stay on
+// the GPU and RunAll returns when the run is queued. Values of nodes are then those of the last
+// Sync, or before the first one those of the host. Scalar reads a cost without waiting for later
+// runs. RunAll waits for values that gorgonia.Read reads, and reads them after each run: of a
+// parameter, the updated value. A parameter with a new value by Let is copied; one that is changed
+// in place needs Load. Errors of steps, weights that sum to 0 and norms that are no numbers come
+// from a later call.
 //
-// Micro-batches inside ddp's NoSync are runs of other programs, which the first such run makes:
-// they add gradients to the buckets and do nothing else, and the run that ends them has the
-// exchange and the update. With Stage 1 of ddp the update is that of a rank's pieces, follows the
-// reduce-scatter of each bucket while the backward pass goes on, and the weights are gathered
-// behind it, all in one run: Config.Solver is a must. With Stage 2 buckets of gradients take turns
-// in memory, each run sums its own, and nodes get no gradients; with Stage 3 weights are gathered
-// before their use, as below. With OverlapGather of ddp a run begins with gathering what the run
-// before it has updated, and Sync returns ErrStale until Consolidate of the DDP.
+// Micro-batches inside ddp's NoSync are runs of other programs, which the first such run makes.
+// They only add gradients to the buckets; the run that ends them has the exchange and the update.
+// With Stage 1 of ddp the update of a rank's pieces follows the reduce-scatter of each bucket
+// during the backward pass, and the gather of the weights follows the update, all in one run:
+// Config.Solver is required. With Stage 2 buckets of gradients share memory in turns, each run sums
+// its own, and nodes get no gradients; with Stage 3 weights are gathered before their use, as
+// below. With OverlapGather of ddp a run begins with the gather of the previous run's updates, and
+// Sync returns ErrStale until Consolidate of the DDP.
 //
 // With Config.Share a second machine, for another graph, computes with the parameters of the first.
 // With Stage 3 of ddp no rank has them: the second graph's nodes then want values, which ddp's

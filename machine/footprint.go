@@ -16,12 +16,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Footprint is the bytes that a compiled graph holds, where it runs, besides parameters, buckets of
+// Footprint is the bytes that a compiled graph holds, on its device, without parameters, buckets of
 // gradients and the states of solvers.
 type Footprint struct {
-	Arena     int64 // results of steps, which share one block: what others call activations
+	Arena     int64 // results of steps, which share one block: the activations
 	Constants int64
-	Scratch   int64 // what steps work in
+	Scratch   int64 // workspace of steps
 	Inputs    int64 // on a GPU, where an input has two places; on the host inputs are where the program has them
 	Outputs   int64 // values of outputs that are no gradients in buckets
 	Gradients int64 // on the host: places of gradients for runs in which their reducers have none
@@ -43,7 +43,7 @@ func (f Footprint) Total() int64 {
 	return f.Arena + f.Constants + f.Scratch + f.Inputs + f.Outputs + f.Gradients
 }
 
-// Footprint is what the machine holds for the shapes that it has now.
+// Footprint returns the bytes of the machine for its present shapes.
 func (m *Machine) Footprint() Footprint {
 	var f Footprint
 	if m.now == nil || m.closed {
@@ -73,7 +73,7 @@ func (m *Machine) Footprint() Footprint {
 	return f
 }
 
-// moments is what the steps of p communicate.
+// moments returns the communication of the steps of p.
 func moments(p *program.Program) []Moment {
 	var all []Moment
 	for i := range p.Steps {
@@ -110,7 +110,7 @@ func moments(p *program.Program) []Moment {
 //
 // Errors: those of New.
 func Foresee(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (f Footprint, err error) {
-	if cfg.Device != CPU && cfg.Device != CUDA { // what that is, is known when it is there
+	if cfg.Device != CPU && cfg.Device != CUDA { // known only with a device
 		m, err := New(g, cfg, outputs...)
 		if err != nil {
 			return f, err
@@ -146,7 +146,7 @@ type Model struct {
 	Params gorgonia.Nodes
 }
 
-// Foresight is what a Model will be as one rank of data-parallel training.
+// Foresight is the prediction of a Model as one rank of data-parallel training.
 type Foresight struct {
 	Plan      ddp.Plan
 	Footprint Footprint
@@ -177,8 +177,8 @@ func (m Model) Foresee(w *dist.World, exchange ddp.Config, cfg Config) (f Foresi
 	return f, err
 }
 
-// foreseeOnHost is what a machine of the host has, which is not made. The update of a solver is
-// none of it.
+// foreseeOnHost returns the footprint of a machine of the host, without making it and without the
+// update of a solver.
 func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f Footprint, err error) {
 	updates := cfg.Solver != nil
 	cfg.Solver = nil // a DDP has one
@@ -253,7 +253,8 @@ func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Fo
 	return f, nil
 }
 
-// imaginedSolver is a solver whose states are nowhere: only what a program says of them counts.
+// imaginedSolver returns a solver whose states have no memory: it only describes them in the
+// program.
 func imaginedSolver(m *Machine, c optim.Config) (*solver, error) {
 	s := &solver{m: m, cfg: c.WithDefaults(), scale: 1, fused: true, normID: program.None, normAt: tensor.Of(make([]float64, 1))}
 	for i := range s.words {

@@ -17,7 +17,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// lowered is a program made from a graph, and what of the graph its Outside values are.
+// lowered is a program made from a graph, with the nodes of its Outside values.
 type lowered struct {
 	p       *program.Program
 	inputs  []binding // inputs and parameters
@@ -27,11 +27,11 @@ type lowered struct {
 	hooks   []*hook
 	calls   []*call // of Env.Calls
 	groups  []*dist.Group
-	marks   []mark          // what was looked at in ops, for a program that is out of date
+	marks   []mark          // fields of ops that were read, to detect a program that is out of date
 	samples int             // in this rank's batch
 	drops   map[uintptr]int // number of each dropout and random node, by op
 
-	exchange *exchange     // of gradients, by steps; nil where calls do it, or nobody
+	exchange *exchange     // of gradients, by steps; nil if calls do it, or there is none
 	fixed    []fixed       // values whose memory is known
 	normID   program.ID    // of the norm of the gradients; None without an update that measures it
 	follow   []*program.ID // further names of values, to be kept right where values are taken out
@@ -66,12 +66,12 @@ type lowering struct {
 	norms   map[uintptr]*norm
 	sharded gorgonia.NodeSet         // learnables of the whole graph whose values are on all ranks; nil before it is looked for
 	shapes  map[*gorgonia.Node][]int // of the values of inputs
-	resized bool                     // some are not what the graph was built with
-	moved   bool                     // of a result that is not what the graph says, a transposition or product has moved the first dimension
+	resized bool                     // some differ from those that the graph was built with
+	moved   bool                     // a transposition or product has moved the first dimension of a result with another shape than in the graph
 	label   string                   // of the current node, for steps and values
 }
 
-// current is a node and what it is computed from.
+// current is a node and its operands.
 type current struct {
 	n     *gorgonia.Node
 	kids  gorgonia.Nodes
@@ -139,8 +139,8 @@ func lowerAs(as manner, g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, 
 	return &l.lowered, nil
 }
 
-// countSamples is the number of samples in the batch: what Config says, or the length of the first
-// input that is not a parameter.
+// countSamples returns the number of samples in the batch: that of Config, or the length of the
+// first input that is not a parameter.
 func (l *lowering) countSamples() int {
 	if l.cfg.Samples > 0 && !l.resized {
 		return l.cfg.Samples
@@ -183,8 +183,8 @@ func called(n *gorgonia.Node) string {
 	return fmt.Sprintf("node %x", n.ID())
 }
 
-// nameOf is what people call a node: its name, or what it is computed from. A gradient is named
-// after what it is of.
+// nameOf returns a readable name of a node: its name, or its operation and operands. A gradient is
+// named by its parameter.
 func nameOf(n *gorgonia.Node) string {
 	for _, of := range n.DerivOf() {
 		if of.IsVar() {
@@ -199,7 +199,7 @@ func (l *lowering) node(n *gorgonia.Node) (operand, error) {
 	l.label = nameOf(n)
 	if l.isSharded(n) {
 		dt, err := dtypeOf(n.Dtype())
-		return number(0, dt, l.shapeOf(n)), err // for its hook, which nobody reads
+		return number(0, dt, l.shapeOf(n)), err // for its hook, which is not read
 	}
 	if n.Op() == nil {
 		return l.input(n)

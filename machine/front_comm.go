@@ -72,7 +72,7 @@ func (l *lowering) call(f *call, in, out []program.View) {
 }
 
 // start gives a gradient to its reducer. It is an Outside value of its own, so that it can be in
-// the reducer's memory: what computes it then writes there (see born).
+// the reducer's memory: the step that computes it then writes there (see born).
 func (l *lowering) start(c *current, op *ops.Start) (operand, error) {
 	h := &hook{
 		hook: op.Hook(), grad: program.None, reduced: program.None,
@@ -117,8 +117,8 @@ func (l *lowering) wait(c *current, op *ops.Wait) (operand, error) {
 	return o, nil
 }
 
-// born makes what computes a gradient write it where the reducer wants it, in place of the copy, if
-// nothing else reads it: the reducer may change it at once.
+// born makes the step that computes a gradient write it to the reducer's memory, instead of the
+// copy, if no other step reads it: the reducer may change it at once.
 func (l *lowering) born() {
 	drop := make([]bool, len(l.p.Steps))
 	for _, h := range l.hooks {
@@ -231,8 +231,8 @@ func (l *lowering) group(g *dist.Group) int {
 	return len(l.groups) - 1
 }
 
-// message is a Send, a Recv or a Barrier, which are calls: what a peer has or does is no value of
-// this program.
+// message lowers a Send, a Recv or a Barrier, which are calls: a peer's data are no value of this
+// program.
 func (l *lowering) message(c *current, op ops.Operation, x operand, shape []int) (operand, error) {
 	op.Group = op.Group.Named(op.Tensor)
 	f := &call{label: fmt.Sprintf("%v %s", op.Kind, op.Tensor), message: &op}

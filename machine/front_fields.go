@@ -83,7 +83,7 @@ func (f *fields) ints(name string) []int {
 	return all
 }
 
-// pointer is what a field that is a pointer points to.
+// pointer returns the value of a pointer field.
 func (f *fields) pointer(name string) unsafe.Pointer {
 	if v := f.get(name, reflect.Pointer); v.IsValid() {
 		return v.UnsafePointer()
@@ -106,7 +106,7 @@ func typeName(op gorgonia.Op) string { return fmt.Sprintf("%T", op) }
 // dtypeOf is the type of the elements of Gorgonia's type. Its int has 64 bits here, as on all
 // machines that this runs on.
 //
-// Errors: what is no number.
+// Errors: types that are no numbers.
 func dtypeOf(g gtensor.Dtype) (tensor.DType, error) {
 	switch g {
 	case gtensor.Int:

@@ -50,7 +50,7 @@ type collector struct {
 	index   map[*gorgonia.Node]int
 	kids    map[*gorgonia.Node]gorgonia.Nodes
 	parents map[*gorgonia.Node]int
-	norms   map[uintptr]*gorgonia.Node // forward nodes of batch normalizations and CTC losses, by op: their gradients need what they keep
+	norms   map[uintptr]*gorgonia.Node // forward nodes of batch normalizations and CTC losses, by op: their gradients need their state
 }
 
 func newCollector(g *gorgonia.ExprGraph) *collector {
@@ -78,7 +78,7 @@ func newCollector(g *gorgonia.ExprGraph) *collector {
 	return c
 }
 
-// collect finds what the given outputs need; without any, what the defaults need. Values of the
+// collect finds the nodes that the given outputs need, or else the default outputs. Values of the
 // nodes to keep last, too.
 func collect(g *gorgonia.ExprGraph, outputs gorgonia.Nodes, keep ...*gorgonia.Node) *graph {
 	c := newCollector(g)
@@ -191,12 +191,12 @@ func isStatement(n *gorgonia.Node) bool {
 	return name == "gorgonia.readOp" || name == "gorgonia.letOp"
 }
 
-// roots is the nodes that no other reads, but for statements, inputs, and gradients that nobody has
-// asked for: Gorgonia makes the gradient of every operand of an op, of the images in a batch too,
-// and of the number of them.
+// roots returns the nodes without readers, except statements, inputs, and gradients that were not
+// asked for: Gorgonia makes the gradient of every operand of an op, also of the images in a batch,
+// and of their number.
 func (c *collector) roots() gorgonia.Nodes {
 	readers := maps.Clone(c.parents)
-	var idle gorgonia.Nodes // that nobody reads but what nobody needs
+	var idle gorgonia.Nodes // read only by nodes that are not needed
 	for _, n := range c.all {
 		if readers[n] == 0 {
 			idle = append(idle, n)
@@ -225,8 +225,9 @@ func (c *collector) roots() gorgonia.Nodes {
 	return roots
 }
 
-// costs is what the graph has been differentiated from: its own derivative is the constant 1. Other
-// nodes may read it. For a node that corrects the derivative of the cost, it is the cost.
+// costs returns the nodes from which the graph has been differentiated: their derivative is the
+// constant 1. Other nodes may read them. For a node that corrects the derivative of the cost, it is
+// the cost.
 func (c *collector) costs() gorgonia.Nodes {
 	var costs gorgonia.Nodes
 	for _, n := range c.all {

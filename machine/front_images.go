@@ -88,8 +88,8 @@ func (l *lowering) maxPool(c *current) (operand, error) {
 	return l.pooling(c, func(w program.Window) program.Op { return &program.MaxPool{Window: w} })
 }
 
-// avgPool is what gorgonia.AveragePool2D means. Gorgonia v0.9.18 divides by the width of the images
-// (op_avg_pool.go:282).
+// avgPool lowers gorgonia.AveragePool2D in its right form. Gorgonia v0.9.18 divides by the width of
+// the images (op_avg_pool.go:282).
 func (l *lowering) avgPool(c *current) (operand, error) {
 	return l.pooling(c, func(w program.Window) program.Op { return &program.AvgPool{Window: w} })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// norm is what a batch normalization leaves for its gradient.
+// norm has the values of a batch normalization for its gradient.
 type norm struct {
 	op         *program.BatchNorm
 	mean, rstd operand
@@ -107,7 +107,7 @@ func (l *lowering) dropout(c *current) (operand, error) {
 	return l.dropped(c, c.in[0], reflect.ValueOf(c.n.Op()).Pointer())
 }
 
-// dropoutGrad does to dy what the forward pass did to x: its random numbers are computed again.
+// dropoutGrad does the same to dy as the forward pass to x: its random numbers are computed again.
 func (l *lowering) dropoutGrad(c *current) (operand, error) {
 	return l.dropped(c, c.in[2], uintptr(c.f.pointer("dropoutOp")))
 }

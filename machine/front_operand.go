@@ -73,7 +73,7 @@ func regroup(shape, strides, to []int) ([]int, bool) {
 	}
 	out := make([]int, len(to))
 	k := len(from) - 1
-	left := run{1, 0} // of the run that is being cut, what is left of it
+	left := run{1, 0} // the rest of the run that is being cut
 	for i := len(to) - 1; i >= 0; i-- {
 		if to[i] == 1 {
 			continue

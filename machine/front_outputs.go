@@ -10,7 +10,8 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// output gives a node's value memory that lasts: what computes it writes there, or it is copied.
+// output gives a node's value lasting memory: the step that computes it writes there, or it is
+// copied.
 func (l *lowering) output(n *gorgonia.Node) error {
 	o, ok := l.values[n]
 	if !ok {
@@ -90,8 +91,8 @@ func (l *lowering) isWhole(o operand) bool {
 		slices.Equal(o.view.Strides, program.Contiguous(o.shape))
 }
 
-// dual keeps a gradient apart from the node that it is the value of: in memory that the parameter's
-// Grad is, where it is added to what is there if Config says so.
+// dual keeps a gradient outside its node, in the memory of the parameter's Grad. With
+// Config.DualValues it is added there.
 func (l *lowering) dual(i int) error {
 	p := l.g.params[i]
 	o, ok := l.values[p.grad]
@@ -117,7 +118,7 @@ func (l *lowering) dual(i int) error {
 	return nil
 }
 
-// isReduced reports whether an operand is what a Wait node gives, whose memory is the reducer's.
+// isReduced reports whether an operand is the result of a Wait node, whose memory is the reducer's.
 func (l *lowering) isReduced(o operand) bool {
 	return l.isWhole(o) && slices.ContainsFunc(l.hooks, func(h *hook) bool { return h.reduced == o.view.Value })
 }

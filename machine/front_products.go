@@ -108,7 +108,7 @@ func (l *lowering) tensordot(c *current) (operand, error) {
 	return l.reshape(o, append(aOuter, bOuter...)), nil
 }
 
-// matrixOf is o as a matrix with the given axes behind, or else before, the others.
+// matrixOf returns o as a matrix with the given axes after, or else before, the others.
 func (l *lowering) matrixOf(o operand, axes []int, behind bool) (m operand, outer []int, inner int, err error) {
 	var rest []int
 	inner = 1

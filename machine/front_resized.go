@@ -9,9 +9,9 @@ import (
 )
 
 // followShape changes to, the shape that the graph reshapes from to, for an operand whose shape is
-// now another. Dimensions of to and from that are the same elements, as batch*words and (batch,
-// words), belong together, and what has changed in the one changes in the other. It fails where no
-// dimension can take the change.
+// now another. Dimensions of to and from with the same elements, as batch*words and (batch, words),
+// belong together, and a change in the one is a change in the other. It fails if no dimension can
+// take the change.
 func (l *lowering) followShape(from, to, now []int) bool {
 	if len(now) != len(from) {
 		return l.grow(to, sizeOf(to), nil, now)
@@ -27,11 +27,11 @@ func (l *lowering) followShape(from, to, now []int) bool {
 				old *= from[a]
 				a++
 			default:
-				made = old // what is left of from has one element
+				made = old // the rest of from has one element
 			}
 		}
 		if a == len(from) {
-			b = len(to) // what is left has one element
+			b = len(to) // the rest has one element
 		}
 		if !l.grow(to[j:b], sizeOf(from[i:a]), from[i:a], now[i:a]) {
 			return false
@@ -41,11 +41,11 @@ func (l *lowering) followShape(from, to, now []int) bool {
 	return sizeOf(to) == sizeOf(now)
 }
 
-// grow makes dimensions of old elements in all those that now has, by changing one: one that has
-// changed alike in from or in an input before any other, and what has one element last. Of two that
-// are alike it is the first, if samples are always first; else nothing tells which of them is the
-// samples, and it fails. A graph that was built with one sample has such: what is cut out of a
-// dimension of samples and words is 1 and words, and both may be what has changed.
+// grow changes one dimension of to, so that dimensions of old elements have the elements of now. It
+// prefers a dimension that has changed equally in from or in an input; one of a single element
+// comes last. Of two equal ones it takes the first, if samples are always first; otherwise the
+// samples are ambiguous, and it fails. A graph that was built with one sample is such a case: a
+// part of a dimension of samples and words is 1 and words, and both may have changed.
 func (l *lowering) grow(to []int, old int, from, now []int) bool {
 	n, best, at, alike := sizeOf(now), 3, -1, false
 	if n == old {
@@ -75,8 +75,8 @@ func (l *lowering) grow(to []int, old int, from, now []int) bool {
 	return true
 }
 
-// samplesFirst reports whether what has changed in the inputs is their first dimension, and nothing
-// has moved it.
+// samplesFirst reports whether only the first dimension of inputs has changed, and no op has moved
+// it.
 func (l *lowering) samplesFirst() bool {
 	for node, now := range l.shapes {
 		if was := l.g.built[node]; len(was) == len(now) && len(was) > 0 && !slices.Equal(was[1:], now[1:]) {
@@ -105,10 +105,10 @@ func (l *lowering) builtShape(n *gorgonia.Node) []int {
 	return n.Shape()
 }
 
-// concatPart is what a slice cuts out of the gradient of a gorgonia.Concat for one of its inputs,
-// when inputs have another number of samples. The op says where that input was in the graph
-// (op_tensor.go:1062), and the input where it is now. An axis of one element is dropped if it was
-// dropped in the graph, where a reshape brings it back.
+// concatPart returns the slice of the gradient of a gorgonia.Concat for one of its inputs, if
+// inputs have another number of samples. The op has the input's place in the graph
+// (op_tensor.go:1062), and the input its present one. An axis of one element is dropped if it was
+// dropped in the graph, where a reshape restores it.
 func (l *lowering) concatPart(c *current) (o operand, ok bool, err error) {
 	op, isSlice := c.n.Op().(interface{ IsSlice() gtensor.Slice })
 	if !l.resized || !isSlice || op.IsSlice() == nil {
@@ -129,7 +129,7 @@ func (l *lowering) concatPart(c *current) (o operand, ok bool, err error) {
 			if v, ok := l.values[k]; ok {
 				now = v.shape[axis]
 			} else if x.shape[axis] != l.builtShape(of)[axis] {
-				return o, false, fmt.Errorf("what is cut out of shape %v is not known without the value of %q", x.shape, called(k))
+				return o, false, fmt.Errorf("the part of shape %v is unknown without the value of %q", x.shape, called(k))
 			}
 			if was == part.Start() && was+n == part.End() && from+now <= x.shape[axis] {
 				l.marks = append(l.marks, markSlice(op))

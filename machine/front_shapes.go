@@ -55,8 +55,8 @@ func (l *lowering) size(c *current) (operand, error) {
 	return number(float64(x.shape[axis]), c.dtype, nil), nil
 }
 
-// repeated repeats each element along an axis, one after the other. What has length 1 there becomes
-// a view.
+// repeated repeats each element along an axis, one after the other. An operand of length 1 there
+// becomes a view.
 func (l *lowering) repeated(c *current) (operand, error) {
 	x, axis := c.in[0], c.f.int("along")
 	if !c.in[1].isNum {
@@ -152,7 +152,7 @@ func (l *lowering) sliced(c *current) (operand, error) {
 	return o, nil
 }
 
-// sliceIncrement is the gradient of a slice: zeros, but for the part, which is the second input.
+// sliceIncrement is the gradient of a slice: zeros, except the part, which is the second input.
 func (l *lowering) sliceIncrement(c *current) (operand, error) {
 	s, err := l.readSlice(c, c.in[0].shape)
 	if err != nil {
@@ -164,7 +164,7 @@ func (l *lowering) sliceIncrement(c *current) (operand, error) {
 	switch {
 	case s.step > 1:
 		l.copyTo(to, number(0, c.dtype, shape))
-	default: // what the part leaves
+	default: // the rest outside the part
 		for _, gap := range [][2]int{{0, s.from}, {end, shape[s.axis]}} {
 			if n := gap[1] - gap[0]; n > 0 {
 				part := cut(to, s.axis, gap[0], 1, n)

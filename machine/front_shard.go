@@ -53,8 +53,8 @@ func (o outside) Step(model []gorgonia.ValueGrad) error {
 	return o.Solver.Step(model)
 }
 
-// checkSharded refuses what a program cannot do with parameters that are on all ranks, a part on
-// each.
+// checkSharded rejects nodes that a program cannot do with parameters that have a part on each
+// rank.
 func (l *lowering) checkSharded() error {
 	if !l.cfg.DualValues {
 		return nil
@@ -99,8 +99,8 @@ func (l *lowering) gatheredPart(c *current) (o operand, ok bool, err error) {
 	return l.reshape(flat, at.Shape), true, nil
 }
 
-// isFetch reports whether a collective gathers a shard of parameters for Stage 3, of which all
-// ranks have agreed that their graphs are alike.
+// isFetch reports whether a collective gathers a shard of parameters for Stage 3, for which all
+// ranks have agreed on equal graphs.
 func isFetch(c *current) bool {
 	if len(c.kids) == 0 {
 		return false

@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// overRanks is what the nodes of an ops.BatchNorm leave for each other. Channels are (C).
+// overRanks has the values that the nodes of an ops.BatchNorm share. Channels are (C).
 type overRanks struct {
 	ops.BatchNormNode
 	space []int   // (N, C, S)
@@ -21,7 +21,7 @@ type overRanks struct {
 	mean  operand // f64
 	rstd  operand // f64
 	high  operand // mean, rounded to the input's type
-	low   operand // and what is left of it, rounded
+	low   operand // and the rest of it, rounded
 	scale operand // 1/sqrt(variance+epsilon), rounded
 	sums  [2]operand
 }
@@ -104,8 +104,8 @@ func (k *overRanks) weighted(m *code, r int) int {
 	return k.counted(m, m.do(program.Mul, r, m.load(k.rows)))
 }
 
-// sumTo adds a step that sums register r over some axes of its space, into an operand over what is
-// left.
+// sumTo adds a step that sums register r over some axes of its space, into an operand over the
+// other axes.
 func (l *lowering) sumTo(to operand, m *code, r int, reduced ...bool) error {
 	if m.err != nil {
 		return m.err

@@ -56,8 +56,8 @@ func (l *lowering) normApply(c *current, k *overRanks) (operand, error) {
 	return l.reshape(y, c.in[0].shape), nil
 }
 
-// normSums is sum(dy) and sum(dy*xhat) of this rank, times the weight of its cost. The sums
-// themselves are what the gradients of bias and scale are.
+// normSums returns sum(dy) and sum(dy*xhat) of this rank, times the weight of its cost. The sums
+// themselves are the gradients of bias and scale.
 func (l *lowering) normSums(c *current, k *overRanks) (operand, error) {
 	ch := k.space[1]
 	dy, x := l.reshape(l.stored(c.in[0]), k.space), l.reshape(l.stored(c.in[1]), k.space)

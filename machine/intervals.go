@@ -15,8 +15,8 @@ type lap struct {
 	timer *cuda.Event // on a GPU
 }
 
-// Mark takes down when the runs so far end, for Intervals. On a GPU the device does so when it is
-// there: nobody waits, and runs that are queued behind begin no later than they would.
+// Mark records when the runs so far end, for Intervals. On a GPU the device records it: the host
+// does not wait, and later runs are not delayed.
 //
 // Errors: on a GPU, ErrNoValue before the first run and those of the device; ErrClosed.
 func (m *Machine) Mark() error {

@@ -21,7 +21,7 @@ type Machine struct {
 	cfg     Config
 	g       *graph
 	whole   *gorgonia.ExprGraph         // that g is of
-	middle  map[*gorgonia.Node]*Machine // that compute what Value was asked for
+	middle  map[*gorgonia.Node]*Machine // that compute the nodes of Value
 	blas    *blas.Implementation
 	shapes  map[*gorgonia.Node][]int // of inputs, as the graph was built
 	now     *compiled
@@ -31,7 +31,7 @@ type Machine struct {
 	clock   []uint64 // number of the step, and of this rank's first sample
 	first   bool     // SetFirstSample has been called
 	closed  bool
-	reading []gorgonia.Value // what of Read values is ours, by graph.reads
+	reading []gorgonia.Value // the machine's Read values, by graph.reads
 	device  *device          // nil on the CPU
 	solve   *solver          // of a device; may be nil
 	host    optim.Solver     // of Config.Solver on the CPU
@@ -43,7 +43,7 @@ type Machine struct {
 
 var _ gorgonia.VM = (*Machine)(nil)
 
-// place is what memory of a machine is for: the value of a node, or the dual value of a parameter.
+// place is the use of memory of a machine: the value of a node, or the dual value of a parameter.
 type place struct {
 	node *gorgonia.Node
 	dual bool
@@ -111,7 +111,7 @@ func (m *Machine) compileFirst() error {
 	return m.use(c)
 }
 
-// prepare finds out what there is to compile, and for which device.
+// prepare finds the nodes to compile, and the device.
 func (m *Machine) prepare(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 	if err := m.open(g); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (m *Machine) takeShapes() {
 	}
 }
 
-// open finds the device and what it needs.
+// open opens the device and its libraries.
 func (m *Machine) open(g *gorgonia.ExprGraph) error {
 	var err error
 	if m.device, err = newDevice(&m.cfg, g); err != nil || m.device != nil {
@@ -347,9 +347,8 @@ func (m *Machine) Explain() string {
 	return s.String()
 }
 
-// Close frees what the machine has. Values that nodes have stay readable. It may be called twice.
-// Where a rank has died and the GPU does not come to an end, its memory is left to the end of the
-// process.
+// Close frees the machine. Values of nodes stay readable. It may be called twice. If a rank has
+// died and the GPU's work does not end, its memory stays until the process ends.
 func (m *Machine) Close() error {
 	if m.closed {
 		return nil
@@ -359,7 +358,7 @@ func (m *Machine) Close() error {
 		m.alone()
 	}
 	if m.stuck {
-		return nil // to free anything would wait for what never ends
+		return nil // freeing memory would hang
 	}
 	var errs []error
 	for _, communicates := range [...]bool{true, false} { // those that know when a rank has died come first
@@ -369,7 +368,7 @@ func (m *Machine) Close() error {
 			}
 		}
 		if err := errors.Join(errs...); errors.Is(err, cudaexec.ErrStuck) {
-			return err // to free more would wait for what never ends
+			return err // freeing more would hang
 		}
 		if m.device != nil {
 			m.device.used = nil

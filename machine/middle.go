@@ -140,7 +140,8 @@ func (g *graph) part(whole *gorgonia.ExprGraph, n *gorgonia.Node) *graph {
 	}
 }
 
-// needsRanks reports whether other ranks take part in what a node does, or have what it needs.
+// needsRanks reports whether other ranks take part in the operation of a node, or have its
+// operands.
 func needsRanks(n *gorgonia.Node) bool {
 	switch n.Op().(type) {
 	case *ops.Begin, *ops.Start, *ops.Wait, *ops.Join:
@@ -166,7 +167,7 @@ func (m *Machine) compilePart(whole *gorgonia.ExprGraph) (err error) {
 	return err
 }
 
-// saved returns copies of what ops keep from step to step.
+// saved returns copies of the state of ops.
 func (c *compiled) saved() [][]byte {
 	var all [][]byte
 	for _, s := range c.states {
@@ -175,7 +176,7 @@ func (c *compiled) saved() [][]byte {
 	return all
 }
 
-// restore gives ops back what saved returned.
+// restore gives ops the state of saved.
 func (c *compiled) restore(all [][]byte) {
 	for i, s := range c.states {
 		copy(s.at.Raw(), all[i])

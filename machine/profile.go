@@ -6,15 +6,14 @@ import (
 	"github.com/symgrad/symgrad/internal/cudaexec"
 )
 
-// Timeline is where the time of a run on a GPU goes, by the clock of the device: the run as a
-// whole, how much of it something computes and something communicates, what communication nothing
-// computes beside, and each step. String is a table.
+// Timeline has the times of a run on a GPU, by the clock of the device: the whole run, its
+// computation, its communication, the exposed part of that, and each step. String returns a table.
 type Timeline = cudaexec.Timeline
 
 // Profile measures so many runs of the program that ran last, on a GPU: without marks, with marks
 // around collectives, and with marks around each step, so many of each kind and a few to warm up.
-// They are real runs on the inputs that are there: with Config.Solver the parameters move on and
-// the solver counts them as steps.
+// They are real runs on the present inputs: with Config.Solver the parameters are updated and the
+// solver counts them as steps.
 //
 // Collective: attached to ranks, all ranks with the same number. Shapes/units: runs is 1 to 10000.
 // Errors: ErrDevice on the CPU, whose times ddp.Timeline and runtime/pprof tell; ErrNoValue before
@@ -58,7 +57,7 @@ func (m *Machine) profiled(runs uint64) {
 	}
 }
 
-// prepareProfile sets what the host gives the runs: this rank's weight, and the rate.
+// prepareProfile sets the host's inputs of the runs: this rank's weight, and the rate.
 func (m *Machine) prepareProfile() error {
 	d := m.device
 	if err := d.dev.Enter(); err != nil {

@@ -8,8 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// present is the shapes of the inputs' values, and whether one is not what the graph was built
-// with.
+// present returns the shapes of the inputs' values, and whether one differs from that of the graph.
 func (m *Machine) present() (shapes map[*gorgonia.Node][]int, resized bool, err error) {
 	shapes = make(map[*gorgonia.Node][]int, len(m.shapes))
 	for _, s := range m.now.sources {
@@ -36,8 +35,8 @@ func (m *Machine) isParam(n *gorgonia.Node) bool {
 	return ok
 }
 
-// choose takes the program for what the run that comes does with gradients, and for shapes that
-// there were last; the first such run makes it.
+// choose takes the program for the next run's use of gradients, and for the last shapes; the first
+// such run makes it.
 func (m *Machine) choose() error {
 	e := m.now.deposits()
 	if e == nil {
@@ -93,7 +92,7 @@ func (m *Machine) resize() error {
 	return m.bound()
 }
 
-// bound discards the oldest program of the present manner, but for that of the graph, if there are
+// bound discards the oldest program of the present manner, except that of the graph, if there are
 // too many.
 func (m *Machine) bound() error {
 	oldest, n := -1, 0
@@ -123,7 +122,7 @@ func (m *Machine) refusal(shapes map[*gorgonia.Node][]int) error {
 	return ErrShape
 }
 
-// manner is what the program does with gradients.
+// manner returns the program's use of gradients.
 func (c *compiled) manner() manner {
 	if c.exchange == nil {
 		return wholeBatch
@@ -152,7 +151,7 @@ func (m *Machine) rebuild(shapes map[*gorgonia.Node][]int, resized bool) (c *com
 	return c, err
 }
 
-// renew makes a program for the ops as they are now, in place of all that are there.
+// renew makes a program for the ops as they are now, and discards all others.
 func (m *Machine) renew() error {
 	shapes, resized, err := m.present()
 	if err != nil {

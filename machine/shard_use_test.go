@@ -20,8 +20,8 @@ import (
 // TestStage3HoldsItsShareAndTheLargestGroups measures what a rank has for a network of equal
 // layers, with Adam:
 //
-//	16 P/N                  weights, gradients and two moments of its share of P parameters, in float32
-//	2 G + 2 G + G           two layers' weights gathered, two layers' gradients on their way, one being computed
+//	16 P/N                  weights, gradients, two moments of its share of P parameters
+//	2 G + 2 G + G           two layers' gathered weights, two layers' gradients in flight, one
 //	what layers hand on     for the backward pass
 func TestStage3HoldsItsShareAndTheLargestGroups(t *testing.T) {
 	const layers, width, ranks, rows = 12, 256, 4, 3

@@ -16,24 +16,24 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// NewSolver is a solver for the parameters of the graph. On the CPU it is optim.New, or NewSolver
-// of the graph's ddp.DDP if it has one. On a GPU its Step queues the update behind the run before
-// it, and the parameters live there from then on: RunAll returns when the run is queued, and the
-// values of nodes are what Sync has copied last. With Config.Solver, which c must equal then, the
-// update is the end of each RunAll, and Step does nothing but compare the model.
+// NewSolver returns a solver for the parameters of the graph. On the CPU it is optim.New, or
+// NewSolver of the graph's ddp.DDP if it has one. On a GPU its Step queues the update after the
+// previous run, and the parameters stay there from then on: RunAll returns when the run is queued,
+// and the values of nodes are those of the last Sync. With Config.Solver, which c must equal then,
+// the update is the end of each RunAll, and Step only compares the model.
 //
-// Steps of a GPU take parameters in any order, but all that the graph has gradients of. State and
-// SetState copy; SetState finds parameters by their names, and takes any runs that cover what the
-// rank updates: all, or with Stage 1 to 3 of ddp its pieces, which State has; SwapAverages is
-// collective then. With ClipNorm, ErrNonFinite comes from a later Step, from GradNorm's run on or
-// from Sync: the update has not been made, as on the CPU, but the step counts. With SkipNonFinite
-// it comes never, and the step does not count; the device knows at once, for its bias corrections,
-// and the host three steps later, so that the schedule of the rate, Steps and Skipped are as much
-// behind until Sync, State or GradNorm have waited. SwapAverages exchanges the device's parameters
-// with their averages; the nodes have them after Sync, with Stage 3 after ddp's Consolidate.
+// Steps of a GPU take parameters in any order, but all that have gradients in the graph. State and
+// SetState copy. SetState finds parameters by their names, and takes any runs that cover the rank's
+// part: all, or with Stage 1 to 3 of ddp its pieces, which State returns; SwapAverages is
+// collective then. With ClipNorm, ErrNonFinite comes from a later Step, from GradNorm or from Sync:
+// the update has not been made, as on the CPU, but the step counts. With SkipNonFinite there is no
+// error, and the step does not count. The device knows that at once, for its bias corrections, and
+// the host three steps later: the schedule of the rate, Steps and Skipped lag until Sync, State or
+// GradNorm have waited. SwapAverages exchanges the device's parameters with their averages; the
+// nodes have them after Sync, with Stage 3 after ddp's Consolidate.
 //
-// Returns: the one solver of the machine. Owns: the machine, which frees what it has. Errors: those
-// of optim.New; ErrSolver for a second one; cuda's.
+// Returns: the one solver of the machine. Owns: the machine frees it. Errors: those of optim.New;
+// ErrSolver for a second one; cuda's.
 func (m *Machine) NewSolver(c optim.Config) (optim.Solver, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -104,27 +104,27 @@ type solver struct {
 	cfg   optim.Config // with defaults
 	base  float64
 	scale float64
-	steps int // made, as far as the host knows: those that were skipped are known a few runs later
+	steps int // made, by the host's count: skipped ones are known a few runs later
 	norm  float64
 
-	skipped float64 // steps, as far as the host knows
+	skipped float64 // steps, by the host's count
 	swapped bool    // the parameters hold their averages
 
 	nodes  []*gorgonia.Node  // of the parameters, in the order of the graph
-	pieces []ddp.Piece       // what is updated of each: all, or what a rank owns
+	pieces []ddp.Piece       // updated part of each: all, or a rank's own
 	order  []int             // of the last model: its index of each of nodes; nil before the first
 	at     [][]tensor.Buffer // states, by parameter and slot
 	words  [6]tensor.Buffer  // f64: rate, scale, powers of beta1 and beta2, numbers of steps made and of steps skipped
 	normAt tensor.Buffer     // f64
-	wide   []float64         // what the norm is read to
+	wide   []float64         // destination of the norm
 	fused  bool              // the steps are in the machine's programs
 	last   *compiled         // of these, the one whose run has updated last; may be nil
 
 	exec   *cudaexec.Exec // of a program of its own
 	normID program.ID
 	skipID program.ID
-	to     *cuda.Event // behind the machine's run
-	back   *cuda.Event // behind the update
+	to     *cuda.Event // after the machine's run
+	back   *cuda.Event // after the update
 	bound  *compiled   // whose gradients are bound
 	grads  []program.ID
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// update is what an optimizer does, as steps of a program. The rules are those of package optim,
-// whose files sgd.go, adam.go, lamb.go, lion.go, clip.go and average.go have the formulas; what
-// changes from step to step is computed on the device, from words that the host sets when they
+// update is the work of an optimizer, as steps of a program. The rules are those of package optim,
+// whose files sgd.go, adam.go, lamb.go, lion.go, clip.go and average.go have the formulas. Values
+// that change from step to step are computed on the device, from words that the host sets when they
 // change and others that the program itself counts on.
 //
 //	squares  of each gradient, and their sum           with ClipNorm or SkipNonFinite
-//	terms    of the step: rate, bias corrections       one Map over nothing, for each dtype and factor of the rate
+//	terms    of the step: rate, bias corrections       a scalar Map for each dtype and rate
 //	squares  of each weight and direction, and ratios  of LAMB
 //	weights  and states                                a Map for each parameter
 type update struct {
@@ -29,10 +29,10 @@ type update struct {
 	total        operand
 	terms        []*terms
 	counted      bool // pow1, pow2 and count are those of this step
-	gradientZero bool // the gradients become 0 behind their use
+	gradientZero bool // the gradients become 0 after their use
 	first        int  // number of the first step that updates a parameter
 
-	sum func(o operand) // adds the sum of what each rank has of its pieces; nil where a rank has all
+	sum func(o operand) // adds the sum over the ranks' pieces; nil if a rank has all
 }
 
 // updated is a parameter in a program.
@@ -254,7 +254,7 @@ func (c *element) average(next, w int) {
 	c.keep(c.do(program.Add, from, step), average, at)
 }
 
-// lambDirection is what LAMB moves the weight along.
+// lambDirection returns the direction of LAMB's step.
 func (c *element) lambDirection(w, m, v int) int { return c.decayed(w, c.along(m, v)) }
 
 func (c *element) lamb(w, g int) int {

@@ -78,14 +78,14 @@ func (s *solver) match(model []gorgonia.ValueGrad) error {
 		}
 		if at < 0 || slices.Contains(s.order, at) {
 			s.order = s.order[:0]
-			return fmt.Errorf("parameter %d: %w: it is none of the graph's, or comes twice", i, optim.ErrMismatch)
+			return fmt.Errorf("parameter %d: %w: it is not in the graph, or comes twice", i, optim.ErrMismatch)
 		}
 		s.order = append(s.order, at)
 	}
 	return nil
 }
 
-// steer sets what the host decides for the next step.
+// steer sets the host's inputs of the next step.
 func (s *solver) steer(on *cuda.Stream) error {
 	d := s.m.device
 	return errors.Join(
@@ -93,7 +93,8 @@ func (s *solver) steer(on *cuda.Stream) error {
 		d.set(on, s.words[1], math.Float64bits(s.scale)))
 }
 
-// judge looks at the norm of the run that is so many behind the newest, if norms are measured.
+// judge reads the norm of the run that is so many runs older than the newest, if norms are
+// measured.
 func (s *solver) judge(x *cudaexec.Exec, norm, skipped program.ID, behind uint64) error {
 	if norm == program.None || x.Runs() <= behind {
 		return nil
@@ -123,7 +124,7 @@ func (s *solver) unswapped() error {
 	return nil
 }
 
-// prepare is what comes before a run of the machine that has the update in it.
+// prepare does the work before a run of the machine that contains the update.
 func (s *solver) prepare(c *compiled) error {
 	if s == nil || !s.fused || c.manner().local() {
 		return nil
@@ -156,7 +157,7 @@ func (s *solver) wait() error {
 	if x == nil || s.steps == 0 && s.skipped == 0 {
 		return nil
 	}
-	if err := s.m.device.wait(); err != nil { // for the runs that updates are in, or behind: where a rank has died they know so
+	if err := s.m.device.wait(); err != nil { // for the runs with updates: they know whether a rank has died
 		return err
 	}
 	if !s.fused {
@@ -167,7 +168,7 @@ func (s *solver) wait() error {
 	return s.judge(x, norm, skipped, 0)
 }
 
-// close frees what the device does not.
+// close frees the parts that the device does not free.
 func (s *solver) close() error {
 	if s == nil {
 		return nil

@@ -133,7 +133,7 @@ func (s *solver) places(st optim.State) ([]int, error) {
 	return byName, nil
 }
 
-// fits compares the state of a parameter with what is kept for it.
+// fits compares the state of a parameter with the solver's own.
 func (s *solver) fits(i int, p optim.ParamState) error {
 	names := s.cfg.Slots()
 	if p.DType != s.nodes[i].Dtype() || len(p.Slots) != len(names) {
@@ -184,8 +184,8 @@ func (s *solver) settle() error {
 	return butNonFinite(s.wait())
 }
 
-// butNonFinite is err, but nil for a last step whose gradients are no numbers. It has not been
-// made, which a later Step or Sync tells, and keeps nobody from what is on the device.
+// butNonFinite returns err, but nil for a last step whose gradients are no numbers. That step was
+// not made, as a later Step or Sync reports, and the state on the device is valid.
 func butNonFinite(err error) error {
 	if errors.Is(err, optim.ErrNonFinite) {
 		return nil

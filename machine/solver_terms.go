@@ -117,7 +117,7 @@ func (u *update) termsOf(l *lowering, dt tensor.DType, factor float64) (*terms, 
 	return t, c.err
 }
 
-// makeTerms adds what depends on the number of steps.
+// makeTerms adds the terms that depend on the number of steps.
 func (u *update) makeTerms(c *termCode, t *terms, rate int) {
 	one := c.constant(1)
 	switch u.cfg.Name {
@@ -185,8 +185,8 @@ func (c *termCode) before() int {
 	return now
 }
 
-// advance stores what a word is after this step. It stays where the norm is no number: no step is
-// made.
+// advance stores a word's value after this step. The word does not change if the norm is no number:
+// no step is made.
 func (c *termCode) advance(next, now int, id program.ID) {
 	if c.finite >= 0 {
 		next = c.do(program.Select, c.finite, next, now)

@@ -81,8 +81,8 @@ func alongElements(b tensor.Buffer, d *gtensor.Dense, f func(packed, there []byt
 	return nil
 }
 
-// packed is a copy of v whose elements lie in C order without gaps; gorgonia.CloneValue keeps
-// strides, and not what lies behind the gaps.
+// packed returns a copy of v with its elements in C order without gaps; gorgonia.CloneValue keeps
+// strides, and not the elements after the gaps.
 func packed(v gorgonia.Value) (gorgonia.Value, error) {
 	d, ok := v.(*gtensor.Dense)
 	if !ok || isPlain(d) {

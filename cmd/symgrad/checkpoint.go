@@ -106,7 +106,7 @@ func newCheckpointMergeCommand() *cobra.Command {
 		Long: `Write one safetensors file that other programs can read: the parameters under their own
 names, each of them whole, whatever the number of ranks that wrote the checkpoint. Of a
 folder with several it is the newest whole one. The checkpoint is verified first. With a pipe or a
-device for FILE, such as /dev/stdout, what was written is told on the standard error.`,
+device for FILE, such as /dev/stdout, the report is printed to the standard error.`,
 		Example: `  symgrad checkpoint merge --out mnist.safetensors runs/mnist/checkpoints
   python3 -c 'from safetensors.numpy import load_file; print(load_file("mnist.safetensors").keys())'`,
 		Args:              usageArgs(oneFolder),

@@ -35,8 +35,8 @@ func newDoctorCommand() *cobra.Command {
 		Long: `Report the parts of this machine for training, and the choice among them: processors,
 memory, limits, matrix libraries, MPI, GPUs and their libraries, launchers, backends.
 
-For GPUs it lists the ways between them (engines) that are there, and why the others
-are not, and the table by which the fastest is chosen (symgrad tune, comm.tune).
+For GPUs it lists the engines between them, with the reason for each unusable one, and
+the table by which the fastest is chosen (symgrad tune, comm.tune).
 
 Each library is loaded by a process of its own, so that none can harm the report.
 A file that --lib or the settings name is the one; of NCCL and NVSHMEM else that of
@@ -44,9 +44,9 @@ NCCL_HOME and NVSHMEM_HOME. Others are looked for where the loader looks, in CUD
 CUDA_PATH and the like, in the site-packages of the Python on the PATH, and in the
 usual folders.
 
-Exit codes: 0 if programs would start here with what would be chosen, 1 if not, 2 for
-flags or settings that make no sense. A world of two ranks is opened on the host; whether
-GPUs would do is judged by what is found of them and of their libraries.`,
+Exit codes: 0 if programs would start here with the chosen parts, 1 if not, 2 for invalid
+flags or settings. It opens a world of two ranks on the host. It judges GPUs by their
+device files and libraries.`,
 		Example: `  symgrad doctor
   symgrad doctor --json | jq .gpus.devices
   symgrad doctor --lib nccl=/opt/nccl/lib/libnccl.so.2 --set cpu.blas=libopenblas.so.0

@@ -17,8 +17,8 @@ var (
 	comment    = regexp.MustCompile(`(^|\s+)#.*`)
 )
 
-// TestCommandsInDocumentsAreValid parses every command of a sh block in README.md, docs/ and bench/,
-// and every yaml block: flags, settings, files and targets must exist.
+// TestCommandsInDocumentsAreValid parses every command of a sh block in README.md, docs/ and
+// bench/, and every yaml block: flags, settings, files and targets must exist.
 func TestCommandsInDocumentsAreValid(t *testing.T) {
 	t.Chdir("../..")
 	names, err := filepath.Glob("docs/*/*.md")

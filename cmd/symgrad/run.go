@@ -25,9 +25,9 @@ func newRunCommand() *cobra.Command {
 Flags of symgrad come before PROGRAM; everything after it belongs to PROGRAM.
 
 Lines of rank 0 are shown as they are, lines of the others begin with "[1] ".
-When a rank fails the others are told which one, and those that do not end by
-themselves are ended; nothing that the ranks have started is left behind. The
-report begins with the last lines of the rank that failed first.
+When a rank fails the others get its number, and those that do not end by
+themselves are ended, with all processes that the ranks have started. The report
+begins with the last lines of the rank that failed first.
 
 A rank that uses GPUs takes the one of its number on this host, among those that
 CUDA_VISIBLE_DEVICES leaves; start no more ranks than GPUs.
@@ -35,8 +35,8 @@ CUDA_VISIBLE_DEVICES leaves; start no more ranks than GPUs.
 Ctrl-C is passed on to the ranks once; the second time it kills them.
 
 Exit codes: the one of the rank that failed first (128 plus the number of the
-signal that killed it), 130 after Ctrl-C, 143 after SIGTERM, 141 when nobody reads
-the output any more (| head), 2 for a command line that makes no sense.`,
+signal that killed it), 130 after Ctrl-C, 143 after SIGTERM, 141 if the output has
+lost its reader (| head), 2 for an invalid command line.`,
 		Example: `  symgrad run -n 4 ./train --config configs/mnist-mlp.yaml
   symgrad run -n 2 --log-dir logs -- sh -c 'exec ./train --set run.name=$USER'`,
 		Args: usageArgs(checkProgram),

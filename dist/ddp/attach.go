@@ -65,15 +65,14 @@ type DDP struct {
 }
 
 // Attach makes the training of learnables on cost data-parallel over world. Call it instead of
-// gorgonia.Grad, when the graph is complete and the learnables have their values, and before a
-// machine is made. It changes the graph, as the package comment explains; after an error the graph
-// is useless. A learnable without a name gets one: "learnable 0", the first. Operations of the
-// second DDP of a world begin with "ddp 2", and so on, in errors, traces and the flight recorder.
+// gorgonia.Grad, when the graph is complete and the learnables have values, and before a machine is
+// made. It changes the graph; after an error the graph is useless. A learnable without a name gets
+// one: "learnable 0". Operations of the second DDP of a world are named "ddp 2 ..." in errors.
 //
-// Collective: all ranks, with graphs that differ in nothing but the length of the batch. Owns: d is
-// closed with world, or before it by Close. Errors: dist.ErrInvalid and its kinds, naming the
-// parameter or node, on the rank where something is wrong, and ErrPeer on the others; ErrPlan on
-// all when ranks differ; symmetric.ErrNoSpace; those of the group.
+// Collective: all ranks, with graphs that differ only in the length of the batch. Owns: d is closed
+// with world, or earlier by Close. Errors: dist.ErrInvalid and its kinds, with the parameter or
+// node, on the rank of the fault, and ErrPeer on the others; ErrPlan on all if ranks differ;
+// symmetric.ErrNoSpace; those of the group.
 func Attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config) (*DDP, error) {
 	return attach(world, cost, learnables, cfg, false)
 }
@@ -273,9 +272,7 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 	return d.fillShards(b.shards)
 }
 
-// broadcast copies rank 0's values of the nodes to all ranks, in the values' own memory.
-//
-// Collective: all ranks, the same nodes.
+// broadcast copies rank 0's values of the nodes to all ranks, in place. Collective: the same nodes.
 func broadcast(w *dist.World, nodes gorgonia.Nodes) error {
 	bufs := make([]tensor.Buffer, len(nodes))
 	for i, n := range nodes {
@@ -302,9 +299,8 @@ func valueMemory(v gorgonia.Value) (tensor.Buffer, error) {
 	return ops.Elements(v)
 }
 
-// Model is the parameters that are trained, for solver.Step, in the order of the learnables given
-// to Attach. With sharding their gradients are for the solver of NewSolver alone: see the package
-// comment.
+// Model returns the trained parameters, for solver.Step, in the order of the learnables of Attach.
+// With sharding their gradients are only for the solver of NewSolver: see the package comment.
 func (d *DDP) Model() []gorgonia.ValueGrad {
 	model := make([]gorgonia.ValueGrad, len(d.slots))
 	for i, s := range d.slots {
@@ -313,8 +309,7 @@ func (d *DDP) Model() []gorgonia.ValueGrad {
 	return model
 }
 
-// Grads is the gradient nodes of Model, for gorgonia.CompileFunction: pass all of them among the
-// outputs.
+// Grads returns the gradient nodes of Model: pass all as outputs to gorgonia.CompileFunction.
 func (d *DDP) Grads() gorgonia.Nodes {
 	grads := make(gorgonia.Nodes, len(d.slots))
 	for i, s := range d.slots {
@@ -323,7 +318,7 @@ func (d *DDP) Grads() gorgonia.Nodes {
 	return grads
 }
 
-// Unused is the names of the learnables that the cost does not depend on.
+// Unused names the learnables that the cost does not depend on.
 func (d *DDP) Unused() []string { return slices.Clone(d.plan.Unused) }
 
 // Plan returns the plan of the buckets.

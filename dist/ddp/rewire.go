@@ -13,8 +13,7 @@ import (
 )
 
 // Param returns w for its consumers: use it instead of w while the model is built. It is rarely
-// needed: Attach finds the consumers by itself, and returns an error if it cannot. Attach also finds
-// consumers of w itself.
+// needed: Attach finds the consumers of w by itself, and returns an error if it cannot.
 //
 //	h, err := ddp.Param(w)
 //	y, err := gorgonia.Mul(x, h)

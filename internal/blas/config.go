@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Config says which BLAS Open looks for. The zero value takes the first of MKL, OpenBLAS and BLIS
-// that is there, else gonum.
+// Config says which BLAS Open looks for. The zero value takes the first installed one of MKL,
+// OpenBLAS and BLIS, else gonum.
 type Config struct {
 	// Path, if not empty, is the one library to use: a file, or a bare soname for the loader
 	// ("libopenblas.so.0"). It needs the Fortran interface with 32-bit integers. One that cannot be

@@ -12,13 +12,13 @@
 // A matrix product of 512³ in float32 takes OpenBLAS with one thread a fifth of the time that it
 // takes gonum with two (BenchmarkGemm).
 //
-// # What goes to the library?
+// # Routines of the library
 //
 // gemm, gemv, ger, axpy, scal and dot of float32 and float64, from the sizes on where it was
 // measured to be faster (see measuredThresholds), with positive increments. Everything else,
 // complex numbers included, is gonum's own code.
 //
-// # What is the same as with gonum?
+// # The contract
 //
 // The contract: row-major matrices, the same checks, the same panics with the same values. Bad
 // arguments never reach the library, because they are gonum's to refuse: a call is foreign only if
@@ -34,11 +34,11 @@
 //
 // The same library file, kernels ([Info]'s Version names them), number of threads, shapes, leading
 // dimensions and thresholds give the same bits from run to run. OpenBLAS and BLIS do not look at
-// addresses when they split work, but for OpenBLAS's kernels of processors without AVX
-// ([Info.Outdated]). MKL may: it promises equal bits only for operands aligned alike (64 bytes), or
-// with MKL_CBWR set. Another number of threads, another processor type or another library gives
-// other rounding. So ranks that are to agree bit for bit use one setting; the head of the run's log
-// has it.
+// addresses when they split work, except OpenBLAS's kernels of processors without AVX
+// ([Info.Outdated]). MKL may: it promises equal bits only for operands of equal alignment (64
+// bytes), or with MKL_CBWR set. Another number of threads, another processor type or another
+// library gives other rounding. So ranks that must agree bit for bit use one setting; the head of
+// the run's log has it.
 //
 // # How many threads?
 //

@@ -27,9 +27,9 @@ func (p *framePool[T]) get() *frame[T] {
 
 func (p *framePool[T]) put(f *frame[T]) { p.pool.Put(f) }
 
-// perThread is what has to be done before each call of a library that keeps its number of threads
-// per OS thread, as OpenMP does: a new OS thread starts with all cores, and Go calls from any. Set
-// once, the number would not last.
+// perThread sets the number of threads before each call of a library that keeps it per OS thread,
+// as OpenMP does: a new OS thread starts with all cores, and Go calls from any. Set once, the
+// number would not last.
 type perThread struct {
 	setThreads dl.Proc   // void f(int)
 	args       []uintptr // its argument, in a list made once; empty: nothing to do
@@ -54,12 +54,11 @@ type entry struct {
 	before perThread
 }
 
-// call calls e with up to 15 words; what a routine does not take, it does not look at. w is the
-// memory for them.
+// call calls e with up to 15 words; a routine ignores additional ones. w is the memory for them.
 //
-// The pragma is what makes the callers' conversions right: the compiler keeps what the uintptrs
-// were made from alive, and off the moving stack, until call returns. Stored in a slice before the
-// call they would not be.
+// The pragma makes the callers' conversions right: the compiler keeps the objects of the uintptrs
+// alive, and off the moving stack, until call returns. Stored in a slice before the call they would
+// not be.
 //
 // The errors of Proc.Call cannot occur: Open refuses a library that lacks a symbol, and 15 words
 // fit.

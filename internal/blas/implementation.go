@@ -25,9 +25,8 @@ var (
 	_ blas.Complex128 = (*Implementation)(nil)
 )
 
-// Every method below gives the call to the library if it is one that the library does right and
-// faster, and to gonum otherwise: that is what the routines' false means. Bad arguments are such a
-// case, so their panics are gonum's.
+// Every method below passes the call to the library if the library does it right and faster, and to
+// gonum if a routine returns false. Bad arguments are such a case, so their panics are gonum's.
 
 // Sgemm is C = alpha op(A) op(B) + beta C for row-major matrices.
 func (i *Implementation) Sgemm(tA, tB blas.Transpose, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
@@ -125,8 +124,8 @@ func (i *Implementation) Dscal(n int, alpha float64, x []float64, incX int) {
 	}
 }
 
-// elements is a contiguous y without what lies behind its last element: gonum v0.17's Sgemv, with a
-// transpose and beta 0, clears all of the slice that it gets (TestGonumSgemvStillNeedsHelp).
+// elements returns a contiguous y cut after its last element: gonum v0.17's Sgemv, with a transpose
+// and beta 0, clears all of its slice (TestGonumSgemvStillNeedsHelp).
 func elements(tA blas.Transpose, m, n int, y []float32, incY int) []float32 {
 	length := n
 	if tA == blas.NoTrans {

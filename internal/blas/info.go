@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Info says what was chosen, for `symgrad doctor` and the head of a run's log.
+// Info describes the chosen BLAS, for `symgrad doctor` and the head of a run's log.
 type Info struct {
 	Name    string // "mkl", "openblas", "blis", "blas" (a library of no known vendor) or "gonum"
 	Version string // with the processor kernels it chose, where the library tells: "0.3.21 Haswell"

@@ -20,9 +20,9 @@ const (
 	mklThreadingGNU        = 3
 )
 
-// identifyMKL chooses interface and threads of libmkl_rt before anything makes it load the rest of
-// itself: what it does not find then, it answers with exit(), of the whole process ("Intel MKL
-// FATAL ERROR: Cannot load ..."). So the parts are looked for first.
+// identifyMKL chooses interface and threads of libmkl_rt before a call makes it load its other
+// parts: if one is missing, it calls exit(), for the whole process ("Intel MKL FATAL ERROR: Cannot
+// load ..."). So identifyMKL looks for the parts first.
 func identifyMKL(lib *dl.Library, threads int) (vendor, error) {
 	var api struct {
 		setInterface func(int32) int32   `dl:"MKL_Set_Interface_Layer"`
@@ -79,11 +79,11 @@ func mklThreading(path string, threads int) (layer int32, err error) {
 	}
 	for _, name := range []string{"core", "intel_lp64"} {
 		if !part(name) {
-			return 0, fmt.Errorf("%w: libmkl_%s%s is not beside it: install all of MKL", ErrRejected, name, suffix)
+			return 0, fmt.Errorf("%w: libmkl_%s%s is not in its folder: install all of MKL", ErrRejected, name, suffix)
 		}
 	}
 	if !slices.ContainsFunc([]string{"def", "avx2", "avx512"}, part) {
-		return 0, fmt.Errorf("%w: no libmkl_def%[2]s, libmkl_avx2%[2]s or libmkl_avx512%[2]s beside it: install all of MKL", ErrRejected, suffix)
+		return 0, fmt.Errorf("%w: no libmkl_def%[2]s, libmkl_avx2%[2]s or libmkl_avx512%[2]s in its folder: install all of MKL", ErrRejected, suffix)
 	}
 	switch {
 	case threads != 1 && part("intel_thread") && loads("libiomp5.so"):

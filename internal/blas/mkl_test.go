@@ -77,9 +77,9 @@ func TestMKLWithoutItsPartsIsNotCalled(t *testing.T) {
 		parts []string
 		want  string
 	}{
-		{"alone", nil, "libmkl_core.so.2 is not beside it"},
-		{"no interface", []string{"libmkl_core.so.2"}, "libmkl_intel_lp64.so.2 is not beside it"},
-		{"no kernels", []string{"libmkl_core.so.2", "libmkl_intel_lp64.so.2"}, "no libmkl_def.so.2, libmkl_avx2.so.2 or libmkl_avx512.so.2 beside it"},
+		{"alone", nil, "libmkl_core.so.2 is not in its folder"},
+		{"no interface", []string{"libmkl_core.so.2"}, "libmkl_intel_lp64.so.2 is not in its folder"},
+		{"no kernels", []string{"libmkl_core.so.2", "libmkl_intel_lp64.so.2"}, "no libmkl_def.so.2, libmkl_avx2.so.2 or libmkl_avx512.so.2 in its folder"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -17,7 +17,7 @@ func known(dirs []string) []dl.Search {
 }
 
 // Open chooses a BLAS: the library at c.Path; or the first of MKL, OpenBLAS and BLIS that is
-// installed, has 32-bit integers, and computes right what it is tried with; or gonum.
+// installed, has 32-bit integers, and passes a trial; or gonum.
 //
 // Returns: an implementation; nothing installed is no error, and Info tells why each library was
 // not taken. Owns: a library once loaded stays loaded (see internal/dl), also one that was

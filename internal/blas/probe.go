@@ -45,7 +45,7 @@ func scale(p dl.Proc, n *integer, alpha, x unsafe.Pointer, inc *integer) error {
 }
 
 // checkResults runs each routine once on small whole numbers, whose results are exact in any order
-// of summation, and compares with gonum. It finds a library whose calling convention is not what
+// of summation, and compares with gonum. It finds a library with another calling convention than
 // its symbols promise, before a user's model does.
 func checkResults(i *Implementation) error {
 	checks := []struct {

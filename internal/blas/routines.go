@@ -15,7 +15,7 @@ type real interface{ float32 | float64 }
 // could not be trusted with:
 //
 //   - arguments that gonum panics on;
-//   - empty operands and alpha == 0, where libraries differ on who reads or writes what;
+//   - empty operands and alpha == 0, where libraries read and write different operands;
 //   - negative increments;
 //   - sizes beyond 32 bits, and those below the thresholds, where a foreign call costs more than it
 //     saves.
@@ -35,8 +35,8 @@ func isTrans(t blas.Transpose) (trans, ok bool) {
 	return t != blas.NoTrans, t == blas.NoTrans || t == blas.Trans || t == blas.ConjTrans
 }
 
-// positive32 tells whether all bits of an OR of ints say that each was at least 0 and at most what
-// a Fortran INTEGER holds.
+// positive32 reports whether an OR of ints shows that each was at least 0 and fits a Fortran
+// INTEGER.
 func positive32(or int) bool { return or >= 0 && or <= math.MaxInt32 }
 
 // holds tells whether a slice of length n has room for count >= 1 elements, inc >= 1 apart, none of
@@ -88,7 +88,7 @@ func (r *routines[T]) gemm(tA, tB blas.Transpose, m, n, k int, alpha T, a []T, l
 		uintptr(unsafe.Pointer(&a[0])), uintptr(unsafe.Pointer(&f.ints[4])),
 		uintptr(unsafe.Pointer(&f.beta)),
 		uintptr(unsafe.Pointer(&c[0])), uintptr(unsafe.Pointer(&f.ints[5])),
-		1, 1) // the lengths of the two character arguments, which Fortran passes behind all others
+		1, 1) // the lengths of the two character arguments, which Fortran passes after all others
 	r.frames.put(f)
 	return true
 }

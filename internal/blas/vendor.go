@@ -13,7 +13,7 @@ import (
 // integers, missing routines or parts, wrong results.
 var ErrRejected = errors.New("library rejected")
 
-// vendor is what is special about one library.
+// vendor has the special cases of one library.
 type vendor struct {
 	name    string
 	version string
@@ -94,8 +94,7 @@ func identifyBLIS(lib *dl.Library, threads int) (vendor, error) {
 	if api.arch != nil && api.archName != nil {
 		v.version += " " + api.archName(api.arch())
 	}
-	// It answers -1 as long as nobody, the environment included, has set a number; it then uses one
-	// thread.
+	// It returns -1 until a number is set, by a call or the environment; it then uses one thread.
 	v.threads = func() int { return max(1, api.threads()) }
 	if threads > 0 {
 		if _, err := api.setThreads.Call(uintptr(threads)); err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// front is what tells the version, bound before the rest so that a library that is too old is
-// called that.
+// front has the version calls, bound before the rest so that the error names a library that is too
+// old.
 type front struct {
 	property   func(which int32, out *int32) int32 `dl:"cublasGetProperty"`
 	statusName func(code int32) string             `dl:"cublasGetStatusName"`

@@ -177,8 +177,8 @@ func usable(results []heuristicResult, bytes int64) []heuristicResult {
 	return works
 }
 
-// details is what describes an algorithm: cublasLtMatmulAlgoConfigAttributes_t, with the bytes of
-// the values.
+// details are the attributes of an algorithm: cublasLtMatmulAlgoConfigAttributes_t, with the bytes
+// of the values.
 var details = [...]struct {
 	name  string
 	attr  int32
@@ -242,7 +242,7 @@ func (p *Plan) time(proposals []heuristicResult) (times []time.Duration, err err
 	})
 }
 
-// rooms is memory for the operands, and for what the proposals work in.
+// rooms returns memory for the operands, and the workspace of the proposals.
 func (p *Plan) rooms(watch *cuda.Stopwatch, proposals []heuristicResult) (o Operands, err error) {
 	var workspace uint64
 	for _, r := range proposals {

@@ -12,22 +12,22 @@
 //
 // # Rows and columns
 //
-// All matrices here lie in rows: element (i, j) is at i*LD + j. The library's lie in columns, and
-// what is C in rows is Cᵀ in columns. So C = op(A) op(B) is asked for as Cᵀ = op(B)ᵀ op(A)ᵀ: the
-// operands change places and M and N with them, and no matrix is transposed (gemm.go, columns).
-// What cuBLASLt says of its A is true of B here: BiasGradA is its BGRADB.
+// All matrices here are row-major: element (i, j) is at i*LD + j. The library's are column-major,
+// and a row-major C is a column-major Cᵀ. So C = op(A) op(B) is requested as Cᵀ = op(B)ᵀ op(A)ᵀ:
+// the operands change places and M and N with them, and no matrix is transposed (gemm.go, columns).
+// cuBLASLt's A is B here: BiasGradA is its BGRADB.
 //
 // # A handle, a stream, a workspace
 //
 // A Handle belongs to one device and one stream, and has a workspace of its own: 32 MiB on Hopper,
 // as NVIDIA recommends. A library without one takes memory for every graph that is captured
-// (github.com/pytorch/pytorch/pull/83461), and what two streams do in one workspace is a race.
+// (github.com/pytorch/pytorch/pull/83461), and two streams in one workspace are a race.
 // Captured work keeps the workspace's address: graphs are closed before the Handle, and graphs of
 // one Handle are launched one after another.
 //
 // The library takes the thread's current context for its device, so that each call makes the
-// device's context current by itself. It loads kernels at the first use of each. Run what is to be
-// captured once before.
+// device's context current by itself. It loads kernels at the first use of each. Run an operation
+// once before its capture.
 //
 // # Same bits
 //
@@ -39,8 +39,8 @@
 //
 // # Which library?
 //
-// Config.Path; or for each CUDA from the driver's own down to 12 what the loader finds, and then
-// what lies in Config.Dirs. libcublasLt is loaded first and libcublas from beside it, so that the
+// Config.Path; or for each CUDA from the driver's own down to 12 the loader's file, and then the
+// one in Config.Dirs. libcublasLt is loaded first and libcublas from the same folder, so that the
 // two are of one release.
 //
 // Values and prototypes are those of cublas_api.h, cublasLt.h and library_types.h of CUDA 12.6.

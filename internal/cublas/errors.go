@@ -12,7 +12,7 @@ import (
 // too new, or no cuBLAS.
 var ErrLibrary = errors.New("no usable cuBLAS")
 
-// ErrClosed is returned by what was closed, and by plans of a handle that was closed.
+// ErrClosed is returned by closed objects, and by plans of a closed handle.
 var ErrClosed = fmt.Errorf("cublas: %w", cuda.ErrClosed)
 
 // IsUnavailable reports whether err, from Open or NewHandle, says that this machine has no cuBLAS
@@ -23,8 +23,8 @@ func IsUnavailable(err error) bool {
 
 // Error is a status of the library that is not success, in the library's own words.
 //
-// It matches dl.ErrUnsupported for what the library or the device cannot do, cuda.ErrMemory, and
-// cuda.ErrInvalid.
+// It matches dl.ErrUnsupported for operations that the library or the device cannot do,
+// cuda.ErrMemory, and cuda.ErrInvalid.
 type Error struct {
 	Call    string // "cublasGemmEx"
 	Code    int    // cublasStatus_t
@@ -34,8 +34,7 @@ type Error struct {
 	Library string // "cuBLAS 13.0.2 (/usr/local/cuda/lib64/libcublas.so.13.0.2.14)"
 }
 
-// Error is call, operation, text, name, number, library, and what can be done, if anything is
-// known.
+// Error returns call, operation, text, name, number, library, and the remedy, if one is known.
 func (e *Error) Error() string {
 	text := e.Call
 	if e.What != "" {
@@ -48,7 +47,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is reports whether e is what target stands for.
+// Is reports whether e is of the kind of target.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case dl.ErrUnsupported:
@@ -61,7 +60,7 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// remedies is what to do about codes whose text does not say it.
+// remedies has the remedies of codes whose text has none.
 var remedies = []struct {
 	code int
 	text string
@@ -73,7 +72,7 @@ var remedies = []struct {
 	{notSupported, "try other element types, another epilogue, or matrices and leading dimensions at multiples of 16 B"},
 }
 
-// Remedy is what can be done about e; empty if nothing is known.
+// Remedy returns the remedy of e; empty if none is known.
 func (e *Error) Remedy() string {
 	for _, r := range remedies {
 		if r.code == e.Code {

@@ -29,7 +29,7 @@ type Gemm struct {
 
 	LDA, LDB, LDC int // elements from one row to the next as it lies in memory; 0 means rows without gaps
 
-	Alpha, Beta float64 // in float32 unless DType is F64. With Beta 0 what C holds before does not matter, not even NaN
+	Alpha, Beta float64 // in float32 unless DType is F64. With Beta 0 the old elements of C do not matter, not even NaN
 }
 
 // out is the type of C.
@@ -86,7 +86,7 @@ func (g *Gemm) Bytes() (a, b, c int64) {
 	return x.bytes(g.batch()), y.bytes(g.batch()), z.bytes(g.batch())
 }
 
-// Validate reports what cannot be asked for. Errors: cuda.ErrInvalid.
+// Validate rejects impossible products. Errors: cuda.ErrInvalid.
 func (g *Gemm) Validate() error {
 	if _, _, err := computeOf(g.DType, g.Compute); err != nil {
 		return fmt.Errorf("cublas: %w", err)

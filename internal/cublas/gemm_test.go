@@ -123,7 +123,8 @@ func TestWordsAreInTheOrderOfTheHeader(t *testing.T) {
 	const h, alpha, beta, a, b, c = 100, 101, 102, 103, 104, 105
 	minus1 := ^uintptr(0)
 	for batch, want := range map[int][]uintptr{
-		//   handle  transa transb m  n  k  alpha  A  type lda       B  type ldb       beta  C type ldc compute algo
+		// handle, transa, transb, m, n, k, alpha, A, type, lda, B, type, ldb, beta, C, type, ldc,
+		// compute, algo
 		0: {h, 0, 1, 3, 5, 7, alpha, b, 14, 9, a, 14, 8, beta, c, 0, 10, 68, minus1},
 		4: {h, 0, 1, 3, 5, 7, alpha, b, 14, 9, 63, a, 14, 8, 56, beta, c, 0, 10, 50, 4, 68, minus1},
 	} {

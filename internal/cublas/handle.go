@@ -10,19 +10,20 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// HandleConfig is what a Handle is like. The zero value has the workspace that NVIDIA recommends.
+// HandleConfig has the settings of a Handle. The zero value has the workspace that NVIDIA
+// recommends.
 type HandleConfig struct {
-	WorkspaceBytes int64 // 0 means what NVIDIA recommends for the device: 32 MiB on Hopper
+	WorkspaceBytes int64 // 0 means NVIDIA's recommendation for the device: 32 MiB on Hopper
 }
 
-// Math is what calls with Compute Full may do.
+// Math is the arithmetic of calls with Compute Full.
 type Math uint8
 
 // The modes.
 const (
-	MathDefault  Math = iota // what Gemm.Compute says
-	MathPedantic             // Pedantic in place of Full
-	MathTF32                 // TF32 in place of Full, for elements of F32
+	MathDefault  Math = iota // that of Gemm.Compute
+	MathPedantic             // Pedantic instead of Full
+	MathTF32                 // TF32 instead of Full, for elements of F32
 )
 
 // mathModes is the cublasMath_t by Math.
@@ -38,7 +39,7 @@ type Handle struct {
 	lt     uintptr // cublasLtHandle_t
 
 	own   uintptr // the handle's workspace
-	ws    uintptr // what is used
+	ws    uintptr // in use
 	bytes int64   // of ws
 	owned int64   // bytes of own
 
@@ -146,8 +147,8 @@ func (h *Handle) SetStream(s *cuda.Stream) error {
 	return h.setWorkspace() // a new stream takes the workspace away
 }
 
-// SetWorkspace makes bytes bytes at p, of the device's memory, the workspace in place of the
-// handle's own; p 0 is the own one again, which stays.
+// SetWorkspace makes bytes bytes at p, of the device's memory, the workspace instead of the
+// handle's own, which stays allocated; p 0 restores the own one.
 //
 // Owns: p is the handle's until it is closed or has another, and of the graphs that were captured
 // meanwhile. Errors: cuda.ErrInvalid for no bytes or a p that is no multiple of 256, ErrClosed,
@@ -171,7 +172,7 @@ func (h *Handle) setWorkspace() error {
 	})
 }
 
-// SetMathMode changes what Gemm does for Compute Full; plans stay as they were made. Errors:
+// SetMathMode changes the arithmetic of Gemm for Compute Full; plans do not change. Errors:
 // cuda.ErrInvalid, ErrClosed, *Error.
 func (h *Handle) SetMathMode(m Math) error {
 	if int(m) >= len(mathModes) {
@@ -197,9 +198,9 @@ func (h *Handle) Stream() *cuda.Stream { return h.stream }
 // Library is the library of the handle.
 func (h *Handle) Library() *Library { return h.lib }
 
-// Close frees the handle and its workspace, once the stream has done what was queued. Plans and
-// graphs are closed before. On a device that is stuck it is left to the end of the process.
-// Idempotent. Errors: *Error, *cuda.Error.
+// Close frees the handle and its workspace, after all queued work of the stream. Close plans and
+// graphs before. On a device that is stuck the handle stays until the process ends. Idempotent.
+// Errors: *Error, *cuda.Error.
 func (h *Handle) Close() error {
 	handle, lt, own := h.handle, h.lt, h.own
 	h.handle, h.lt, h.own, h.ws = 0, 0, 0, 0

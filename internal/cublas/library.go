@@ -24,7 +24,7 @@ type Config struct {
 	CUDA int      // cuda.Driver.Version: a cuBLAS of a later major is not taken; 0 means any
 }
 
-// Validate reports what Open would refuse. Errors: cuda.ErrInvalid.
+// Validate rejects settings that Open would refuse. Errors: cuda.ErrInvalid.
 func (c Config) Validate() error {
 	if c.CUDA != 0 && c.CUDA < 1000*leastMajor {
 		return fmt.Errorf("cublas: %w: CUDA is %d, want 0 or a version like 13000, 12000 at least", cuda.ErrInvalid, c.CUDA)
@@ -108,7 +108,7 @@ func (c Config) load() (lib, lt *dl.Library, err error) {
 	return nil, nil, errors.Join(tried...)
 }
 
-// loadPath opens the library that was asked for, and the cuBLASLt beside it.
+// loadPath opens the library of Config.Path, and the cuBLASLt in its folder.
 func (c Config) loadPath() (lib, lt *dl.Library, err error) {
 	dir, file := filepath.Split(c.Path)
 	name := dir + strings.Replace(file, "libcublas.", "libcublasLt.", 1)
@@ -120,7 +120,7 @@ func (c Config) loadPath() (lib, lt *dl.Library, err error) {
 		return nil, nil, err
 	}
 	if lt == nil {
-		// What libcublas depends on is loaded with it, and symbols of it are found through it.
+		// Dependencies of libcublas are loaded with it, and their symbols are found through it.
 		lt = lib
 	}
 	var f ltFront
@@ -156,7 +156,7 @@ func use(lib, lt *dl.Library, c Config) (*Library, error) {
 		return nil, err
 	}
 	if other.Major != l.version.Major || other.Minor != l.version.Minor {
-		return nil, fmt.Errorf("cublas: %w: %s works with cuBLASLt %v.%v, and %s is %v: set the path of libcublas, beside whose libcublasLt it lies",
+		return nil, fmt.Errorf("cublas: %w: %s works with cuBLASLt %v.%v, and %s is %v: set the path of the libcublas in the folder of its libcublasLt",
 			ErrLibrary, l.name, l.version.Major, l.version.Minor, lt.Path(), other)
 	}
 	if err := lt.Bind(&l.ltT); err != nil {
@@ -165,7 +165,7 @@ func use(lib, lt *dl.Library, c Config) (*Library, error) {
 	return l, nil
 }
 
-// ask is the version that a library tells of itself.
+// ask returns the version that a library reports.
 func (l *Library) ask(lib *dl.Library, call string, property func(which int32, out *int32) int32) (Version, error) {
 	var parts [3]int32
 	for i, which := range [...]int32{propertyMajor, propertyMinor, propertyPatch} {

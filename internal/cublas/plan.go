@@ -11,8 +11,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Epilogue is what a Plan does besides the product. Rows and columns are those of C as it lies
-// here.
+// Epilogue is the work of a Plan after the product. Rows and columns are those of C in row-major
+// order.
 type Epilogue uint8
 
 // The epilogues. bias has N elements of C's type, one a column, the same for all rows and all
@@ -52,23 +52,23 @@ func (e Epilogue) String() string {
 	return "invalid"
 }
 
-// PlanDesc is what a Plan does.
+// PlanDesc describes a Plan.
 type PlanDesc struct {
 	Gemm              Gemm
 	Epilogue          Epilogue
-	AlignBytes        int   // what the addresses of all operands are multiples of, a power of 2; 0 means 256
-	MaxWorkspaceBytes int64 // what the plan may use; 0 means as many as the handle has
+	AlignBytes        int   // alignment of the addresses of all operands, a power of 2; 0 means 256
+	MaxWorkspaceBytes int64 // limit of the plan's workspace; 0 means that of the handle
 	Candidates        int   // how many of the library's proposals are timed, 64 at most; 0 or 1 takes its first, untimed
 
-	// Before queues on s what the caller does to operands before each run. NewPlan times it with
-	// the candidates, on operands of its own; Run leaves it to the caller. nil means nothing.
+	// Before queues the caller's work on operands before each run on s. NewPlan times it with the
+	// candidates, on operands of its own; Run leaves it to the caller. nil means none.
 	Before func(s *cuda.Stream, o Operands) error
 }
 
 // maxCandidates is more than any heuristic proposes.
 const maxCandidates = 64
 
-// Validate reports what cannot be asked for. Errors: cuda.ErrInvalid.
+// Validate rejects impossible plans. Errors: cuda.ErrInvalid.
 func (d *PlanDesc) Validate() error {
 	if err := d.Gemm.Validate(); err != nil {
 		return err
@@ -188,16 +188,15 @@ func (h *Handle) NewPlan(d PlanDesc) (*Plan, error) {
 	return p, nil
 }
 
-// WorkspaceBytes is what a run needs.
+// WorkspaceBytes returns the workspace of a run.
 func (p *Plan) WorkspaceBytes() int64 { return p.workspace }
 
-// Took is how long a run took, with what is Before it, when the candidates were timed; 0 if they
-// were not.
+// Took returns the time of a run, with Before, when the candidates were timed; 0 if they were not.
 func (p *Plan) Took() time.Duration { return p.took }
 
-// Candidates is the algorithms that were timed, in words, and how long a run of each took with what
-// is Before it; 0 for one that does not work. Their order is that of the library, which proposes
-// the same for the same product on the same kind of GPU. nil where none was timed.
+// Candidates returns the timed algorithms, in words, and the time of a run of each, with Before; 0
+// for one that does not work. Their order is that of the library, which proposes the same for the
+// same product on the same kind of GPU. nil if none was timed.
 func (p *Plan) Candidates() (names []string, took []time.Duration) {
 	for i := range p.timed {
 		names, took = append(names, p.timed[i].name), append(took, p.timed[i].took)
@@ -205,10 +204,10 @@ func (p *Plan) Candidates() (names []string, took []time.Duration) {
 	return names, took
 }
 
-// Take makes candidate i the plan's algorithm, in place of the fastest. Graphs that have the plan
-// keep what they have.
+// Take makes candidate i the plan's algorithm, instead of the fastest. Captured graphs do not
+// change.
 //
-// Errors: cuda.ErrInvalid for one that there is not, or that does not work; ErrClosed.
+// Errors: cuda.ErrInvalid for an unknown candidate, or one that does not work; ErrClosed.
 func (p *Plan) Take(i int) error {
 	switch {
 	case p.op == 0 || p.h.handle == 0:
@@ -222,7 +221,7 @@ func (p *Plan) Take(i int) error {
 	return nil
 }
 
-// Desc is what the plan was made for.
+// Desc returns the description of the plan.
 func (p *Plan) Desc() PlanDesc { return p.desc }
 
 // String is "gemm f32 128x512x784 nt bias-relu: algorithm 66, tile 20, ...; workspace 0 B; the
@@ -329,8 +328,8 @@ func (p *Plan) point(i int, attr int32, at uintptr) error {
 	return nil
 }
 
-// Close frees what the library keeps for the plan. Graphs that have it go on: they keep kernels,
-// not the plan. Idempotent. Errors: *Error.
+// Close frees the library's memory of the plan. Graphs with the plan remain valid: they keep
+// kernels, not the plan. Idempotent. Errors: *Error.
 func (p *Plan) Close() error {
 	op, layout := p.op, p.layout
 	p.op, p.layout = 0, [3]uintptr{}

@@ -30,7 +30,7 @@ var dtypes = [...]struct {
 	BF16: {"bf16", 2, typeBF16},
 }
 
-// known is d, or 0 if it is none of the types.
+// known returns d, or 0 if it is not one of the types.
 func (d DType) known() DType {
 	if int(d) < len(dtypes) {
 		return d
@@ -65,8 +65,8 @@ func (c Compute) String() string {
 	return "invalid"
 }
 
-// computeOf is the cublasComputeType_t and the type of alpha and beta. Errors: cuda.ErrInvalid for
-// what cannot be combined.
+// computeOf returns the cublasComputeType_t and the type of alpha and beta. Errors: cuda.ErrInvalid
+// for an impossible combination.
 func computeOf(d DType, c Compute) (compute, scale int32, err error) {
 	switch {
 	case d.known() == 0:
@@ -153,7 +153,7 @@ const (
 	prefAlignC    = 7
 	prefAlignD    = 8
 
-	auxBits = 128 // what the leading dimension of a mask of bits is a multiple of
+	auxBits = 128 // alignment of the leading dimension of a mask of bits
 )
 
 // algo is cublasLtMatmulAlgo_t.

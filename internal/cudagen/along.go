@@ -9,8 +9,8 @@ import (
 
 // chain is successive steps along the same rows: each works on one row of axis elements, or on its
 // one element, at a time. One kernel does them all, and a thread keeps its row from the first step
-// to the last. So a normalization, or a softmax with scaling and mask, is one launch. A result for
-// the next step stays in registers; one without other readers is not written.
+// to the last. A result for the next step stays in registers; one without other readers is not
+// written.
 type chain struct {
 	phases     []phase
 	rows, axis int
@@ -87,7 +87,7 @@ func (g *generator) along(i int) chain {
 	return c
 }
 
-// lead returns a chain with the rows of the first step from i on that determines them, after Maps.
+// lead returns a chain with the rows of the first step from i on that has them, after Maps.
 func (g *generator) lead(i int) (c chain) {
 	for j := i; j < len(g.p.Steps) && g.check(j) == nil; j++ {
 		switch op := g.p.Steps[j].Op.(type) {
@@ -159,8 +159,7 @@ func (g *generator) arranged(ph *phase, rows int) bool {
 	return false
 }
 
-// cut makes rows of the first dims of the space of a Map, and elements of rows of the rest, if it
-// can.
+// cut makes rows of the first dims of a Map's space, and elements of rows of the rest, if it can.
 func (n *nest) cut(rows int) bool {
 	for d := 0; d < len(n.dims); d++ {
 		size := n.dims[d].size
@@ -231,8 +230,8 @@ func (g *generator) span(n *nest, a *access, v program.View, write bool) span {
 	return s
 }
 
-// takes reports whether ph can be done row by row after the phases of c: memory that both use, and
-// one writes, belongs to the same row.
+// takes reports whether ph can be done row by row after c: memory that one writes is of the same
+// row.
 func (c *chain) takes(ph *phase) bool {
 	for k := range c.phases {
 		for _, x := range c.phases[k].spans {
@@ -333,8 +332,7 @@ func (g *generator) kept(c *chain, k, j int) *result {
 	return nil
 }
 
-// overwrites reports whether ph has one number for each row and writes where it reads memory: one
-// thread of a row does that, and others may read later.
+// overwrites reports whether ph has one number a row and overwrites an input: others may read later.
 func (ph *phase) overwrites() bool {
 	ins, outs := ph.spans[:len(ph.n.ins)], ph.spans[len(ph.n.ins):]
 	return ph.n.count(true) == 1 && slices.ContainsFunc(outs, func(out span) bool {

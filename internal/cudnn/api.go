@@ -2,8 +2,8 @@ package cudnn
 
 import "github.com/symgrad/symgrad/internal/dl"
 
-// front is what tells the version, bound before the rest so that a library that is too old is
-// called that.
+// front has the version calls, bound before the rest so that the error names a library that is too
+// old.
 type front struct {
 	version   func() uint64                  `dl:"cudnnGetVersion"`
 	cudart    func() uint64                  `dl:"cudnnGetCudartVersion"`
@@ -35,8 +35,8 @@ type table struct {
 	poolForward  dl.Proc `dl:"cudnnPoolingForward"`  // (h, pool, alpha*, xd, x, beta*, yd, y)
 	poolBackward dl.Proc `dl:"cudnnPoolingBackward"` // (h, pool, alpha*, yd, y, dyd, dy, xd, x, beta*, dxd, dx)
 
-	// The three directions take their arguments alike, with descriptors p and q of what is read and
-	// r of what is written: forward x, w and y; data w, dy and dx; filter x, dy and dw.
+	// The three directions take equal arguments, with descriptors p and q of the inputs and r of
+	// the output: forward x, w and y; data w, dy and dx; filter x, dy and dw.
 	getForward  dl.Proc `dl:"cudnnGetConvolutionForwardAlgorithm_v7"` // (h, p, q, conv, r, most, n*, perf*)
 	getData     dl.Proc `dl:"cudnnGetConvolutionBackwardDataAlgorithm_v7"`
 	getFilter   dl.Proc `dl:"cudnnGetConvolutionBackwardFilterAlgorithm_v7"`

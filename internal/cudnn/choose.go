@@ -85,9 +85,8 @@ func (c *Conv) fit(w *way, p perf) (candidate, error) {
 	return k, nil
 }
 
-// inOrder sorts candidates by their numbers, in place of the order of measured times, which is
-// another each time. Of those that come to the same, as kinds of arithmetic can, it keeps the
-// fastest that works.
+// inOrder sorts candidates by their numbers, instead of the order of measured times, which differs
+// each time. Of equal candidates, as kinds of arithmetic can be, it keeps the fastest that works.
 func inOrder(list []candidate) []candidate {
 	slices.SortStableFunc(list, func(a, b candidate) int {
 		works := cmp.Compare(min(b.took(), 1), min(a.took(), 1))

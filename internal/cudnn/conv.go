@@ -24,7 +24,8 @@ const (
 // ConvDesc is a convolution of images x, N by C by H by W, with filters w, K by C/Groups by R by S,
 // to images y, N by K by P by Q (Out):
 //
-//	y[n,k,p,q] = sum over c, r, s of w[k,c,r,s] * x[n,c,p*StrideH+r*DilationH-PadH,q*StrideW+s*DilationW-PadW]
+//	y[n,k,p,q] = sum over c, r, s of w[k,c,r,s] * x[n,c,i,j]
+//	i = p*StrideH + r*DilationH - PadH,  j = q*StrideW + s*DilationW - PadW
 //
 // with zeros for x outside of the image. All lie in rows without gaps.
 type ConvDesc struct {
@@ -42,7 +43,7 @@ type ConvDesc struct {
 	Passes            Pass  // which are needed; 0 means all
 	Deterministic     bool  // only algorithms that give the same bits at each run
 	Timed             bool  // algorithms are measured, in memory taken for it; not while a stream captures
-	MaxWorkspaceBytes int64 // what an algorithm may use; 0 means 256 MiB
+	MaxWorkspaceBytes int64 // limit of an algorithm; 0 means 256 MiB
 }
 
 // defaultWorkspace is MaxWorkspaceBytes where that is 0: enough for all algorithms on most layers.
@@ -64,7 +65,7 @@ func (d ConvDesc) filled() ConvDesc {
 	return d
 }
 
-// Out is the height and width of y; 0 where the window does not fit. d is valid but for that.
+// Out returns the height and width of y; 0 if the window does not fit. d is otherwise valid.
 func (d ConvDesc) Out() (p, q int) {
 	d = d.filled()
 	return output(d.H, d.R, d.PadH, d.StrideH, d.DilationH), output(d.W, d.S, d.PadW, d.StrideW, d.DilationW)
@@ -77,7 +78,7 @@ func (d ConvDesc) shapes() (x, w, y dims) {
 	return dims{d.N, d.C, d.H, d.W}, dims{d.K, d.C / d.Groups, d.R, d.S}, dims{d.N, d.K, p, q}
 }
 
-// Validate reports what cannot be asked for. Errors: cuda.ErrInvalid.
+// Validate rejects impossible convolutions. Errors: cuda.ErrInvalid.
 func (d ConvDesc) Validate() error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("cudnn: %v: %w: %s", d, cuda.ErrInvalid, fmt.Sprintf(format, args...))
@@ -148,7 +149,7 @@ type way struct {
 	pass      Pass
 	name      string
 	names     []string // of algorithms
-	p, q, r   uintptr  // descriptors of what is read, and of what is written
+	p, q, r   uintptr  // descriptors of the inputs, and of the output
 	conv      uintptr  // cudnnConvolutionDescriptor_t, with the algorithm's kind of arithmetic
 	candidate          // the one that is used
 	timed     []candidate
@@ -161,7 +162,7 @@ type candidate struct {
 	ms         float32 // 0 or less where nothing was measured
 }
 
-// took is how long it was measured to take; 0 for what was not.
+// took returns the measured time; 0 if it was not measured.
 func (k candidate) took() time.Duration {
 	if k.ms <= 0 {
 		return 0
@@ -265,7 +266,7 @@ func (c *Conv) describeConv(to *uintptr) error {
 	)
 }
 
-// WorkspaceBytes is what the passes that the Conv was made for need, one at a time; 0 for none.
+// WorkspaceBytes returns the workspace of the Conv's passes, one at a time; 0 for none.
 func (c *Conv) WorkspaceBytes() int64 { return max(c.way[0].bytes, c.way[1].bytes, c.way[2].bytes) }
 
 // Candidates is the algorithms of a pass that were measured, in words, and how long each took; 0
@@ -282,10 +283,10 @@ func (c *Conv) Candidates(pass Pass) (names []string, took []time.Duration) {
 	return names, took
 }
 
-// Take makes candidate i the algorithm of a pass, in place of the fastest. WorkspaceBytes is
-// another then.
+// Take makes candidate i the algorithm of a pass, instead of the fastest. WorkspaceBytes changes
+// then.
 //
-// Errors: cuda.ErrInvalid for one that there is not, or that does not work; ErrClosed; *Error.
+// Errors: cuda.ErrInvalid for an unknown candidate, or one that does not work; ErrClosed; *Error.
 func (c *Conv) Take(pass Pass, i int) error {
 	w := c.of(pass)
 	switch {
@@ -316,7 +317,7 @@ func (c *Conv) of(pass Pass) *way {
 	return nil
 }
 
-// Desc is what the Conv was made for, with its defaults in place.
+// Desc returns the description of the Conv, with defaults filled in.
 func (c *Conv) Desc() ConvDesc { return c.desc }
 
 // Forward queues y = x * w. workspace is WorkspaceBytes bytes of the device's memory. It allocates
@@ -368,7 +369,7 @@ func (h *Handle) scalars(d DType) (one, zero uintptr) {
 	return uintptr(unsafe.Pointer(&h.one32)), uintptr(unsafe.Pointer(&h.zero32))
 }
 
-// Close frees what the library keeps for the convolution. Idempotent. Errors: *Error.
+// Close frees the library's memory of the convolution. Idempotent. Errors: *Error.
 func (c *Conv) Close() error {
 	if c.closed {
 		return nil

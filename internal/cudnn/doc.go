@@ -4,16 +4,17 @@
 //	lib, err := cudnn.Open(cudnn.Config{CUDA: driver.Version()})
 //	h, err := lib.NewHandle(stream)
 //	defer h.Close()
-//	c, err := h.NewConv(cudnn.ConvDesc{DType: cudnn.F32, N: 256, C: 1, H: 28, W: 28, K: 32, R: 3, S: 3, PadH: 1, PadW: 1})
+//	d := cudnn.ConvDesc{DType: cudnn.F32, N: 256, C: 1, H: 28, W: 28, K: 32, R: 3, S: 3}
+//	c, err := h.NewConv(d)
 //	defer c.Close()
 //	ws, err := device.Alloc(c.WorkspaceBytes())
 //	err = c.Forward(x, w, y, ws)
 //	err = c.BackwardData(w, dy, dx, ws)
 //	err = c.BackwardFilter(x, dy, dw, ws)
 //
-// A machine without cuDNN is no fault: Open answers ErrLibrary, and IsUnavailable tells it from
-// mistakes. It is much the same with what the library does not do for a type or an architecture,
-// which is dl.ErrUnsupported.
+// A machine without cuDNN is no fault: Open returns ErrLibrary, and IsUnavailable distinguishes it
+// from mistakes. Operations that the library does not do for a type or an architecture return
+// dl.ErrUnsupported.
 //
 // # Which functions?
 //
@@ -24,7 +25,7 @@
 // # Which arithmetic?
 //
 //	type       Math   products            sums
-//	f32        Full   f32                 f32     CUDNN_FMA_MATH; what would use TF32 is passed over
+//	f32        Full   f32                 f32     CUDNN_FMA_MATH; algorithms with TF32 are skipped
 //	f32        TF32   TF32 or f32         f32     CUDNN_DEFAULT_MATH
 //	f16, bf16  Full   exact               f32     CUDNN_TENSOR_OP_MATH
 //	f64        Full   f64                 f64
@@ -42,12 +43,12 @@
 // # Threads
 //
 // cuDNN takes the thread's current context for its device, so that each call makes the device's
-// context current by itself. It loads kernels at the first use of each. Run what is to be captured
-// once before.
+// context current by itself. It loads kernels at the first use of each. Run an operation once
+// before its capture.
 //
 // # Which library?
 //
-// Config.Path; or what the loader finds as libcudnn.so.9; or what lies in Config.Dirs. The parts of
-// cuDNN are loaded from beside it, and cuBLASLt and NVRTC, which it looks for by their bare names,
-// from where this package looks for everything.
+// Config.Path; or the loader's libcudnn.so.9; or the one in Config.Dirs. The parts of cuDNN are
+// loaded from its folder. cuBLASLt and NVRTC, which it looks for by their bare names, are loaded
+// from the places of this package's search.
 package cudnn

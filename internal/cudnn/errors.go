@@ -14,7 +14,7 @@ import (
 // too new, or no cuDNN.
 var ErrLibrary = errors.New("no usable cuDNN")
 
-// ErrClosed is returned by what was closed, and by convolutions of a handle that was closed.
+// ErrClosed is returned by closed objects, and by convolutions of a closed handle.
 var ErrClosed = fmt.Errorf("cudnn: %w", cuda.ErrClosed)
 
 // IsUnavailable reports whether err says that this machine has no cuDNN for the device or for the
@@ -25,20 +25,19 @@ func IsUnavailable(err error) bool {
 
 // Error is a status of the library that is not success, in the library's own words.
 //
-// It matches dl.ErrUnsupported for what the library or the device cannot do, cuda.ErrMemory, and
-// cuda.ErrInvalid.
+// It matches dl.ErrUnsupported for operations that the library or the device cannot do,
+// cuda.ErrMemory, and cuda.ErrInvalid.
 type Error struct {
 	Call    string // "cudnnConvolutionForward"
 	Code    int    // cudnnStatus_t
 	Text    string // "CUDNN_STATUS_NOT_SUPPORTED"
-	Detail  string // what cuDNN says besides; may be empty
+	Detail  string // cuDNN's further message; may be empty
 	What    string // the operation, "conv f32 256x1x28x28 * 32x1x3x3"; may be empty
 	Library string // "cuDNN 9.13.0 for CUDA 13 (/usr/lib/x86_64-linux-gnu/libcudnn.so.9.13.0)"
 	Notes   string // libraries that cuDNN needs and that were not found, where that may be the cause
 }
 
-// Error is call, operation, text, number, detail, library, and what can be done, if anything is
-// known.
+// Error returns call, operation, text, number, detail, library, and the remedy, if one is known.
 func (e *Error) Error() string {
 	text := e.Call
 	if e.What != "" {
@@ -58,7 +57,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is reports whether e is what target stands for.
+// Is reports whether e is of the kind of target.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case dl.ErrUnsupported:
@@ -76,7 +75,7 @@ func (e *Error) loading() bool {
 	return e.Code == statusVersionMismatch || e.Code == statusLoadingFailed || e.Code == statusNoSublibrary
 }
 
-// remedies is what to do about codes whose text does not say it.
+// remedies has the remedies of codes whose text has none.
 var remedies = []struct {
 	code int
 	text string
@@ -90,7 +89,7 @@ var remedies = []struct {
 	{statusDeviceMemory, "use smaller buffers, or end other processes on this GPU (nvidia-smi lists them)"},
 }
 
-// Remedy is what can be done about e; empty if nothing is known.
+// Remedy returns the remedy of e; empty if none is known.
 func (e *Error) Remedy() string {
 	for _, r := range remedies {
 		if r.code == e.Code {

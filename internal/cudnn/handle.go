@@ -10,8 +10,7 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Handle is the library's state for one stream. It is not safe for concurrent use, and neither is
-// what it makes.
+// Handle is the library's state for one stream. It and its objects are not safe for concurrent use.
 type Handle struct {
 	lib    *Library
 	dev    *cuda.Device
@@ -19,8 +18,8 @@ type Handle struct {
 	handle uintptr // cudnnHandle_t; 0 after Close
 
 	args [13]uintptr
-	// What results are multiplied with, and what is kept of what was there, as the library reads
-	// them: doubles for F64, floats for all others.
+	// Factors of results and of old elements of the output, as the library reads them: doubles for
+	// F64, floats for all others.
 	one64, zero64 float64
 	one32, zero32 float32
 }
@@ -84,9 +83,9 @@ func (h *Handle) Stream() *cuda.Stream { return h.stream }
 // Library is the library of the handle.
 func (h *Handle) Library() *Library { return h.lib }
 
-// Close frees the handle, once the stream has done what was queued. What it made, and graphs with
-// its work, are closed before. On a device that is stuck it is left to the end of the process.
-// Idempotent. Errors: *Error, *cuda.Error.
+// Close frees the handle, after all queued work of the stream. Close its objects, and graphs with
+// its work, before. On a device that is stuck the handle stays until the process ends. Idempotent.
+// Errors: *Error, *cuda.Error.
 func (h *Handle) Close() error {
 	handle := h.handle
 	if h.handle = 0; handle == 0 || h.dev.Stuck() { // the library waits for the whole device
@@ -99,8 +98,8 @@ func (h *Handle) Close() error {
 	return errors.Join(queued, h.inside(func() error { return h.lib.check("cudnnDestroy", h.lib.t.destroy(handle)) }))
 }
 
-// call calls p with the first n of h.args on the device; it allocates nothing. what says for what,
-// if it fails.
+// call calls p with the first n of h.args on the device; it allocates nothing. Its
+// error names the operation.
 func (h *Handle) call(p *dl.Proc, name string, n int, what fmt.Stringer) error {
 	if err := h.dev.Enter(); err != nil {
 		return err

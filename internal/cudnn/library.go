@@ -21,7 +21,7 @@ type Config struct {
 	CUDA int      // cuda.Driver.Version: a cuDNN for a later major is refused; 0 means any
 }
 
-// Validate reports what Open would refuse. Errors: cuda.ErrInvalid.
+// Validate rejects settings that Open would refuse. Errors: cuda.ErrInvalid.
 func (c Config) Validate() error {
 	if c.CUDA != 0 && c.CUDA < 12000 {
 		return fmt.Errorf("cudnn: %w: CUDA is %d, want 0 or a version like 13000, 12000 at least", cuda.ErrInvalid, c.CUDA)
@@ -60,7 +60,7 @@ type Library struct {
 	version Version
 	cuda    int    // the CUDA that it was built with: 13
 	name    string // for errors
-	notes   string // what it needs and could not be loaded
+	notes   string // dependencies that could not be loaded
 }
 
 // Open loads cuDNN: c.Path, or the first that is found.
@@ -100,7 +100,7 @@ func use(lib *dl.Library, c Config) (*Library, error) {
 	return l, nil
 }
 
-// identify takes what the library says of itself.
+// identify records the library's version.
 func (l *Library) identify(v Version, cudaMajor int) {
 	l.version, l.cuda = v, cudaMajor
 	l.name = fmt.Sprintf("cuDNN %v for CUDA %d (%s)", v, cudaMajor, l.lib.Path())
@@ -121,7 +121,7 @@ func (l *Library) fits(c Config) error {
 	return nil
 }
 
-// needed is what cuDNN looks for by bare name, of the CUDA that it was built with.
+// needed are the libraries that cuDNN looks for by bare name, of the CUDA that it was built with.
 var needed = [...]string{"libcublasLt.so.%d", "libcublas.so.%d", "libnvrtc.so.%d"}
 
 // parts is the libraries of cuDNN that convolutions and pooling use, in the order in which they
@@ -140,10 +140,10 @@ var parts = [...]struct {
 	{"libcudnn_cnn.so.9", 90000},
 }
 
-// loadParts loads what cuDNN would look for in the loader's places only, so that it finds it
-// loaded. What it cannot load may not be missed: cuDNN says so when it is.
+// loadParts loads the libraries that cuDNN would look for only in the loader's places, so that it
+// finds them loaded. One that cannot be loaded may not be needed: cuDNN reports it if it is.
 //
-// Returns: what could not be loaded, in words.
+// Returns: the libraries that could not be loaded, in words.
 func (l *Library) loadParts(dirs []string) string {
 	var missing []error
 	for _, pattern := range needed {

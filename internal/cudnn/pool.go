@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// PoolMode is what becomes of the elements in a window.
+// PoolMode is the reduction of the elements in a window.
 type PoolMode uint8
 
 // The modes. Elements outside of the image are less than all others for a maximum.
@@ -44,12 +44,12 @@ type PoolDesc struct {
 	StrideH, StrideW int // 0 means 1
 }
 
-// Out is the height and width of y; 0 where the window does not fit. d is valid but for that.
+// Out returns the height and width of y; 0 if the window does not fit. d is otherwise valid.
 func (d PoolDesc) Out() (p, q int) {
 	return output(d.H, d.R, d.PadH, max(d.StrideH, 1), 1), output(d.W, d.S, d.PadW, max(d.StrideW, 1), 1)
 }
 
-// Validate reports what cannot be asked for. Errors: cuda.ErrInvalid.
+// Validate rejects impossible poolings. Errors: cuda.ErrInvalid.
 func (d PoolDesc) Validate() error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("cudnn: %v: %w: %s", d, cuda.ErrInvalid, fmt.Sprintf(format, args...))
@@ -129,7 +129,7 @@ func (p *Pool) describe() error {
 	return l.check("cudnnSetPooling2dDescriptor", int32(r))
 }
 
-// Desc is what the Pool was made for.
+// Desc returns the description of the Pool.
 func (p *Pool) Desc() PoolDesc { return p.desc }
 
 // String is that of Desc.
@@ -175,7 +175,7 @@ func (p *Pool) ready(a, b, c, d uintptr) error {
 	return nil
 }
 
-// Close frees what the library keeps for the pooling. Idempotent. Errors: *Error.
+// Close frees the library's memory of the pooling. Idempotent. Errors: *Error.
 func (p *Pool) Close() error {
 	if p.closed {
 		return nil

@@ -9,10 +9,10 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// time measures the candidates of w again, and takes the fastest: cuDNN launches each a few times
-// only, the first time among them, when the kernel may have to be loaded, and from the host, which
-// some of several kernels keep longer than the device. Where memory for the operands is short, or
-// none of them works now, what cuDNN has measured stays.
+// time measures the candidates of w again, and takes the fastest. cuDNN launches each only a few
+// times, with the first time, when the kernel may have to be loaded, and from the host, which some
+// candidates of several kernels occupy longer than the device. If memory for the operands is short,
+// or none of them works now, cuDNN's measurements stay.
 func (c *Conv) time(w *way) error {
 	var works []*candidate
 	for i := range w.timed {
@@ -49,8 +49,8 @@ func (c *Conv) time(w *way) error {
 	return nil
 }
 
-// compare is what candidates take, 0 for one that the library refuses. It leaves w with any of
-// them.
+// compare returns the times of candidates, 0 for one that the library refuses. It leaves w with any
+// of them.
 func (c *Conv) compare(w *way, works []*candidate) (times []time.Duration, err error) {
 	watch, err := cuda.NewStopwatch(c.h.stream)
 	if err != nil {

@@ -24,7 +24,7 @@ var dtypes = [...]struct {
 	BF16: {"bf16", 2, dataBFloat16, dataFloat},
 }
 
-// known is d, or 0 if it is none of the types.
+// known returns d, or 0 if it is not one of the types.
 func (d DType) known() DType {
 	if int(d) < len(dtypes) {
 		return d
@@ -66,9 +66,8 @@ func mathOf(d DType, m Math) int32 {
 	return mathDefault
 }
 
-// mathFor is the cudnnMathType_t to use an algorithm with that cuDNN proposes with the one
-// proposed; false for one not to use. What is to multiply float32 keeps to FMA, whatever is
-// proposed.
+// mathFor returns the cudnnMathType_t for an algorithm that cuDNN proposes with proposed; false for
+// one that must not be used. Full products of float32 use FMA, whatever is proposed.
 func mathFor(d DType, m Math, proposed int32) (int32, bool) {
 	if want := mathOf(d, m); want == mathFMA {
 		return want, proposed == mathFMA || proposed == mathDefault

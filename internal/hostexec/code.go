@@ -10,7 +10,7 @@ import (
 
 const (
 	registerBytes = 4096     // of a register at most
-	l1Bytes       = 24 << 10 // what all registers and operands of a block may take of the L1 cache
+	l1Bytes       = 24 << 10 // share of the L1 cache for all registers and operands of a block
 	leastRow      = 128      // elements of a row from which on blocks are cut inside rows
 )
 
@@ -36,7 +36,7 @@ type operand struct {
 	strides []int // over the collapsed space
 	dtype   tensor.DType
 	how     access
-	slot    int // of an Out: what is stored
+	slot    int // of an Out: the stored register
 	buf     int // register of a gather; place of a single
 	random  *program.Instr
 }
@@ -112,7 +112,7 @@ func (c *code[T]) limit(lo, n int) int {
 	return min(n, c.block)
 }
 
-// enter sets what is the same for all blocks. Whoever runs blocks calls it first.
+// enter sets the values that are equal for all blocks. Call it before blocks are run.
 func (c *code[T]) enter(w *worker) {
 	for i, s := range c.consts {
 		w.slots[c.firstConst+i] = s
@@ -299,7 +299,7 @@ func (c *code[T]) store(w *worker, lo, n int) {
 	}
 }
 
-// check says what of the views a code can not run.
+// checkCode rejects instructions and views that a code cannot run.
 func checkCode(instrs []program.Instr, ins int) error {
 	for r := range instrs {
 		in := &instrs[r]

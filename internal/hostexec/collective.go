@@ -64,7 +64,7 @@ func (k *maker) collective(i int, op *program.Collective) (*collective, error) {
 	return c, nil
 }
 
-// collect starts a collective, behind those of its stream.
+// collect starts a collective, after those of its stream.
 func (r *runner) collect(s *step) error {
 	w, err := s.coll.start(r.mem)
 	if err != nil {

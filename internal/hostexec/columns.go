@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// Columns are what makes a convolution a product: row (c, r, s) has, for each output of some rows
-// of outputs, the element of the image under that tap, or 0.
+// Columns turn a convolution into a product: row (c, r, s) has, for each output of some rows of
+// outputs, the element of the image under that tap, or 0.
 
 // imToCols makes the columns of channels c0 to c1 of an image for the rows y0 to y1 of outputs.
 func imToCols[T real](w *window, m mover[T], cols, image unsafe.Pointer, c0, c1, y0, y1 int) {

@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// source is what a code is made of.
+// source has the inputs of a code.
 type source struct {
 	p      *program.Program
 	shape  []int
@@ -29,7 +29,7 @@ type compiler[T real] struct {
 	c      *code[T]
 	where  []int    // slot of each register of the program; -1: not yet
 	last   []int    // the last instruction that reads it; len(code) for a store; -1: none
-	free   []int    // registers that nobody needs any more
+	free   []int    // registers that are no longer needed
 	copies [][2]int // slots of direct Outs and the registers of the program that are copied to them at the end of a block
 	fused  []int    // of an Add: the Mul that is done with it; -1: none
 	regOf  []int    // which register a slot's contents are in, by register of the program; -1: none
@@ -96,8 +96,8 @@ func (k *compiler[T]) operands() {
 	}
 }
 
-// mode decides between blocks of the whole space and blocks inside its rows: what reaches more
-// operands as they lie.
+// mode decides between blocks of the whole space and blocks inside its rows: it takes the one with
+// more operands that need no copy.
 func (k *compiler[T]) mode() {
 	sp := k.c.sp
 	count := func(rows bool) (gathers int) {
@@ -259,8 +259,8 @@ func (k *compiler[T]) add(op vecOp, d, a, b, c int) {
 	k.c.instrs = append(k.c.instrs, instr{primitive[T](k.src.level, op), op, d, a, b, c})
 }
 
-// keep copies, before anything is written, what is both an In as it lies and stored, where an Out
-// may be written over it. A Reduce needs its last register element by element.
+// keep copies, before any write, an In that is read in place and stored, if an Out may overwrite
+// it. A Reduce needs its last register element by element.
 func (k *compiler[T]) keep() {
 	for r := range k.src.code {
 		in := &k.src.code[r]

@@ -10,8 +10,8 @@ import (
 // Config is how a program is run. The zero value is all cores and this package's own products of
 // matrices.
 type Config struct {
-	// Threads is how many goroutines compute, the caller's included. 0 means GOMAXPROCS. Results do
-	// not depend on it, but for products that a library does.
+	// Threads is the number of goroutines that compute, with the caller's. 0 means GOMAXPROCS.
+	// Results do not depend on it, except products of a library.
 	Threads int
 
 	// BLAS multiplies large matrices where it found a library (MKL, OpenBLAS, BLIS) and that takes
@@ -36,7 +36,7 @@ func (c Config) threads() int {
 	return c.Threads
 }
 
-// library is the BLAS if a library is behind it.
+// library returns the BLAS if it uses a library.
 func (c Config) library() *blas.Implementation {
 	if c.BLAS == nil || c.BLAS.Info().Name == "gonum" {
 		return nil

@@ -132,7 +132,7 @@ const (
 )
 
 // filterGradStep is a ConvGradFilter: for some images, one after the other, and some channels, df
-// += dy times columnsᵀ. A second phase adds what the groups of images have, in order.
+// += dy times columnsᵀ. A second phase adds the results of the groups of images, in order.
 type filterGradStep[T real] struct {
 	window
 	product[T] // that adds

@@ -11,7 +11,7 @@ import (
 
 const (
 	// spins is how often a helper looks for work before it parks, 30 to 80 µs in all: longer than
-	// the steps that are too small to share, shorter than what anybody else would miss of a core.
+	// steps that are too small to share, and short enough not to disturb other users of a core.
 	spins = 200
 	// pauses is the length of one of these looks, in PAUSE instructions.
 	pauses = 8
@@ -43,15 +43,15 @@ type worker struct {
 
 // crew is goroutines that live from New to Close and do the pieces of one task after the other. The
 // goroutine that calls run is one of them. Each begins with pieces of its own, the same part of
-// every task, so that what a step has written is read again by the core that has it in its caches;
-// who has none left takes those of others. Helpers join a task if they see it in time; it is done
-// when no piece is left and none is in work, so a helper that sleeps costs nothing.
+// every task, so that the core with a step's result in its caches reads it again. A goroutine
+// without further pieces takes those of others. Helpers join a task if they see it in time. It is
+// done when no piece is left and none is in work, so a sleeping helper costs nothing.
 type crew struct {
 	workers []*worker // the first is the caller's
 	blocks  []block   // their scratch
 	ended   sync.WaitGroup
 
-	_ [lineBytes]byte // what follows is read by all, and written between tasks
+	_ [lineBytes]byte // the next fields are read by all, and written between tasks
 
 	// turn is odd while a task is open. A helper says that it is inside before it looks at turn a
 	// second time, and that it is not after its last piece; the caller closes the task, waits for
@@ -72,8 +72,8 @@ type crew struct {
 }
 
 // share is the pieces of a task that are a worker's own. Claims are counted over all tasks: those
-// of a task begin at the crew's base, which is at least what any share has come to, so that nobody
-// has to reset it.
+// of a task begin at the crew's base, which is at least the count of any share, so it need not be
+// reset.
 type share struct {
 	_      [lineBytes]byte
 	claims atomic.Int64
@@ -155,9 +155,8 @@ func (c *crew) fail(piece int, err error) {
 	c.failed.Store(true)
 }
 
-// drain does pieces until none is left: its own, and then what others have left. A panic is a
-// failure of the piece: it must not end the process, nor leave the other ranks waiting for this
-// one.
+// drain does pieces until none is left: its own, and then those of others. A panic is a failure of
+// the piece: it must not end the process, nor leave the other ranks waiting for this one.
 func (w *worker) drain() {
 	c := w.crew
 	i := -1
@@ -235,8 +234,8 @@ func (w *worker) await(seen uint32) uint32 {
 	return c.turn.Load()
 }
 
-// forget drops the addresses of past tasks. Memory that is bound no longer may be unmapped, and
-// what is mapped there next may be the garbage collector's. No task is in work.
+// forget drops the addresses of past tasks. Memory that is bound no longer may be unmapped, and the
+// garbage collector may map its own there next. No task is in work.
 func (c *crew) forget() {
 	for _, w := range c.workers {
 		clear(w.slots)

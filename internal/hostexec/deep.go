@@ -16,7 +16,7 @@ type deepMatMul[T real] struct {
 	parts  int        // of C
 }
 
-// joinDepths adds what the depths of a deepMatMul have: a piece is some rows of C.
+// joinDepths adds the sums of the depths of a deepMatMul: a piece is some rows of C.
 type joinDepths[T real] struct {
 	*deepMatMul[T]
 	rows int
@@ -46,7 +46,7 @@ func (m *matMul[T]) deepWays(l *level, threads int) (deepMatMul[T], bool) {
 	return d, true
 }
 
-// sums is the bytes of what the depths have.
+// sums returns the bytes of the sums of the depths.
 func (d *deepMatMul[T]) sums() int { return d.slices * d.m * d.n * size[T]() }
 
 // phases is a product of the batch.

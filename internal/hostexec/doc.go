@@ -9,14 +9,14 @@
 // goroutines that lives from New to Close. How the work is cut follows from the shapes wherever
 // sums depend on it, so that results have the same bits for any number of goroutines.
 //
-//	runner.go maker.go memory.go      New, Run; a step and its phases; where values are (room.go: whether there is room)
+//	runner.go maker.go memory.go      New, Run; a step and its phases; places of values
 //	crew.go                           goroutines
-//	map.go code.go compile.go         Map: a block of elements at a time, held in the L1 cache, one primitive an instruction
+//	map.go code.go compile.go         Map: a block of elements in the L1 cache, a primitive a time
 //	reduce.go sum.go                  Reduce
 //	vec.go poly.go vec_amd64.s        the primitives, in plain Go and in assembly
 //	gemm.go matmul.go gemm_amd64.s    products of matrices (deep.go: cut into depths)
 //	conv.go columns.go window.go      convolutions as products, pooling
-//	collective.go                     collectives, which overlap the steps behind them, and calls
+//	collective.go                     collectives, which overlap later steps, and calls
 //
 // # Which instructions?
 //

@@ -5,7 +5,7 @@ import "github.com/symgrad/symgrad/internal/program"
 // Foresee is the Footprint of the runner that New would make of a program, without its memory and
 // its goroutines.
 //
-// Errors: those of New, but for memory that there is not.
+// Errors: those of New, except for a lack of memory.
 func Foresee(p *program.Program, cfg Config, env program.Env) (arena, constants, scratch int64, err error) {
 	k, err := ready(p, cfg, env, best())
 	if err != nil {
@@ -20,8 +20,8 @@ func Foresee(p *program.Program, cfg Config, env program.Env) (arena, constants,
 	return int64(blockBytes(int(k.p.Arena))), constants, scratch, nil
 }
 
-// Footprint is the bytes that a loaded program holds besides the memory that is bound: those of its
-// arena, of its constants, and of what steps work in, the goroutines' share included.
+// Footprint returns the bytes that a loaded program holds, without bound memory: its arena, its
+// constants, and the workspace of steps and goroutines.
 func (r *runner) Footprint() (arena, constants, scratch int64) {
 	for _, b := range r.mem.fixed {
 		constants += b.bytes()

@@ -71,7 +71,7 @@ type product[T real] struct {
 	blockA, blockB int  // bytes of packed panels, at most
 }
 
-// plan fills in what follows from the sizes.
+// plan fills in the fields that follow from the sizes.
 func (g *product[T]) plan(l *level) {
 	g.micro, g.level = microOf[T](l), l
 	g.depth = even(g.k, mostDepth)

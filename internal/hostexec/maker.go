@@ -14,7 +14,7 @@ var errDType = errors.New("no dtype that the host computes with")
 
 // maker makes the steps of a program ready.
 type maker struct {
-	p       *program.Program // a copy, with values of its own behind those that were given
+	p       *program.Program // a copy, with values of its own after the given ones
 	env     program.Env
 	level   *level
 	library *blas.Implementation
@@ -36,13 +36,13 @@ func newMaker(p *program.Program, cfg Config, env program.Env, l *level) *maker 
 	return k
 }
 
-// need notes what a step needs of a worker.
+// need records the needs of a step from a worker.
 func (k *maker) need(scratch, slots int) {
 	k.scratch = max(k.scratch, scratch)
 	k.slots = max(k.slots, slots)
 }
 
-// temp is memory of a step's own, n elements behind the arena, as a value.
+// temp returns memory of a step's own, n elements after the arena, as a value.
 func (k *maker) temp(dt tensor.DType, n int) program.ID {
 	at := (k.p.Arena + lineBytes - 1) &^ (lineBytes - 1)
 	id := k.p.Add(program.Value{DType: dt, Shape: []int{n}, Place: program.Arena, Offset: at})

@@ -4,12 +4,12 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// pieceCost is how long a piece of work is, in picoseconds: long beside what handing it over costs
-// (some hundred nanoseconds), short beside a step.
+// pieceCost is the length of a piece of work, in picoseconds: long compared with its handover (some
+// hundred nanoseconds), short compared with a step.
 const pieceCost = 12_000_000
 
-// leastCost is how long a piece is, in picoseconds, where longer ones would leave goroutines
-// without: what it is taken for, for memory that comes from other cores makes it longer.
+// leastCost is the length of a piece, in picoseconds, if longer ones would leave goroutines idle.
+// It is an estimate: memory from other cores makes a piece longer.
 const leastCost = 1_000_000
 
 // perPiece is how many of so many units of work make a piece, each about so many picoseconds long.

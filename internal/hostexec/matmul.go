@@ -13,7 +13,7 @@ const (
 	inlineWork = 1 << 18
 	// pieceWork is the multiply-adds of a piece of a product.
 	pieceWork = 1 << 20
-	// packElems is the elements of a piece of what is packed for all.
+	// packElems is the elements of a piece of the shared packed operand.
 	packElems = 1 << 13
 	// leastRows is the rows of a piece of C that is cut for each goroutine to have one.
 	leastRows = 8

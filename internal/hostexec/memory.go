@@ -22,7 +22,7 @@ func newBlock(bytes int) block {
 	return block{raw, unsafe.Add(p, int(-uintptr(p)&(lineBytes-1)))}
 }
 
-// blockBytes is what a block of so many bytes takes.
+// blockBytes returns the allocation for a block of so many bytes.
 func blockBytes(bytes int) int { return (bytes+lineBytes)/8*8 + 8 }
 
 // memory is where the values of a program are.

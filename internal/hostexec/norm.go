@@ -7,8 +7,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// channels is what BatchNorm and its gradient walk: (n, c, spatial), one channel after the other,
-// or blocks of channels side by side where spatial is 1.
+// channels is the space of BatchNorm and its gradient: (n, c, spatial), one channel after the
+// other, or blocks of adjacent channels if spatial is 1.
 type channels[T real] struct {
 	prims[T]
 	sum           reducer[T]
@@ -74,7 +74,7 @@ func (h *channels[T]) by(w *worker, op vecOp, n int, d, a unsafe.Pointer, of []T
 	h.do(w, op, n, d, a, p, 1, step)
 }
 
-// total adds up what run makes of each run of a piece, by channel.
+// total adds up the results of run for each run of a piece, by channel.
 func (h *channels[T]) total(w *worker, i int, to []T, acc unsafe.Pointer, run func(at, n int) unsafe.Pointer) {
 	if h.wide > 1 {
 		clear(to)

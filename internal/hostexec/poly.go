@@ -4,8 +4,7 @@ import "math"
 
 // The functions of float32, after Cephes (S. L. Moshier, single precision: expf.c, logf.c,
 // tanhf.c): within 2 units in the last place of the true value. Every product is rounded before it
-// is added, here and in assembly, so that all give the same bits; that is what the conversions are
-// for.
+// is added, here and in assembly, so that all give the same bits; the conversions do that.
 
 const (
 	expMost  = 89.0   // exp of it is beyond the largest float32

@@ -28,7 +28,7 @@ func philox(key, index, step uint64) uint32 {
 // uniform is 24 bits of a word as a number in [0, 1).
 func uniform[T real](word uint32) T { return T(word>>8) * (1.0 / (1 << 24)) }
 
-// wordsOf is what a level's uniform takes.
+// wordsOf returns the arguments of a level's uniform.
 func wordsOf(key, index, step uint64) [6]uint32 {
 	return [6]uint32{uint32(key), uint32(key >> 32), uint32(index), uint32(index >> 32), uint32(step), uint32(step >> 32)}
 }

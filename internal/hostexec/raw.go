@@ -6,9 +6,9 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// raw is a copy from an In to an Out of its dtype, where that is not what the code computes in: bit
-// for bit, so that it is exact for all integers. A block of it waits in scratch memory until all
-// that the block reads has been read.
+// raw is a copy from an In to an Out of its dtype, if the code computes in another one: bit for
+// bit, so it is exact for all integers. A block of it waits in scratch memory until the block has
+// read all of its inputs.
 type raw struct {
 	from, to operand
 	bytes    int // of an element
@@ -30,7 +30,7 @@ func (k *compiler[T]) raws() {
 	c.outs = kept
 }
 
-// place gives the copies their memory, behind that of the registers.
+// place gives the copies their memory, after that of the registers.
 func (c *code[T]) place() {
 	at := c.regs*c.block*size[T]() + len(c.ins)*lineBytes
 	for i := range c.raws {
@@ -40,7 +40,7 @@ func (c *code[T]) place() {
 	c.bytes = at
 }
 
-// fetch reads elements lo to lo+n of what is copied.
+// fetch reads elements lo to lo+n of the copied Ins.
 func (c *code[T]) fetch(w *worker, lo, n int) {
 	for i := range c.raws {
 		r := &c.raws[i]
@@ -50,7 +50,7 @@ func (c *code[T]) fetch(w *worker, lo, n int) {
 	}
 }
 
-// put stores what fetch has read.
+// put stores the elements of fetch.
 func (c *code[T]) put(w *worker, lo, n int) {
 	for i := range c.raws {
 		r := &c.raws[i]

@@ -23,7 +23,7 @@ func (k *compiler[T]) needs() {
 	}
 }
 
-// fuse makes one instruction of an Add and of a Mul that nobody else reads.
+// fuse makes one instruction of an Add and of a Mul without other readers.
 func (k *compiler[T]) fuse() {
 	code := k.src.code
 	readers := make([]int, len(code))

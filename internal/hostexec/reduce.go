@@ -78,8 +78,8 @@ func newReduce[T real](k *maker, s *program.Step, op *program.Reduce) ([]phase, 
 	return append(phases, stored...), err
 }
 
-// reduceOrder is the dimensions in the order outer, reduced, inner, and the first of the inner
-// ones: those behind the last reduced one.
+// reduceOrder returns the dimensions in the order outer, reduced, inner, and the first of the inner
+// ones: those after the last reduced one.
 func reduceOrder(op *program.Reduce) (order []int, inner int) {
 	inner = len(op.Space)
 	for inner > 0 && (!op.Reduced[inner-1] || op.Space[inner-1] == 1) {
@@ -237,8 +237,9 @@ func (j *joinStep[T]) piece(w *worker, _ int) {
 	}
 }
 
-// storeResults is where the results of a Reduce go in the order outer, inner: to its Out if that
-// lies so, else to memory of the step's own, and then what brings them from there to Out.
+// storeResults returns the place of the results of a Reduce in the order outer, inner: its Out if
+// that has this order, else memory of the step's own, and the phases that copy them from there to
+// Out.
 func storeResults[T real](k *maker, s *program.Step, op *program.Reduce, order []int) (place, []phase, error) {
 	var shape, strides []int
 	for _, d := range order {

@@ -5,9 +5,8 @@ import "fmt"
 // addressable is more than a process has addresses for.
 const addressable = 1 << 47
 
-// fits is the error of a program whose arena and working memory are more than a machine has: Go
-// would end the process that asks for them, without a word to its caller. A machine of 0 bytes is
-// one that nobody knows.
+// fits returns the error of a program whose arena and working memory exceed the machine's: Go would
+// end the process that asks for them, without an error. A machine of 0 bytes is unknown.
 func fits(arena, work, machine int64) error {
 	limit := int64(addressable)
 	if machine > 0 {

@@ -81,7 +81,7 @@ func load(p *program.Program, cfg Config, env program.Env, l *level) (*runner, e
 	return r, nil
 }
 
-// ready makes every step ready, and takes no memory for what they work on.
+// ready makes every step ready, without memory for their values.
 func ready(p *program.Program, cfg Config, env program.Env, l *level) (_ *maker, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -214,15 +214,15 @@ func (r *runner) ready() error {
 	return nil
 }
 
-// step does a step, once what it waits for is done. Errors: name their step, which may be one that
-// it waits for.
+// step does a step, after the steps that it waits for. Errors: name their step, which may be one of
+// these.
 func (r *runner) step(s *step) error {
 	for _, i := range s.after {
 		if err := r.await(i); err != nil {
 			return err
 		}
 	}
-	if s.comm && s.coll == nil { // in order behind the collectives of its stream
+	if s.comm && s.coll == nil { // in order after the collectives of its stream
 		if err := r.settle(); err != nil {
 			return err
 		}

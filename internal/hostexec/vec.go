@@ -101,7 +101,7 @@ func lanes[T real](p unsafe.Pointer, step, n int) ([]T, int) {
 	return unsafe.Slice((*T)(p), n), -1
 }
 
-// vecPlain is a primitive in plain Go, bit for bit what assembly gives.
+// vecPlain is a primitive in plain Go, with the bits of assembly.
 func vecPlain[T real](v *vecArgs) {
 	a, ma := lanes[T](v.a, v.sa, v.n)
 	switch v.op {
@@ -253,8 +253,8 @@ func unary[T real](op vecOp, d, a []T, ma int) {
 	}
 }
 
-// functions is what is not arithmetic. Those of float32 that assembly has are polynomials of their
-// own; the others, and all of float64, are those of package math.
+// functions computes primitives that are not arithmetic. Those of float32 that assembly has are
+// polynomials of their own; the others, and all of float64, are those of package math.
 func functions[T real](op vecOp, d, a []T, ma int) {
 	if p := polynomial(op); p != nil && size[T]() == 4 {
 		for i := range d {

@@ -68,7 +68,7 @@ type poolStep[T real] struct {
 	level  *level
 	inside bool // no window reaches over the left or right edge
 	reach  int  // columns of the image that a window reaches over
-	pairs  bool // windows are what level.maxPairs is for
+	pairs  bool // level.maxPairs does these windows
 }
 
 func newPool[T real](k *maker, s *program.Step, w program.Window, do func(p *poolStep[T], w *worker, plane int)) ([]phase, error) {
@@ -179,7 +179,7 @@ func (p *poolStep[T]) first(x []T, v T, oh, ow int) int {
 	h, w := oh*p.StrideH-p.PadH, ow*p.StrideW-p.PadW
 	at := -1
 	if h >= 0 && w >= 0 && h+(p.R-1)*p.DilationH < p.H && w+(p.S-1)*p.DilationW < p.W {
-		// From the last to the first, without a branch that nobody can foretell.
+		// From the last to the first, without an unpredictable branch.
 		for r := p.R - 1; r >= 0; r-- {
 			i := (h+r*p.DilationH)*p.W + w + (p.S-1)*p.DilationW
 			for range p.S {

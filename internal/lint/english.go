@@ -24,12 +24,12 @@ var whatTurn = turn{"what", regexp.MustCompile(`(?i)\bwhat\b`), "a noun"}
 var turns = []turn{
 	whatTurn,
 	{"absence", regexp.MustCompile(`(?i)\bthat (there (is|are|was|were)|(is|are) there)\b|\bthere (is|are) not\b`), "missing or unknown"},
-	{"order", regexp.MustCompile(`(?i)\bbehind\b|\bbesides?\b`), "after, during or in addition"},
+	{"order", regexp.MustCompile(`\b[Bb]ehind\b|\b[Bb]esides\b|\bbeside\b`), "after, during or in addition"},
 	{"person", regexp.MustCompile(`(?i)\b(nobody|somebody|everybody)\b`), "no rank or no caller"},
 	{"exclusion", regexp.MustCompile(`(?i)\bbut for\b|\bis none of\b`), "except or unknown"},
 	{"likeness", regexp.MustCompile(`(?i)\balike\b`), "equal or on all ranks"},
 	{"telling", regexp.MustCompile(`(?i)\b(tells?|told|telling) of\b|\b(is|are|was|were) told\b`), "reports or warns"},
-	{"idiom", regexp.MustCompile(`(?i)\bfor ever\b|\bas far as\b|\bgoes by\b|\bgets? on\b|\bin place of\b`), "hangs, if, uses, progresses or instead of"},
+	{"idiom", regexp.MustCompile(`(?i)\bfor ever\b|\bas far as\b|\bgoes by\b|\bgets on\b|\bget on with\b|\bin place of\b`), "hangs, if, uses, progresses or instead of"},
 }
 
 // unjudged matches the parts of a comment where "what" is allowed: quoted text and questions.

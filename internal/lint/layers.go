@@ -124,7 +124,7 @@ var inTests = map[string][]string{
 		"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest",
 		"internal/dl/dltest",
 	},
-	"dist/ddp":          {"internal/shm"}, // compares sums on both host backends
+	"dist/ddp":          {"internal/shm", "checkpoint"}, // sums on both host backends; an example saves
 	"internal/hostexec": {"internal/program/oracle"},
 	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
 	"internal/cudaexec": {"internal/program/oracle"},

@@ -10,10 +10,10 @@ import (
 // read half as much: smaller ones take no longer than the launch that would round for them.
 const NarrowFrom = 1 << 26
 
-// demoteToBF16 rounds the operands of large products of f32, and of attention, to bf16, each value
-// once for all that read it, as share finds out; what makes them writes them so, as fuse finds out.
-// The sums of a product are f32 as before. So are results that are there after the run, or that the
-// update of a parameter reads; others, which only go on to the next step, are rounded as well.
+// demoteToBF16 rounds the operands of large products of f32, and of attention, to bf16: each value
+// once for all its readers (see eliminateCommon), in the step that makes it (see fuse). The sums of
+// a product stay f32. So do results that are needed after the run, or that the update of a
+// parameter reads; others, which only the next step reads, are rounded as well.
 func demoteToBF16(p *Program) bool {
 	if p.Narrow <= 0 {
 		return false
@@ -36,9 +36,9 @@ type narrower struct {
 	pk      packer
 	flow    *flow       // as it was before
 	of      map[ID]ID   // the bf16 of values that have one, once it is made
-	round   map[ID]bool // what is rounded behind the step that makes it
-	only    map[ID]bool // of what there is a bf16 and nothing else
-	kept    map[ID]bool // what isKept has found, or is about to find
+	round   map[ID]bool // values that are rounded after the step that makes them
+	only    map[ID]bool // values that exist only as bf16
+	kept    map[ID]bool // results of isKept
 	changed bool
 }
 
@@ -63,7 +63,7 @@ func (n *narrower) wants(s *Step) (in, out int) {
 	return in, out
 }
 
-// choose says what of the operands and of the result of step i is rounded where it is made.
+// choose decides which operands and results of step i are rounded by the step that makes them.
 func (n *narrower) choose(i int) {
 	p := n.pk.p
 	s := &p.Steps[i]
@@ -104,8 +104,8 @@ func (n *narrower) rounds(s *Step, id ID) bool {
 		!slices.ContainsFunc(s.In[in:], func(v View) bool { return v.Value == id })
 }
 
-// isKept reports whether a value, or what Maps make of it element by element, is there after the
-// run, or is exchanged, or given to a function.
+// isKept reports whether a value, or a result of Maps of it, element by element, is needed after
+// the run, or is exchanged, or passed to a function.
 func (n *narrower) isKept(id ID) bool {
 	if kept, known := n.kept[id]; known {
 		return kept
@@ -125,7 +125,7 @@ func (n *narrower) isKept(id ID) bool {
 	return n.kept[id]
 }
 
-// step puts step i where it goes, between what widens what it reads and what rounds what it makes.
+// step adds step i, between the steps that widen its inputs and those that round its results.
 func (n *narrower) step(i int) {
 	p := n.pk.p
 	s := p.Steps[i]
@@ -176,9 +176,9 @@ func (n *narrower) widened(s *Step, id ID) ID {
 	return wide
 }
 
-// rounded adds the step that rounds what s reads by v, and gives the view of what it makes: of the
+// rounded adds the step that rounds the view v of s, and returns the view of the result: of the
 // whole value, if v reaches from its first element to its last, so that other views of it may share
-// that.
+// it.
 func (n *narrower) rounded(s *Step, v View, space []int) View {
 	p := n.pk.p
 	val := &p.Values[v.Value]
@@ -219,8 +219,8 @@ func converts(op Op) bool {
 	return isMap || isReduce(op)
 }
 
-// goesByRows reports whether a step converts, or can be done row by row together with what does so
-// for it.
+// goesByRows reports whether a step converts, or can be done row by row together with a step that
+// converts for it.
 func goesByRows(op Op) bool {
 	switch op.(type) {
 	case *Softmax, *SoftmaxGrad:

@@ -178,7 +178,7 @@ type SoftmaxGrad struct {
 
 // Attention is Out[0] (Batch, Heads, M, Depth) = softmax(Scale*In[0]*In[1]ᵀ + In[3]) * In[2] of
 // each head, from queries In[0] (Batch, Heads, M, Depth), keys In[1] and values In[2] (Batch,
-// Heads, N, Depth), and In[3] (M, N), if there. With that there are In[4] and In[5], its largest
+// Heads, N, Depth), and In[3] (M, N), if present. Then In[4] and In[5] are its largest
 // element, and the largest of its absolute values, in each tile of AttentionTile by AttentionTile
 // elements (M/AttentionTile, N/AttentionTile): tiles of -inf alone need not be computed. Finite
 // numbers of In[3] below LeastBias count as that. Out[1] (Batch, Heads, M), if there, is the

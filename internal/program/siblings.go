@@ -18,7 +18,7 @@ func fuseSiblings(p *Program) bool {
 		i := &last[j]
 		for back := 0; *i >= 0 && back < reachBeside; {
 			before := p.Steps[j]
-			if !worthBeside(p, *i, j) || !slices.Equal(waits[*i], waits[j]) || !(&join{f: f, p: p, i: *i, j: j}).besides() {
+			if !worthBeside(p, *i, j) || !slices.Equal(waits[*i], waits[j]) || !(&join{f: f, p: p, i: *i, j: j}).fuseBoth() {
 				i = &last[*i]
 				back++
 				continue
@@ -33,8 +33,8 @@ func fuseSiblings(p *Program) bool {
 	return changed
 }
 
-// besides makes step j also do the work of step i, over the same space.
-func (x *join) besides() bool {
+// fuseBoth makes step j also do the work of step i, over the same space.
+func (x *join) fuseBoth() bool {
 	m, _ := x.p.Steps[x.i].Op.(*Map)
 	return x.merge(unit(m.Space))
 }

@@ -51,7 +51,7 @@ func (p *player) close() {
 // do runs one directive and returns its output:
 //
 //	world n=3 timeout=10s unchecked=true   a new world; the input is the fault script
-//	run                                    the input has a line "RANKS: statement; statement" for each set of ranks
+//	run                                    a line "RANKS: statement; statement" for each set
 func (p *player) do(d directive) string {
 	words := strings.Fields(d.command)
 	switch words[0] {

@@ -163,7 +163,7 @@ they multiply. run.machine=tape is Gorgonia's own machine on the host, to compar
 Results: summary.json, config.yaml and the timeline (log.trace) in run.output_dir. Those of an earlier run
 there get a number, as summary-1.json.
 Checkpoints: in checkpoint.dir, every checkpoint.every steps, at the end, and after Ctrl-C or SIGTERM,
-which end the run behind its step; a second Ctrl-C does at once. The same command then goes on from the
+which end the run after its step; a second Ctrl-C ends it at once. The same command then goes on from the
 newest whole one (run.resume), on any number of ranks and with any shard.stage.
 Exit codes: 0 for success, 1 for a failure, 2 for settings that make no sense, 75 for a rank that
 lost another one, 130 after Ctrl-C and 143 after SIGTERM, with or without a checkpoint, 141 when
