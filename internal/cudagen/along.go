@@ -332,7 +332,7 @@ func (g *generator) kept(c *chain, k, j int) *result {
 	return nil
 }
 
-// overwrites reports whether ph has one number a row and overwrites an input: others may read later.
+// overwrites reports whether ph has one number a row and overwrites an input with later readers.
 func (ph *phase) overwrites() bool {
 	ins, outs := ph.spans[:len(ph.n.ins)], ph.spans[len(ph.n.ins):]
 	return ph.n.count(true) == 1 && slices.ContainsFunc(outs, func(out span) bool {
