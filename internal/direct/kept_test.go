@@ -11,12 +11,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/gpu"
-	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
-
-// noHeap is a heap that exists but is never used.
-type noHeap struct{ symmetric.Heap }
 
 // testState is the state of rank 0 of n, without a device.
 func testState(n int) *state {
