@@ -7,7 +7,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// What is on the stream of a view runs first, also where operations could run on their caller.
+// Work on the stream of a view runs first, also if operations could run on their caller.
 func TestBlockingViewOnAnotherStreamKeepsItsOrder(t *testing.T) {
 	g, f := inlineGroup(t)
 	s := dist.NewHostStream()

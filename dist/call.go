@@ -8,19 +8,19 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Call is a collective as a value, for programs that take its name from elsewhere:
-// collective_on_buffer of NVSHMEM4Py.
+// Call is a collective as a value, for programs that read its name from input, as
+// collective_on_buffer of NVSHMEM4Py does.
 type Call struct {
 	Collective string        // one of CallNames
-	Dst, Src   tensor.Buffer // as the verb has them; none for barrier and sync
-	DType      tensor.DType  // the element type by which both are viewed (tensor.Buffer.As); Invalid means their own
+	Dst, Src   tensor.Buffer // as for the verb; none for barrier and sync
+	DType      tensor.DType  // the element type of both views (tensor.Buffer.As); Invalid means the buffers' own
 	Red        RedOp         // of allreduce, reduce and reducescatter; the zero value is Sum
 	Root       int           // of broadcast, reduce, gather and scatter
 	Timing     bool          // measure it
 }
 
-// callNames pairs the names of Call.Collective with their kinds. The names of NVSHMEM are among
-// them where they mean the same; its reduce, whose result is on every rank, is allreduce here.
+// callNames pairs the names of Call.Collective with their kinds. NVSHMEM's names are included if
+// they mean the same; its reduce, whose result is on every rank, is allreduce here.
 var callNames = []struct {
 	name string
 	kind Kind
@@ -38,7 +38,7 @@ var callNames = []struct {
 	{"sync", KindSync},
 }
 
-// CallNames is every name that Call.Collective may have.
+// CallNames returns the names that Call.Collective may have.
 func CallNames() []string {
 	names := make([]string, len(callNames))
 	for i := range callNames {
@@ -47,11 +47,11 @@ func CallNames() []string {
 	return names
 }
 
-// Run does the collective that c names and returns when it is done.
+// Run runs the collective that c names and returns when it is done.
 //
-// Collective: all ranks, same order. Returns: the milliseconds that it took (Work.Elapsed) with
-// c.Timing, else 0. Errors: ErrInvalid for an unknown name; ErrDType for buffers that are no
-// elements of c.DType; those of the verb.
+// Collective: all ranks, same order. Returns: 0, or with c.Timing its milliseconds (Work.Elapsed).
+// Errors: ErrInvalid for an unknown name; ErrDType for buffers that are not whole elements of
+// c.DType; those of the verb.
 func (g *Group) Run(c Call) (milliseconds float64, err error) {
 	i := slices.IndexFunc(callNames, func(n struct {
 		name string

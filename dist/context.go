@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// breakable is a transport that knows that its group is broken without an operation of the caller.
+// breakable is a transport that detects a broken group without an operation of the caller.
 type breakable interface {
-	// Broken is why the group is broken; nil while it is whole, and after Close. Any goroutine may
-	// call it.
+	// Broken returns why the group is broken; nil while it is whole, and after Close. Any goroutine
+	// may call it.
 	Broken() error
 }
 
-// Err is why the group is broken: the death of a rank, an abort, a timeout. It waits for nothing
-// and queues nothing.
+// Err returns why the group is broken: the death of a rank, an abort, a timeout. It neither waits
+// nor queues anything.
 //
 // Returns: nil while the group is whole, ErrClosed after Close. Errors: ErrAborted, also by the
 // RankError of a rank that died; ErrMismatch, ErrTimeout, ErrClosed.
@@ -27,21 +27,21 @@ func (g *Group) Err() error {
 	return nil
 }
 
-// sight is how long a group may be broken until its contexts end: far less than a user notices, far
-// more than a look takes.
-const sight = 50 * time.Millisecond
+// pollInterval is the time between two checks of a group: too short for a user to notice, and far
+// longer than a check takes.
+const pollInterval = 50 * time.Millisecond
 
-// Context is a context that ends when the group breaks, with Err as its cause, or when parent does.
-// It is for work that waits for other ranks by other means than the group's operations, or does
-// without them for long: files that all write, data that are read.
+// Context returns a context that ends when the group breaks, with Err as its cause, or when parent
+// does. Use it for work without operations of the group, such as reading data, or that waits for
+// ranks by other means, such as files.
 //
-// Owns: the caller calls release, which returns when nothing of the context is left to do.
+// Owns: the caller calls release, which returns when the context's goroutine has ended.
 func (g *Group) Context(parent context.Context) (ctx context.Context, release func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		look := time.NewTicker(sight)
+		look := time.NewTicker(pollInterval)
 		defer look.Stop()
 		for {
 			if err := g.Err(); err != nil {

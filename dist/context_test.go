@@ -48,7 +48,7 @@ func TestContextEndsWithTheGroup(t *testing.T) {
 	}
 }
 
-// A released context ends and leaves nothing behind; the group goes on.
+// A released context ends without a trace; the group goes on.
 func TestReleasedContextLeavesTheGroup(t *testing.T) {
 	inWorld(t, 2, func(w *dist.World) error {
 		ctx, release := w.Context(context.Background())

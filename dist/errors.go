@@ -5,40 +5,40 @@ import (
 	"fmt"
 )
 
-// Errors that callers compare with. Every error of this package and of a backend matches one of
-// them with errors.Is.
+// Errors for callers to branch on. Every error of this package and of a backend matches one with
+// errors.Is.
 var (
 	// ErrInvalid is returned by every verb when an argument is wrong, before anything is sent. The
 	// group stays usable.
 	ErrInvalid = errors.New("invalid argument")
-	// ErrDType is the ErrInvalid for buffers, or a premulsum scalar, whose element types differ or
-	// are none.
+	// ErrDType is the ErrInvalid for invalid element types, or different ones, of buffers or of a
+	// premulsum scalar.
 	ErrDType = fmt.Errorf("%w: dtype", ErrInvalid)
-	// ErrCount is the ErrInvalid for a buffer that is too small or a length the ranks do not
-	// divide.
+	// ErrCount is the ErrInvalid for a buffer that is too small or a length that is no multiple of
+	// the number of ranks.
 	ErrCount = fmt.Errorf("%w: count", ErrInvalid)
 	// ErrRoot is the ErrInvalid for a root outside 0 to size-1.
 	ErrRoot = fmt.Errorf("%w: root", ErrInvalid)
-	// ErrRank is the ErrInvalid for a rank outside 0 to size-1 that is no root: a peer of Send and
-	// Recv, the target of a one-sided call. It matches ErrRoot, which it was in earlier versions.
+	// ErrRank is the ErrInvalid for another rank outside 0 to size-1: a peer of Send and Recv, the
+	// target of a one-sided call. It matches ErrRoot, which it was in earlier versions.
 	ErrRank error = &kind{"invalid argument: rank", ErrRoot}
 	// ErrRange is the ErrInvalid for a one-sided access that leaves its region or its buffer. It
 	// matches ErrCount, which it was in earlier versions.
 	ErrRange error = &kind{"invalid argument: out of range", ErrCount}
 	// ErrDevice is the ErrInvalid for a buffer that is not on the group's device, and for a GPU
-	// that two ranks have.
+	// that two ranks use.
 	ErrDevice = fmt.Errorf("%w: device", ErrInvalid)
-	// ErrAlias is the ErrInvalid for source and destination that overlap otherwise than in place.
+	// ErrAlias is the ErrInvalid for source and destination that overlap but are not in place.
 	ErrAlias = fmt.Errorf("%w: aliasing", ErrInvalid)
 
 	// ErrMismatch is returned on every rank of the group when ranks disagree on op, count, dtype,
-	// reduction, root or order. The group is broken for good.
+	// reduction, root or order. The group is broken permanently.
 	ErrMismatch = errors.New("ranks disagree")
 	// ErrAborted is returned by every pending and later operation of a group after Abort, or after
 	// a rank died.
 	ErrAborted = errors.New("group aborted")
-	// ErrTimeout is returned by operations that no peer completed within the step timeout. The
-	// group is broken.
+	// ErrTimeout is returned by operations that a peer did not complete within the step timeout.
+	// The group is broken.
 	ErrTimeout = errors.New("timed out")
 	// ErrClosed is returned by calls on a closed group, and by operations with a peer that has
 	// closed its end.
@@ -47,7 +47,7 @@ var (
 	ErrUnsupported = errors.New("not supported")
 )
 
-// kind is a sentinel with a text of its own that matches another one.
+// kind is a sentinel with its own text that matches another one.
 type kind struct {
 	text string
 	of   error
@@ -56,15 +56,15 @@ type kind struct {
 func (k *kind) Error() string { return k.text }
 func (k *kind) Unwrap() error { return k.of }
 
-// OpError is the error of one operation: which one, on which rank, and why. It wraps the cause.
+// OpError is the error of one operation: the operation, the rank and the cause, which it wraps.
 type OpError struct {
-	Op   Op    // the operation; its buffers tell dtype and length
+	Op   Op    // the operation; its buffers give dtype and length
 	Rank int   // this rank in the group
 	Size int   // ranks in the group
 	Err  error // the cause; matches one of the sentinels
 }
 
-// Error is "allreduce #7 rank 1/4 "fc1.weight" (f32[128] sum, 512 B): cause".
+// Error returns "allreduce #7 rank 1/4 "fc1.weight" (f32[128] sum, 512 B): cause".
 func (e *OpError) Error() string {
 	name := ""
 	if e.Op.Name != "" {
@@ -73,17 +73,17 @@ func (e *OpError) Error() string {
 	return fmt.Sprintf("%v #%d rank %d/%d%s (%v): %v", e.Op.Kind, e.Op.Seq, e.Rank, e.Size, name, e.Op.Signature(), e.Err)
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *OpError) Unwrap() error { return e.Err }
 
 // RankError is the death of a rank: the process ended, or its connection broke, without closing the
 // group. It matches ErrAborted.
 type RankError struct {
 	Rank int    // the dead rank, numbered in the group that reports it
-	How  string // the observation: "connection closed", "killed by script"
+	How  string // observation: "connection closed", "killed by script"
 }
 
-// Error is "rank 2 died: connection closed".
+// Error returns "rank 2 died: connection closed".
 func (e *RankError) Error() string { return fmt.Sprintf("rank %d died: %s", e.Rank, e.How) }
 
 // Is matches ErrAborted.

@@ -69,8 +69,7 @@ func ExamplePreMulSum() {
 	// Output: 0.6
 }
 
-// A ring: in one Batch, sends and receives progress together, so nobody waits for a rank that waits
-// for him.
+// A ring: in one Batch, sends and receives progress together, so ranks do not wait for each other.
 func ExampleGroup_Batch() {
 	onEachRank(4, func(w *dist.World) error {
 		mine, theirs := []int32{int32(10 * w.Rank())}, []int32{0}

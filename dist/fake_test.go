@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fake is a transport that moves nothing and remembers what reached it.
+// fake is a transport that moves nothing and records its calls.
 type fake struct {
 	name     string
 	info     dist.Info
@@ -32,7 +32,7 @@ type fake struct {
 	aborts  []error
 }
 
-// journal is what was closed, in order.
+// journal lists closed objects, in order.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
@@ -155,7 +155,7 @@ func f32(n int) tensor.Buffer { return tensor.Of(make([]float32, n)) }
 
 func i32(n int) tensor.Buffer { return tensor.Of(make([]int32, n)) }
 
-// onGPU is n floats that claim to be on a device; nobody looks at them.
+// onGPU returns n floats that claim to be on a device; they are never read.
 func onGPU(n int) tensor.Buffer {
 	b, err := tensor.FromPointer(f32(n+1).Pointer(), n, tensor.F32, tensor.CUDA(2))
 	if err != nil {

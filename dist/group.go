@@ -11,9 +11,9 @@ import (
 )
 
 // Group is a set of ranks that communicate: an NVSHMEM team, an NCCL communicator. Its verbs check
-// their arguments, record the operation and queue it on a stream; none waits for a peer. Methods
-// are safe for several goroutines, but all ranks need one order of operations, so one should issue
-// them.
+// their arguments, note the operation in the recorder and queue it on a stream; none waits for a
+// peer. Methods may be called from several goroutines, but the order of operations must be the same
+// on all ranks, so one goroutine should issue them.
 type Group struct {
 	c      *core
 	s      Stream
@@ -21,9 +21,9 @@ type Group struct {
 	batch  *call // the group call that this view collects for, or nil
 	block  bool  // verbs return when their operation is done
 	other  bool  // s is not the group's own
-	symm   bool  // buffers lie at the same offsets on all ranks
+	symm   bool  // buffers are at the same offsets on all ranks
 	beside bool  // the device computes during the operations
-	along  bool  // operations could have begun with those before
+	along  bool  // operations could have begun with the previous ones
 	timed  bool  // operations are timed
 }
 
@@ -37,7 +37,7 @@ type call struct {
 // errEnded is the error of a view that outlived its group call.
 var errEnded = fmt.Errorf("%w: the group call of this view has ended", ErrInvalid)
 
-// core is the shared part of all views of one group. rec's lock guards the fields after rec.
+// core is shared by all views of one group. rec's lock guards the fields after rec.
 type core struct {
 	t    Transport
 	info Info
@@ -45,7 +45,7 @@ type core struct {
 
 	inline   inline
 	seq      uint64
-	newest   Work // the operation queued last, on whatever stream
+	newest   Work // the operation queued last, on any stream
 	closed   bool
 	gone     chan struct{} // closed when Close is done
 	stream   Stream        // the group's own
@@ -54,7 +54,7 @@ type core struct {
 
 type closer interface{ Close() error }
 
-// over reports whether the Close of a child is done. A heap may know; otherwise it is kept.
+// over reports whether the Close of a child is done. A heap without Closed counts as open.
 func over(x closer) bool {
 	switch x := x.(type) {
 	case *Group:
@@ -73,10 +73,8 @@ func over(x closer) bool {
 // streamer is a transport that makes its own streams: one for a device.
 type streamer interface{ NewStream() (Stream, error) }
 
-// NewGroup is the group over t. The group owns t and closes it.
-//
-// Shapes/units: traceEntries is the size of the recorder's ring, 0 means DefaultTraceEntries.
-// Errors: those of the transport's stream.
+// NewGroup returns the group over t, which it owns and closes. traceEntries is the size of the
+// recorder's ring; 0 means DefaultTraceEntries. Errors: the transport's, from making a stream.
 func NewGroup(t Transport, traceEntries int) (*Group, error) {
 	return newGroup(t, NewRecorder(traceEntries))
 }
@@ -96,88 +94,89 @@ func newGroup(t Transport, rec *Recorder) (*Group, error) {
 	return &Group{c: c, s: c.stream, timed: c.info.Timing}, nil
 }
 
-// Rank is this rank's number in the group, 0 to Size-1.
+// Rank returns this rank's number in the group, 0 to Size-1.
 func (g *Group) Rank() int { return g.c.info.Rank }
 
-// Size is the number of ranks in the group.
+// Size returns the number of ranks in the group.
 func (g *Group) Size() int { return g.c.info.Size }
 
-// Device is where the group's buffers must be.
+// Device returns the device of the group's buffers.
 func (g *Group) Device() tensor.Device { return g.c.info.Device }
 
 // Backend returns the name of the backend: "shm", "sim".
 func (g *Group) Backend() string { return g.c.info.Backend }
 
-// Ranks is the number in the world of each rank of the group.
+// Ranks returns the number in the world of each rank of the group.
 func (g *Group) Ranks() []int { return append([]int(nil), g.c.info.Ranks...) }
 
-// Stream is the stream on which this view of the group queues its operations.
+// Stream returns the stream of this view's operations.
 func (g *Group) Stream() Stream { return g.s }
 
-// Recorder is the ring of the group's last operations.
+// Recorder returns the ring of the group's last operations.
 func (g *Group) Recorder() *Recorder { return g.c.rec }
 
-// On is a view of the group whose operations go to s. Operations on different streams still run in
-// the order in which they were queued.
-//
-// Errors: its verbs give ErrInvalid where s is nil.
+// On returns a view that queues operations on s. Operations on different streams still run in the
+// order in which they were queued. Errors: its verbs return ErrInvalid for a nil s.
 func (g *Group) On(s Stream) *Group {
 	v := *g
 	v.s, v.block, v.other = s, false, s != g.c.stream
 	return &v
 }
 
-// Blocking returns a view of the group whose operations run on the calling goroutine: a verb
-// returns when its operation is done, with the operation's error and a finished Work. Nothing
-// overlaps, but latency is the least. Earlier operations run first; other work of the group's own
-// stream is not waited for. On another stream operations run there, after its work.
+// Blocking returns a view whose operations run on the calling goroutine. A verb returns when its
+// operation is done, with the operation's error and a Work that is done; a Batch does too. Nothing
+// overlaps, but latency is least: on shared memory a small collective takes less time than queuing
+// it. Operations queued before run first; other work on the group's own stream (HostStream.Do,
+// Stream.Join) is not waited for. In a view On another stream, operations run on that stream in
+// order, and the caller waits.
 func (g *Group) Blocking() *Group {
 	v := *g
 	v.block = true
 	return &v
 }
 
-// Named returns a view whose operations carry name into errors and traces.
+// Named returns a view whose operations carry name, the tensor's, in errors and traces.
 func (g *Group) Named(name string) *Group {
 	v := *g
 	v.name = name
 	return &v
 }
 
-// Symmetric returns a view for operations whose buffers have, on every rank, the same offsets in
-// one symmetric heap, as the buckets of training do. A backend then knows where a peer has its
-// buffer, and uses faster algorithms: NCCL's symmetric windows, NVSHMEM's collectives without a
+// Symmetric returns a view for operations whose buffers are, on every rank, at the same offsets of
+// one symmetric heap, as the buckets of training are. A backend then need not exchange addresses,
+// and can use algorithms that need this: NCCL's symmetric windows, NVSHMEM's collectives without a
 // copy. Results are the same.
 //
-// Collective: all ranks use such a view for the same operations. Errors: ErrInvalid, and
-// ErrMismatch on all ranks, if a backend that relies on the promise finds it broken.
+// Collective: all ranks use such a view for the same operations. Errors: its verbs return
+// ErrInvalid, and ErrMismatch on all ranks, if a backend detects a broken promise.
 func (g *Group) Symmetric() *Group {
 	v := *g
 	v.symm = true
 	return &v
 }
 
-// Beside returns a view for operations that run while the device computes, as the sums of gradients
-// do during the backward pass. On GPUs copy engines then move large symmetric operations and leave
-// the multiprocessors to the computation; alone such an operation may take a little longer. Results
-// are the same. On the host it changes nothing. Copy engines cannot be stopped: after the group has
-// broken, destinations may still change.
+// Beside returns a view for operations that run while the device computes, as sums of gradients do
+// during the backward pass. On GPUs copy engines then move large operations with symmetric buffers
+// and leave the multiprocessors to the computation. Without computation that may be slower. Results
+// are the same; elsewhere nothing changes. Copy engines cannot be stopped: if the group breaks,
+// destinations may still change, on all ranks.
 //
-// Collective: all ranks use such a view for the same operations. Errors: otherwise ErrMismatch on
-// all ranks of GPUs.
+// Collective: all ranks use such a view for the same operations. Errors: otherwise its verbs return
+// ErrMismatch on all ranks of GPUs.
 func (g *Group) Beside() *Group {
 	v := *g
 	v.beside = true
 	return &v
 }
 
-// Along returns a view for operations that could have started with the previous one: inputs ready,
-// outputs free, on every rank, as when weights are gathered one bucket after the other. Between two
-// GPUs copy engines then skip a rendezvous. Results are the same. Elsewhere it changes nothing.
+// Along returns a view for operations that could have started with the previous one: on every rank,
+// their input was ready and their output free. Weights gathered bucket after bucket are an example.
+// Between two GPUs copy engines then skip the rendezvous between the two operations. Results are
+// the same; elsewhere nothing changes.
 //
-// It is a promise within one stream and one captured graph; a broken one reads stale data.
-// Collective: all ranks use such a view for the same operations. Errors: otherwise ErrMismatch on
-// all ranks of GPUs.
+// The promise covers one stream and, if captured, one graph. If it is broken, elements may be read
+// too early. Collective: all ranks use such a view for the same operations. Errors: otherwise its
+// verbs return ErrMismatch on all ranks of GPUs.
 func (g *Group) Along() *Group {
 	v := *g
 	v.along = true
@@ -185,7 +184,7 @@ func (g *Group) Along() *Group {
 }
 
 // Timed returns a view whose operations are timed, for Work.Elapsed: one call of a verb, or a part
-// of a program. On GPUs each gets two more events, and its launch is not cached.
+// of a program. On GPUs it adds two events to each operation and caches no launch.
 // backend.Config.Timing does this for a whole world.
 func (g *Group) Timed() *Group {
 	v := *g
@@ -193,11 +192,10 @@ func (g *Group) Timed() *Group {
 	return &v
 }
 
-// Heap makes a symmetric heap of bytes bytes on every rank of the group; the group closes it.
+// Heap returns a new symmetric heap of bytes bytes on every rank of the group; the group closes it.
 //
-// Collective: all ranks, same size. Errors: symmetric.ErrNoSpace without enough memory;
-// ErrUnsupported if the backend has none, or a rank cannot map it; ErrMismatch, ErrAborted,
-// ErrTimeout, ErrClosed.
+// Collective: all ranks, same size. Errors: symmetric.ErrNoSpace; ErrUnsupported if the backend has
+// no heap, or a rank cannot map it; ErrMismatch, ErrAborted, ErrTimeout, ErrClosed.
 func (g *Group) Heap(bytes int64) (symmetric.Heap, error) {
 	if err := g.open(); err != nil {
 		return nil, fmt.Errorf("heap of %d B, rank %d/%d: %w", bytes, g.Rank(), g.Size(), err)
@@ -215,11 +213,12 @@ func (g *Group) Heap(bytes int64) (symmetric.Heap, error) {
 	return h, nil
 }
 
-// Batch queues the operations that fn issues on its view as one group call, like ncclGroupStart and
-// ncclGroupEnd: sends and receives progress together, so an exchange cannot deadlock. The Works
-// inside fn are done at once; the returned one covers them all. Collectives run first, in order.
+// Batch queues the operations that fn issues on its view as one group call, as ncclGroupStart and
+// ncclGroupEnd do. Sends and receives among them progress together, so an exchange cannot deadlock.
+// Works inside fn are done at once; the returned one covers all. Collectives run first, in order.
 //
-// Errors: fn's, or the first wrong argument's; then nothing is queued. ErrInvalid for a nil fn.
+// Errors: fn's, or that of the first operation with a wrong argument; then nothing is queued.
+// ErrInvalid for a nil fn.
 func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 	if fn == nil {
 		return Work{}, fmt.Errorf("group call, rank %d/%d: %w: no function", g.Rank(), g.Size(), ErrInvalid)
@@ -247,8 +246,8 @@ func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 	return g.blocked(g.issue(&Op{Kind: KindBatch, Ops: b.ops, Timed: g.timed}))
 }
 
-// Abort makes all pending and later operations of the group fail on every rank; their errors match
-// ErrAborted and carry cause. It does not abort groups split from it. Not collective.
+// Abort makes pending and later operations of the group fail on every rank, with errors that match
+// ErrAborted and carry cause. Abort or close groups split from it separately. Not collective.
 func (g *Group) Abort(cause error) error {
 	if cause == nil {
 		cause = errors.New("no cause given")
@@ -256,9 +255,9 @@ func (g *Group) Abort(cause error) error {
 	return g.c.t.Abort(cause)
 }
 
-// Close waits for the queued operations, then closes g's heaps, subgroups, stream and transport.
-// Idempotent; a second caller waits as well, since peers of an open group take the end of the
-// process for a death. Not collective: a peer that still waits for this rank gets ErrClosed.
+// Close waits for the queued operations, then closes heaps and subgroups made from g, its stream
+// and its transport. Idempotent; a second caller also waits, since a process that ends with an open
+// group counts as dead. Not collective: a peer that still waits for this rank gets ErrClosed.
 func (g *Group) Close() error {
 	c := g.c
 	c.rec.mu.Lock()
@@ -273,7 +272,7 @@ func (g *Group) Close() error {
 	children, newest := c.children, c.newest
 	c.children = nil
 	c.rec.mu.Unlock()
-	_ = newest.Wait() // the last to run, perhaps on a stream of the caller's; its error is its Work's to tell
+	_ = newest.Wait() // the last to run, perhaps on the caller's stream; its Work reports its error
 	errs := []error{c.stream.Close()}
 	for i := len(children) - 1; i >= 0; i-- {
 		errs = append(errs, children[i].Close())
@@ -290,8 +289,8 @@ func (g *Group) open() error {
 	return nil
 }
 
-// adopt makes x a child, or closes it where the group was closed while x was made. Children that
-// the caller has closed are let go: a program may make and close any number.
+// adopt makes x a child, or closes it if the group was closed meanwhile. It forgets closed
+// children, since a program may make and close any number.
 func (g *Group) adopt(x closer) error {
 	c := g.c
 	c.rec.mu.Lock()
@@ -306,12 +305,12 @@ func (g *Group) adopt(x closer) error {
 	return nil
 }
 
-// do is a verb: at is the root or the peer.
+// do implements a verb; at is the root or the peer.
 func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work, error) {
 	if g.block && !g.other && g.batch == nil && g.c.inline.t != nil {
 		return g.c.inline.run(&verb{kind, g.symm, g.timed, at, dst, src, g.name}, red)
 	}
-	var op Op // field by field, since the compiler makes a whole Op elsewhere and then copies it
+	var op Op // set field by field, since the compiler would build a whole Op and copy it
 	op.Kind, op.Dst, op.Src, op.Symmetric, op.Beside, op.Along, op.Timed = kind, dst, src, g.symm, g.beside, g.along, g.timed
 	if red != nil {
 		op.Red = *red
@@ -328,7 +327,7 @@ func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work,
 	return g.blocked(w, err)
 }
 
-// blocked waits for w where the view is a blocking one.
+// blocked waits for w if the view is blocking.
 func (g *Group) blocked(w Work, err error) (Work, error) {
 	if err != nil || !g.block {
 		return w, err

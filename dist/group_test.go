@@ -178,8 +178,7 @@ func TestAbortCarriesACause(t *testing.T) {
 	}
 }
 
-// Close waits for what is queued, closes what was made from the group, newest first, then the
-// transport.
+// Close waits for queued operations, closes heaps and subgroups, newest first, then the transport.
 func TestCloseTakesTheGroupDownInOrder(t *testing.T) {
 	f := newFake(0, 1)
 	w, err := dist.NewWorld(f, dist.LocalInfo{}, 0, func() error { f.log.add("close job"); return nil })

@@ -8,24 +8,24 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Inliner is a Transport that can do an operation on the goroutine that calls, for views that
-// Group.Blocking makes.
+// Inliner is a Transport that can run an operation on the calling goroutine, for views of
+// Group.Blocking.
 type Inliner interface {
-	// Guard gives the transport the group's lock, once, before anything else: Start and Inline are
-	// called with it held.
+	// Guard passes the group's lock to the transport, once, before any other call. Start and Inline
+	// are called with it held.
 	Guard(mu sync.Locker)
-	// Inline does op, after all operations that were started before, and returns its error. It
-	// calls op.Posted when the other ranks can see its part, op.Blocks before it waits for longer
-	// than a moment, and op.Resume at the end.
+	// Inline runs op, after all operations started before, and returns its error. It calls
+	// op.Posted when the other ranks can see its part, op.Blocks before it waits longer than a
+	// moment, and op.Resume at the end.
 	Inline(op *Op) error
 }
 
 // inline runs operations on their caller. The group's lock is held from the check of the arguments
-// to the end of the operation, so that the short way takes it once; an operation that has to wait
-// long gives it back meanwhile.
+// to the end of the operation, so that the fast path takes it once. An operation that waits long
+// releases it meanwhile.
 type inline struct {
 	c *core
-	t Inliner // nil when the transport cannot
+	t Inliner // nil if the transport cannot
 
 	free    sync.Cond // signalled when a blocked operation ends
 	blocked bool      // an operation runs without the lock
@@ -37,23 +37,21 @@ type inline struct {
 	calls [sets][2]preparedCall
 
 	group Op   // the last group call
-	spare []Op // of a group call that is done, empty: the next one uses its memory
+	spare []Op // empty memory of a finished group call, for the next one
 }
 
-// sets is how many pairs of calls are kept; a power of two. Calls of one set take turns without
-// being prepared anew, up to two of them: which set a call is in follows from addresses, and so is
-// another in every run.
+// sets is the number of pairs of prepared calls; a power of two. Two calls of one set can alternate
+// without being prepared again. A call's set follows from addresses, and so differs between runs.
 const sets = 8
 
-// preparedCall is a call whose arguments have been checked, kept because the next call is often the
-// same.
+// preparedCall is a call with checked arguments, cached because the next call is often the same.
 type preparedCall struct {
 	verb verb
 	red  RedOp
-	op   Op // the present call; of KindInvalid while there is none
+	op   Op // of KindInvalid while empty
 }
 
-// verb has the arguments of a call except the reduction.
+// verb is the arguments of a call, except the reduction.
 type verb struct {
 	kind     Kind
 	symm     bool
@@ -63,13 +61,13 @@ type verb struct {
 	name     string
 }
 
-// same is v == w, in the order in which they are likely to differ.
+// same returns v == w, comparing the likeliest difference first.
 func (v *verb) same(w *verb) bool {
 	return v.dst == w.dst && v.src == w.src && v.kind == w.kind && v.at == w.at && v.symm == w.symm && v.timed == w.timed && v.name == w.name
 }
 
-// untimed is the size up to which an operation without a wait is not timed: two readings of the
-// clock are a large part of its time.
+// untimed is the most bytes of an operation that is not timed unless it waits: two readings of the
+// clock would take a good part of its time.
 const untimed = 4 << 10
 
 func (in *inline) init(c *core) {
@@ -81,7 +79,7 @@ func (in *inline) init(c *core) {
 	}
 }
 
-// Await implements Queue, for timed operations, which are done.
+// Await implements Queue, for timed operations, which are already done.
 func (in *inline) Await(uint64) error { return nil }
 
 // Finished implements Queue.
@@ -94,7 +92,7 @@ func (in *inline) Elapsed(ticket uint64) (time.Duration, error) {
 	return in.times.of(ticket)
 }
 
-// run does the operation of a call.
+// run runs the operation of a call.
 func (in *inline) run(v *verb, red *RedOp) (Work, error) {
 	mu := &in.c.rec.mu
 	mu.Lock()
@@ -119,7 +117,7 @@ func (in *inline) run(v *verb, red *RedOp) (Work, error) {
 	return w, err
 }
 
-// batch does a group call of view g.
+// batch runs a group call of view g.
 func (in *inline) batch(g *Group, ops []Op) (Work, error) {
 	in.c.rec.mu.Lock()
 	defer in.c.rec.mu.Unlock()
@@ -138,8 +136,7 @@ func (in *inline) batch(g *Group, ops []Op) (Work, error) {
 	return w, err
 }
 
-// now does a checked operation, with the lock held. Returns: a Work that knows its time, where it
-// is timed.
+// now runs a checked operation, with the lock held. Returns: a Work with its time, if op is timed.
 func (in *inline) now(op *Op) (Work, error) {
 	c := in.c
 	if c.closed {
@@ -159,12 +156,12 @@ func (in *inline) now(op *Op) (Work, error) {
 	return Work{}, err
 }
 
-// timed is now for an operation that is timed.
+// timed is now for a timed operation.
 func (in *inline) timed(op *Op) (Work, error) {
 	c := in.c
 	c.seq++
 	op.Seq = c.seq
-	seq := op.Seq // the prepared call of op may be another one when the lock comes back
+	seq := op.Seq // op may be overwritten by another call while the lock is released
 	in.slow, in.posted = false, false
 	began := time.Now()
 	in.note(op)
@@ -178,7 +175,7 @@ func (in *inline) timed(op *Op) (Work, error) {
 	return NewWork(in, seq), nil
 }
 
-// idle returns when no operation runs without the lock, which is held.
+// idle waits until no operation runs without the lock, which is held.
 func (in *inline) idle() {
 	for in.blocked {
 		in.free.Wait()
@@ -190,14 +187,14 @@ func (p *preparedCall) is(v *verb, red *RedOp) bool {
 	return p.op.Kind != KindInvalid && v.same(&p.verb) && (red == nil || red.same(&p.red))
 }
 
-// set is where among the prepared calls v is kept.
+// set returns the index of v's set of prepared calls.
 func (v *verb) set() int {
 	return int(uintptr(v.dst.Pointer())>>9+uintptr(v.src.Pointer())>>12+uintptr(v.kind)) & (sets - 1)
 }
 
 // prepare makes and checks the operation of a call.
 func (in *inline) prepare(p *preparedCall, v *verb, red *RedOp) error {
-	p.op.Kind = KindInvalid // nothing to use again if the check finds a mistake
+	p.op.Kind = KindInvalid // nothing to reuse if the check fails
 	op := Op{Kind: v.kind, Dst: v.dst, Src: v.src, Name: v.name, Symmetric: v.symm, Timed: v.timed, now: in}
 	if red != nil {
 		op.Red = *red
@@ -215,16 +212,15 @@ func (in *inline) prepare(p *preparedCall, v *verb, red *RedOp) error {
 	return nil
 }
 
-// Posted is called by an Inliner once its part of o is visible to the other ranks, which then need
-// a while to answer: the time to note o in the recorder.
+// Posted is called by an Inliner once its part of o is visible to the other ranks. They need a
+// while to answer, which is used to record o.
 func (o *Op) Posted() {
 	if in := o.now; in != nil && !in.posted {
 		in.note(o)
 	}
 }
 
-// note puts the running operation into the recorder. A small one has ended with that, unless it
-// blocks.
+// note records the running operation. A small one is recorded as ended, unless it blocks.
 func (in *inline) note(op *Op) {
 	in.posted = true
 	now := ticks.Now()
@@ -235,8 +231,8 @@ func (in *inline) note(op *Op) {
 	}
 }
 
-// Blocks is called by an Inliner before it waits for longer than a moment: it lets other goroutines
-// use the group, to read the recorder or to queue operations that follow.
+// Blocks is called by an Inliner before it waits longer than a moment. It lets other goroutines use
+// the group, to read the recorder or to queue later operations.
 func (o *Op) Blocks() {
 	in := o.now
 	if in == nil || in.blocked {
@@ -248,7 +244,7 @@ func (o *Op) Blocks() {
 	in.c.rec.mu.Unlock()
 }
 
-// Resume is called by an Inliner at the end of an operation: it holds the group's lock again.
+// Resume is called by an Inliner at the end of an operation. It takes the group's lock again.
 func (o *Op) Resume() {
 	if in := o.now; in != nil && in.blocked {
 		in.resume()

@@ -217,8 +217,8 @@ type idler struct{ *fake }
 func (idler) Guard(sync.Locker)     {}
 func (idler) Inline(*dist.Op) error { return nil }
 
-// A group call on its caller allocates its view and what the view collects into, but nothing for
-// each of its members.
+// A group call on its caller allocates its view and its list of operations, but nothing for each
+// member.
 func TestBlockingBatchUsesItsMemoryAgain(t *testing.T) {
 	g, err := dist.NewGroup(idler{newFake(0, 2)}, 8)
 	if err != nil {

@@ -30,7 +30,7 @@ func TestCloseWaitsForWorkOnOtherStreams(t *testing.T) {
 		}
 		closed := make(chan error, 1)
 		go func() { closed <- g.Close() }()
-		synctest.Wait() // Close is as far as it gets
+		synctest.Wait() // Close has started to wait
 		if len(closed) != 0 || len(f.log.lines) != 0 {
 			t.Errorf("Close did not wait: %q", f.log.lines)
 		}
@@ -206,7 +206,7 @@ func (b brokenParts) Split(color, key int) (dist.Transport, error) {
 	return streamed{fake: part.(*fake), err: errTest}, nil
 }
 
-// A program that is told to end may close its world twice at once, and end with the call that
+// A program that gets a signal may close its world twice at once, and end with the call that
 // returns first.
 func TestTheSecondCloseWaitsForTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestTheSecondCloseWaitsForTheFirst(t *testing.T) {
 		closed := make(chan error, 2)
 		for range cap(closed) {
 			go func() { closed <- w.Close() }()
-			synctest.Wait() // it is as far as it gets
+			synctest.Wait() // Close has started to wait
 		}
 		if len(closed) != 0 {
 			t.Errorf("%d calls of Close have returned while an operation runs", len(closed))
@@ -238,8 +238,7 @@ func TestTheSecondCloseWaitsForTheFirst(t *testing.T) {
 	})
 }
 
-// A group keeps nothing of the groups and heaps that were made of it and closed again, but for the
-// last.
+// A group keeps no closed subgroups and heaps, except the last.
 func TestAGroupLetsGoOfWhatIsClosed(t *testing.T) {
 	worlds, err := sim.New(1, sim.Config{})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Kind is which collective or point-to-point operation an Op is. The numbering is part of the wire
+// Kind is the kind of an Op, collective or point-to-point. The numbering is part of the wire
 // format.
 type Kind uint8
 
@@ -26,9 +26,9 @@ const (
 	KindRecv
 	KindBarrier
 	KindSync
-	KindBatch // several operations of one group call
+	KindBatch // the operations of one group call
 
-	// Calls that are collective but move no tensor; ranks check them like the rest.
+	// Collective calls that move no tensor; ranks compare them too.
 	KindSplit
 	KindHeap
 	KindAlloc
@@ -41,7 +41,7 @@ var kindNames = [...]string{
 	"split", "heap", "alloc", "free",
 }
 
-// String is the lower-case name: "allreduce".
+// String returns the lower-case name: "allreduce".
 func (k Kind) String() string {
 	if int(k) >= len(kindNames) {
 		return fmt.Sprintf("kind(%d)", uint8(k))
@@ -62,42 +62,41 @@ func (k Kind) Rooted() bool {
 // PointToPoint reports whether k has one peer instead of the whole group.
 func (k Kind) PointToPoint() bool { return k == KindSend || k == KindRecv }
 
-// Op is one operation as a value: the recorder keeps it, ranks compare it and a backend runs it. A
-// Group makes it; its fields are exact and checked when a Transport sees it.
+// Op is one operation as a value, for the recorder, comparison over ranks and backends. A Group
+// makes it and checks its fields before a Transport gets it.
 type Op struct {
 	Kind  Kind
 	Red   RedOp         // for kinds that reduce
 	Root  int           // for rooted kinds; rank in the group
 	Peer  int           // for Send and Recv; rank in the group
-	Count int           // elements of the block one rank contributes or receives; see the table in the package comment
-	Dst   tensor.Buffer // cut to the length the operation writes; zero where this rank writes nothing
-	Src   tensor.Buffer // cut to the length the operation reads; zero where this rank reads nothing
+	Count int           // elements that one rank contributes or receives; see the table in the package comment
+	Dst   tensor.Buffer // cut to the length the operation writes; zero if this rank writes nothing
+	Src   tensor.Buffer // cut to the length the operation reads; zero if this rank reads nothing
 	Seq   uint64        // number of the operation in its group, from 1
 	Name  string        // of the tensor, for errors and traces; may be empty
 	Ops   []Op          // the members of a KindBatch
 
 	// Symmetric is the caller's promise of Group.Symmetric.
 	Symmetric bool
-	// Beside is the hint of Group.Beside.
+	// Beside is set in views of Group.Beside.
 	Beside bool
 	// Along is the caller's promise of Group.Along.
 	Along bool
 
-	// Timed asks for the time of the operation: see Group.Timed. Ranks need not agree on it.
+	// Timed requests the time of the operation: see Group.Timed. It may differ between ranks.
 	Timed bool
 
-	// Memo is a word for the backend: 0 at first; when the same call is repeated, the word that the
-	// backend left there.
+	// Memo is for the backend: 0 at first, and its last value when the same call is repeated.
 	Memo uint64
 
-	sig   Signature // known, as bytes is, once hash is
+	sig   Signature // valid, as bytes, if hash is not 0
 	hash  uint32    // of sig
 	bytes int64
-	rec   *Recorder // where the stream notes begin and end
-	now   *inline   // of an operation that runs on its caller
+	rec   *Recorder // where the stream records begin and end
+	now   *inline   // set if the operation runs on its caller
 }
 
-// DType is the element type that moves; Invalid for Barrier and Sync.
+// DType returns the element type of the data; Invalid for Barrier and Sync.
 func (o *Op) DType() tensor.DType {
 	if !o.Src.IsZero() {
 		return o.Src.DType()
@@ -105,10 +104,10 @@ func (o *Op) DType() tensor.DType {
 	return o.Dst.DType()
 }
 
-// Bytes is the number of bytes of the larger buffer of this rank.
+// Bytes returns the size of this rank's larger buffer.
 func (o *Op) Bytes() int64 { return max(o.Src.Bytes(), o.Dst.Bytes()) }
 
-// Signature returns the part of the operation on which all ranks must agree.
+// Signature returns the fields that must agree on all ranks.
 func (o *Op) Signature() Signature {
 	if o.hash == 0 {
 		o.sign()
@@ -116,9 +115,8 @@ func (o *Op) Signature() Signature {
 	return o.sig
 }
 
-// Hash is 24 bits of the Signature: operations that differ in it have different signatures.
-// Backends send it along with the first word of an operation, and compare signatures only where
-// hashes differ.
+// Hash returns 24 bits of the Signature: if it differs, so do the signatures. Backends send it with
+// the first word of an operation, and compare signatures only if hashes differ.
 func (o *Op) Hash() uint32 {
 	if o.hash == 0 {
 		o.sign()
@@ -140,7 +138,7 @@ func (o *Op) sign() {
 	o.sig, o.bytes, o.hash = s, o.Bytes(), s.hash()
 }
 
-// RedKind is how elements are combined. The numbering is part of the wire format.
+// RedKind is a method of combining elements. The numbering is part of the wire format.
 type RedKind uint8
 
 // The reductions.
@@ -151,22 +149,22 @@ const (
 	RedMax
 	RedAvg
 	RedPreMulSum
-	RedAnd // bit by bit, of integers and untyped bytes, as are Or and Xor
+	RedAnd // bit by bit, of integers and untyped bytes, as Or and Xor
 	RedOr
 	RedXor
 )
 
-// RedKinds is every RedKind in the order of its number.
+// RedKinds returns every RedKind in the order of its number.
 func RedKinds() []RedKind {
 	return []RedKind{RedSum, RedProd, RedMin, RedMax, RedAvg, RedPreMulSum, RedAnd, RedOr, RedXor}
 }
 
 var redNames = [...]string{"sum", "prod", "min", "max", "avg", "premulsum", "and", "or", "xor"}
 
-// Bitwise reports whether k combines bits, and so has no meaning for floating-point numbers.
+// Bitwise reports whether k combines bits, so that floating-point numbers are excluded.
 func (k RedKind) Bitwise() bool { return k >= RedAnd && k <= RedXor }
 
-// String is the lower-case name: "premulsum".
+// String returns the lower-case name: "premulsum".
 func (k RedKind) String() string {
 	if int(k) >= len(redNames) {
 		return fmt.Sprintf("red(%d)", uint8(k))
@@ -181,17 +179,16 @@ type RedOp struct {
 	Scalar Scalar // of premulsum
 }
 
-// same is r == o; the scalar counts only where it is used.
+// same returns r == o; the scalar counts only for premulsum.
 func (r *RedOp) same(o *RedOp) bool {
 	return r.Kind == o.Kind && (r.Kind != RedPreMulSum || r.Scalar == o.Scalar)
 }
 
 // The reductions without a scalar. Avg is the sum divided by the number of ranks, in the
 // accumulator's type; for integers it truncates toward zero. Min and Max of a NaN are NaN, except
-// on backend nvshmem, whose library prefers the number to the NaN (fmin and fmax of C); backends
-// cuda and nccl keep the NaN, unless the engine nvshmem does the operation. And, Or and Xor combine
-// bits, of integers and of untyped bytes; NCCL has none of them, so that backend nccl gives
-// ErrUnsupported.
+// on backend nvshmem, whose library prefers the number (fmin and fmax of C); backends cuda and nccl
+// keep the NaN, except with engine nvshmem. And, Or and Xor combine bits of integers and of untyped
+// bytes; NCCL lacks them, so that backend nccl returns ErrUnsupported.
 var (
 	Sum  = RedOp{Kind: RedSum}
 	Prod = RedOp{Kind: RedProd}
@@ -203,19 +200,20 @@ var (
 	Xor  = RedOp{Kind: RedXor}
 )
 
-// String is the name of the reduction.
+// String returns the name of the reduction.
 func (r RedOp) String() string { return r.Kind.String() }
 
-// Scalar is this rank's factor of a premulsum: a value, or a place in memory that is read when the
-// collective runs.
+// Scalar is this rank's factor of a premulsum: a value, or an address in memory that is read when
+// the collective runs.
 type Scalar struct {
 	DType tensor.DType
 	Bits  uint64        // the value's bits, in the low bytes, when At is zero
-	At    tensor.Buffer // one element on the group's device; kept alive by the caller until the collective is done
+	At    tensor.Buffer // one element on the group's device, which the caller keeps alive until the collective is done
 }
 
-// PreMulSum is the reduction sum over ranks of scalar_r * in_r, each rank giving its own scalar.
-// The product is rounded to the element type before it is added (to float32 for f16 and bf16).
+// PreMulSum returns the reduction sum over ranks of scalar_r * in_r, where each rank passes its own
+// scalar. The product is rounded to the element type before it is added (to float32 for f16 and
+// bf16).
 //
 // Shapes: the collective must have the scalar's dtype, else ErrDType.
 func PreMulSum[T tensor.Element](scalar T) RedOp {

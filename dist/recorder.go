@@ -8,9 +8,9 @@ import (
 	"github.com/symgrad/symgrad/internal/ticks"
 )
 
-// Record is one operation as the recorder keeps it. Times are nanoseconds since the recorder was
-// made; 0 means not yet. A small operation of a blocking view that did not have to wait has one
-// time for all three.
+// Record is the recorder's entry of one operation. Times are nanoseconds since the recorder was
+// made; 0 means not yet. A small operation of a blocking view that did not wait has one time for
+// all three.
 type Record struct {
 	Seq       uint64
 	Signature Signature
@@ -24,18 +24,18 @@ type Record struct {
 }
 
 // Recorder is a ring of the last operations of a group, the flight recorder. It is always on:
-// writing an entry copies a few words. Its lock is the group's as well, so that an operation that
-// is queued takes one lock, not two.
+// writing an entry copies a few words. It shares the group's lock, so that queuing an operation
+// takes one lock.
 type Recorder struct {
 	mu      asym.Mutex
 	clock   ticks.Clock
 	entries []Record // times are ticks
 }
 
-// DefaultTraceEntries is the ring size when a config says 0.
+// DefaultTraceEntries is the ring size for a setting of 0.
 const DefaultTraceEntries = 4096
 
-// NewRecorder is an empty ring of n entries, rounded up to a power of two; 0 means
+// NewRecorder returns an empty ring of n entries, rounded up to a power of two; 0 means
 // DefaultTraceEntries. Times count from now.
 func NewRecorder(n int) *Recorder { return newRecorder(n, ticks.NewClock()) }
 
@@ -46,10 +46,10 @@ func newRecorder(n int, clock ticks.Clock) *Recorder {
 	return &Recorder{clock: clock, entries: make([]Record, 1<<bits.Len(uint(n-1)))}
 }
 
-// Epoch is the time from which Records count.
+// Epoch returns the start of the times in Records.
 func (r *Recorder) Epoch() time.Time { return r.clock.Epoch() }
 
-// Records is the kept operations, oldest first.
+// Records returns the entries, oldest first.
 func (r *Recorder) Records() []Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +74,7 @@ func (r *Recorder) Records() []Record {
 	return out
 }
 
-// queued notes op at the given tick. The lock is held.
+// queued records op at the given tick. The lock is held.
 func (r *Recorder) queued(op *Op, now int64) *Record {
 	peer := int32(-1)
 	if op.Kind.PointToPoint() {
@@ -84,7 +84,7 @@ func (r *Recorder) queued(op *Op, now int64) *Record {
 	if e.Name != op.Name {
 		e.Name = op.Name
 	}
-	// One by one, since a whole Record would be made elsewhere and then copied.
+	// Field by field, since the compiler would build a whole Record and copy it.
 	e.Seq, e.Peer, e.Bytes, e.Failed = op.Seq, peer, op.bytes, false
 	e.Signature = op.Signature()
 	e.Queued, e.Started, e.Ended = now, 0, 0
@@ -111,21 +111,21 @@ func (r *Recorder) end(seq uint64, err error) {
 	r.ended(seq, err)
 }
 
-// ended notes the end of an operation. The lock is held.
+// ended records the end of an operation. The lock is held.
 func (r *Recorder) ended(seq uint64, err error) {
 	if e := r.entry(seq); e != nil {
 		e.Ended, e.Failed = ticks.Now(), err != nil
 	}
 }
 
-// reopen notes that an operation has not ended. The lock is held.
+// reopen records that an operation has not ended. The lock is held.
 func (r *Recorder) reopen(seq uint64) {
 	if e := r.entry(seq); e != nil {
 		e.Ended = 0
 	}
 }
 
-// entry is that of seq, or nil when the ring no longer has it. The lock is held.
+// entry returns the entry of seq, or nil if the ring has lost it. The lock is held.
 func (r *Recorder) entry(seq uint64) *Record {
 	if e := &r.entries[seq&uint64(len(r.entries)-1)]; e.Seq == seq {
 		return e

@@ -83,7 +83,7 @@ func TestRecordSaysWhatHappened(t *testing.T) {
 	}
 }
 
-// What has not run has no times yet, and what the ring has lost meanwhile stays lost.
+// A pending operation has no times yet, and an operation that the ring has lost stays lost.
 func TestRecordOfPendingOperations(t *testing.T) {
 	f := newFake(0, 1)
 	f.gate = make(chan struct{})
@@ -119,7 +119,7 @@ func TestRecorderStartsEmpty(t *testing.T) {
 	}
 }
 
-// An operation through a group allocates nothing: recorder, queue and worker have what they need.
+// An operation through a group allocates nothing in recorder, queue and worker.
 func TestOperationsDoNotAllocate(t *testing.T) {
 	g, f := group(t, 0, 2)
 	f.started, f.streams = make([]dist.Op, 0, 1000), make([]dist.Stream, 0, 1000)
@@ -159,7 +159,7 @@ type idleFake struct{ *fake }
 
 func (idleFake) Start(dist.Op, dist.Stream) (dist.Work, error) { return dist.Work{}, nil }
 
-// What a verb takes before the backend begins.
+// The time of a verb before the backend begins.
 func BenchmarkVerb(b *testing.B) {
 	g, err := dist.NewGroup(idleFake{newFake(0, 2)}, 8)
 	if err != nil {

@@ -6,18 +6,18 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Signature is the part of an Op that must be equal on every rank of the group. It is comparable
-// and has a fixed size, so that backends can exchange it.
+// Signature is the part of an Op that must be equal on all ranks of the group. It is comparable and
+// has a fixed size, so that backends can exchange it.
 type Signature struct {
 	Count int64 // Op.Count; the number of members of a group call
-	Root  int32 // -1 where there is none
+	Root  int32 // -1 without a root
 	Kind  Kind
 	Red   RedKind
 	DType tensor.DType
 }
 
-// String is "f32[128] sum root 0, 512 B"; the kind is left out, because the sentence around it has
-// it.
+// String returns "f32[128] sum root 0, 512 B". It omits the kind, which the surrounding message
+// has.
 func (s Signature) String() string {
 	switch {
 	case s.Kind == KindBatch:
@@ -39,7 +39,7 @@ func (s Signature) String() string {
 	return fmt.Sprintf("%s, %d B", str, s.Count*int64(s.DType.Size()))
 }
 
-// hash is 24 bits of s, never 0. The multipliers are those of MurmurHash3's finalizer.
+// hash returns 24 bits of s, never 0. The multipliers are those of MurmurHash3's finalizer.
 func (s Signature) hash() uint32 {
 	h := uint64(s.Count)*0xff51afd7ed558ccd ^
 		(uint64(uint32(s.Root))<<24|uint64(s.Kind)<<16|uint64(s.Red)<<8|uint64(s.DType))*0xc4ceb9fe1a85ec53
@@ -48,8 +48,8 @@ func (s Signature) hash() uint32 {
 	return uint32(h>>40) | 1
 }
 
-// Compare returns nil if all signatures are equal, otherwise the result of Differ for rank 0 and
-// the first rank that differs from it. Index in sigs is the rank.
+// Compare returns nil if all signatures are equal, and otherwise Differ of rank 0 and the first
+// rank that differs from it. The index in sigs is the rank.
 func Compare(sigs []Signature) error {
 	for r, s := range sigs {
 		if s != sigs[0] {
@@ -60,20 +60,19 @@ func Compare(sigs []Signature) error {
 }
 
 // Differ returns the error of two ranks with different signatures. It matches ErrMismatch and names
-// the first field, in the order op, dtype, count, reduction, root, in which they differ, with both
-// values.
+// the first differing field, in the order op, dtype, count, reduction, root, with both values.
 func Differ(rankA int, a Signature, rankB int, b Signature) error {
-	what := "root"
+	field := "root"
 	switch {
 	case a.Kind != b.Kind:
-		what = "operation"
+		field = "operation"
 	case a.DType != b.DType:
-		what = "dtype"
+		field = "dtype"
 	case a.Count != b.Count:
-		what = "count"
+		field = "count"
 	case a.Red != b.Red:
-		what = "reduction"
+		field = "reduction"
 	}
-	return fmt.Errorf("%w on the %s: rank %d has %v (%v), rank %d has %v (%v)", ErrMismatch, what,
+	return fmt.Errorf("%w on the %s: rank %d has %v (%v), rank %d has %v (%v)", ErrMismatch, field,
 		rankA, a.Kind, a, rankB, b.Kind, b)
 }

@@ -2,7 +2,7 @@ package dist
 
 import "fmt"
 
-// NoColor is the color of a rank that will be in no part of a Split.
+// NoColor is the color of a rank that is in no part of a Split.
 const NoColor = -1
 
 // Split divides the group: ranks that pass the same color form a new group, numbered by key and,
@@ -10,7 +10,7 @@ const NoColor = -1
 // closes the new group with itself.
 //
 // Collective: all ranks of g. Errors: ErrAborted, ErrTimeout, ErrClosed; ErrUnsupported if a rank
-// cannot get the shared memory of the new group.
+// cannot open a resource of the new group.
 func (g *Group) Split(color, key int) (*Group, error) {
 	if err := g.open(); err != nil {
 		return nil, fmt.Errorf("split color %d, rank %d/%d: %w", color, g.Rank(), g.Size(), err)
@@ -32,15 +32,15 @@ func (g *Group) Split(color, key int) (*Group, error) {
 	return sub, nil
 }
 
-// SplitStrided is the group of ranks start, start+stride, ... (size of them), in that order, as
-// nvshmem_team_split_strided; nil on the other ranks.
+// SplitStrided returns the group of ranks start, start+stride, ... (size of them), in that order,
+// as nvshmem_team_split_strided; nil on the other ranks.
 //
 // Collective: all ranks of g, same arguments. Errors: ErrInvalid when a rank of the triple is
 // outside the group, or stride < 1, or size < 1; else as Split.
 func (g *Group) SplitStrided(start, stride, size int) (*Group, error) {
 	last := g.Size() - 1
 	if start < 0 || start > last || stride < 1 || size < 1 || size > 1 && stride > (last-start)/(size-1) {
-		return nil, fmt.Errorf("split strided start %d stride %d size %d of %d ranks: %w: ranks must lie in 0 to %d",
+		return nil, fmt.Errorf("split strided start %d stride %d size %d of %d ranks: %w: ranks must be in 0 to %d",
 			start, stride, size, g.Size(), ErrInvalid, last)
 	}
 	color, d := NoColor, g.Rank()-start
@@ -50,7 +50,7 @@ func (g *Group) SplitStrided(start, stride, size int) (*Group, error) {
 	return g.Split(color, d)
 }
 
-// Split2D lays the ranks out in rows of width xrange, rank r at (r%xrange, r/xrange), and returns
+// Split2D arranges the ranks in rows of width xrange, rank r at (r%xrange, r/xrange), and returns
 // the group of this rank's row (x) and of its column (y), as nvshmem_team_split_2d. The last row
 // may be shorter.
 //
@@ -67,8 +67,8 @@ func (g *Group) Split2D(xrange int) (x, y *Group, err error) {
 	return x, y, err
 }
 
-// Translate is the number in other of rank of g, or -1 when that rank is not in other, as
-// nvshmem_team_translate_pe. A nil other, as Split gives for no color, has no ranks.
+// Translate returns the number in other of rank of g, or -1 if that rank is not in other, as
+// nvshmem_team_translate_pe. A nil other, Split's result for no color, has no ranks.
 func (g *Group) Translate(rank int, other *Group) int {
 	if other == nil || rank < 0 || rank >= g.Size() {
 		return -1

@@ -8,10 +8,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Stream is an ordered queue of work on one device: work is done in the order of queueing. The same
-// type serves host and GPU; a group has one of its own, with the highest priority of the device.
+// Stream is an ordered queue of work on one device. The type serves host and GPU; a group has its
+// own stream, with the device's highest priority.
 type Stream interface {
-	// Device is where the work runs.
+	// Device returns the device of the work.
 	Device() tensor.Device
 	// Join makes all work queued later wait for w, without blocking the caller.
 	Join(w Work) error
@@ -28,7 +28,7 @@ type Work struct {
 	ticket uint64
 }
 
-// Queue is the side of a stream that its Works ask.
+// Queue is the interface to a stream that its Works use.
 type Queue interface {
 	// Await returns when the ticket is done, with its error.
 	Await(ticket uint64) error
@@ -36,17 +36,17 @@ type Queue interface {
 	Finished(ticket uint64) bool
 }
 
-// NewWork is the Work of one ticket of q; backends make it.
+// NewWork returns the Work of one ticket of q, for backends.
 func NewWork(q Queue, ticket uint64) Work { return Work{q, ticket} }
 
-// Ticket is the queue and the ticket that NewWork was given; nil for the zero Work. A stream that
-// gets a Work of another of its kind to join asks for it.
+// Ticket returns NewWork's arguments; nil for the zero Work. A stream calls it to join a Work of
+// another stream of its kind.
 func (w Work) Ticket() (Queue, uint64) { return w.q, w.ticket }
 
-// Wait returns when the operation is done. On the host that means the destination holds the result;
-// on a GPU, that the stream is past the operation.
+// Wait returns when the operation is done. On the host the destination then holds the result; on a
+// GPU the stream has passed the operation.
 //
-// Errors: the operation's, an *OpError. Waiting again gives the same answer.
+// Errors: the operation's, an *OpError. Waiting again returns the same error.
 func (w Work) Wait() error {
 	if w.q == nil {
 		return nil
@@ -60,19 +60,19 @@ func (w Work) Done() bool { return w.q == nil || w.q.Finished(w.ticket) }
 // Timer is a Queue that measures operations.
 type Timer interface {
 	// Elapsed returns the time of a ticket that is done. Errors: ErrUnsupported for one that was
-	// not timed, or is no longer known.
+	// not timed, or was forgotten.
 	Elapsed(ticket uint64) (time.Duration, error)
 }
 
-// errNotTimed is the error of work that nothing measured.
+// errNotTimed is the error of work without a measured time.
 var errNotTimed = fmt.Errorf("%w: the operation was not timed: use a view of Group.Timed, or backend.Config.Timing", ErrUnsupported)
 
-// Elapsed waits for w and returns the time that its operation took: on a GPU by events around it,
-// on the host from the moment when its stream began it. It includes waiting for the other ranks.
-// This is enable_timing of NVSHMEM4Py.
+// Elapsed waits for w and returns the time of its operation, including waits for other ranks: on a
+// GPU by events around it, on the host from its start on the stream. It corresponds to
+// enable_timing of NVSHMEM4Py.
 //
 // Errors: w's; ErrUnsupported for work that was not timed (see Group.Timed), for a group call
-// between GPUs, and for one that is older than the last thousand of its stream.
+// between GPUs, and for work older than the last thousand of its stream.
 func (w Work) Elapsed() (time.Duration, error) {
 	if err := w.Wait(); err != nil {
 		return 0, err
@@ -95,7 +95,7 @@ type timing struct {
 	took   time.Duration
 }
 
-// maxTimes is how many timed tickets a queue remembers.
+// maxTimes is the most timed tickets of a queue.
 const maxTimes = 1024
 
 func (t *times) add(ticket uint64, took time.Duration) {
@@ -117,10 +117,10 @@ func (t *times) of(ticket uint64) (time.Duration, error) {
 	return 0, errNotTimed
 }
 
-// Runner does one Op on the calling goroutine and returns its error. A host backend puts it on a
-// HostStream. op belongs to the stream, and holds another operation once Run has returned.
+// Runner runs one Op of a HostStream on the calling goroutine and returns its error. The stream
+// reuses op after Run has returned.
 type Runner interface {
-	// Run does op; tag is that of its submission.
+	// Run runs op; tag is the argument of Submit.
 	Run(op *Op, tag uint64) error
 }
 
@@ -135,7 +135,7 @@ type HostStream struct {
 	last    uint64 // ticket of the newest task
 	done    uint64 // every ticket up to here is done
 	failed  []failure
-	forgot  uint64 // newest ticket whose failure is no longer in failed
+	forgot  uint64 // newest ticket whose failure was dropped from failed
 	times   times
 	closing bool
 	exited  chan struct{}
@@ -154,11 +154,11 @@ type failure struct {
 	err    error
 }
 
-// maxFailures bounds the memory of a stream on which everything fails; older failures answer with
-// the oldest kept.
+// maxFailures bounds the memory of a stream on which everything fails. Dropped failures return the
+// oldest kept one.
 const maxFailures = 1024
 
-// NewHostStream is an empty stream with its worker running. The caller closes it.
+// NewHostStream returns an empty stream with a running worker. The caller closes it.
 func NewHostStream() *HostStream {
 	s := &HostStream{tasks: make([]task, 64), exited: make(chan struct{})}
 	s.queued.L, s.ended.L = &s.mu, &s.mu
@@ -166,18 +166,18 @@ func NewHostStream() *HostStream {
 	return s
 }
 
-// Device is tensor.Host.
+// Device returns tensor.Host.
 func (s *HostStream) Device() tensor.Device { return tensor.Host }
 
-// Submit queues op for run; tag is handed to it. It does not wait.
+// Submit queues op for run, which gets tag. It does not wait.
 //
 // Errors: ErrClosed.
 func (s *HostStream) Submit(run Runner, op Op, tag uint64) (Work, error) {
 	return s.push(task{run: run, op: op, tag: tag})
 }
 
-// Do queues f, which then runs on the stream's worker, in order, as cudaLaunchHostFunc does; f's
-// error is that of the Work. f must not wait for work queued later on the same stream.
+// Do queues f to run on the stream's worker, in order, as cudaLaunchHostFunc does. The Work has f's
+// error. f must not wait for work queued later on the same stream.
 //
 // Errors: ErrClosed; ErrInvalid for a nil f.
 func (s *HostStream) Do(f func() error) (Work, error) {
@@ -219,7 +219,7 @@ func (s *HostStream) push(t task) (Work, error) {
 
 func (s *HostStream) work() {
 	defer close(s.exited)
-	var t task // one for all, because Run lets it escape
+	var t task // one for all, since Run makes it escape
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
@@ -303,7 +303,7 @@ func (s *HostStream) Elapsed(ticket uint64) (time.Duration, error) {
 	return s.times.of(ticket)
 }
 
-// Synchronize waits for all work queued so far. The operations' errors are their Works' to tell.
+// Synchronize waits for all work queued so far. Works report their own errors.
 func (s *HostStream) Synchronize() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

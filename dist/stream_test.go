@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// runner does what its function says with the tag of the operation.
+// runner calls its function with the tag of the operation.
 type runner func(tag uint64) error
 
 func (r runner) Run(_ *dist.Op, tag uint64) error { return r(tag) }
@@ -340,7 +340,7 @@ func TestJoinsChain(t *testing.T) {
 			}
 			last = submit(t, s, func(uint64) error { order = append(order, i+1); return nil }, 1)
 		}
-		synctest.Wait() // every worker is as far as it gets
+		synctest.Wait() // every worker waits
 		if len(order) != 0 || last.Done() {
 			t.Errorf("ran before what was joined: %v", order)
 		}

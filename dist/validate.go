@@ -6,8 +6,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// validate checks op against the rules of its kind, cuts its buffers to the used part, drops those
-// that this rank does not use, and sets Count. Nothing has been sent when it returns an error.
+// validate checks op against the rules of its kind, cuts its buffers to the elements used, drops
+// those that this rank does not use, and sets Count. Nothing has been sent when it returns an
+// error.
 func (c *core) validate(op *Op, inBatch bool) error {
 	n, rank := c.info.Size, c.info.Rank
 	if op.Kind.Rooted() && (op.Root < 0 || op.Root >= n) {
@@ -43,7 +44,7 @@ func (c *core) validate(op *Op, inBatch bool) error {
 	return c.checkRed(op)
 }
 
-// checkBuffers is about presence, dtype and device of the buffers this rank uses.
+// checkBuffers checks presence, dtype and device of the buffers that this rank uses.
 func (c *core) checkBuffers(op *Op, atRoot bool) error {
 	needSrc := op.Kind != KindRecv && (atRoot || (op.Kind != KindBroadcast && op.Kind != KindScatter))
 	needDst := op.Kind != KindSend && (atRoot || (op.Kind != KindReduce && op.Kind != KindGather))
@@ -67,12 +68,12 @@ func (c *core) checkBuffers(op *Op, atRoot bool) error {
 	return nil
 }
 
-func (c *core) checkBuffer(what string, b *tensor.Buffer) error {
+func (c *core) checkBuffer(role string, b *tensor.Buffer) error {
 	if !b.DType().Valid() {
-		return fmt.Errorf("%w: no %s buffer", ErrDType, what)
+		return fmt.Errorf("%w: no %s buffer", ErrDType, role)
 	}
 	if b.Device() != c.info.Device {
-		return fmt.Errorf("%w: the %s is on %v, the group on %v", ErrDevice, what, b.Device(), c.info.Device)
+		return fmt.Errorf("%w: the %s is on %v, the group on %v", ErrDevice, role, b.Device(), c.info.Device)
 	}
 	return nil
 }
@@ -90,8 +91,7 @@ func (c *core) checkPeer(op *Op, inBatch bool) error {
 	return nil
 }
 
-// checkCounts sets op.Count and cuts the buffers. The rules are those of NCCL, as nccl4py checks
-// them.
+// checkCounts sets op.Count and cuts the buffers, by the rules of NCCL as nccl4py checks them.
 func (c *core) checkCounts(op *Op) error {
 	n, src, dst := c.info.Size, op.Src.Len(), op.Dst.Len()
 	needDst := dst // elements written
@@ -135,13 +135,13 @@ func (c *core) checkCounts(op *Op) error {
 }
 
 // checkAlias allows disjoint buffers and the one overlap that is in place for the kind; see
-// reference/NCCL "in-place operations". Offsets count in elements of Op.Count.
+// reference/NCCL "in-place operations". Offsets are elements of Op.Count.
 func (c *core) checkAlias(op *Op) error {
 	if op.Src.IsZero() || op.Dst.IsZero() || !tensor.Overlap(op.Src, op.Dst) {
 		return nil
 	}
 	lo := c.info.Rank * op.Count
-	where := func() string { return "the same buffer" } // for the error alone
+	where := func() string { return "the same buffer" } // only for the error
 	var err error
 	a, b := op.Src, op.Dst
 	switch op.Kind {
@@ -175,7 +175,7 @@ func (c *core) checkRed(op *Op) error {
 			"region.Local().As(tensor.F32), or As(tensor.U8) where they are numbers", ErrDType, op.Red)
 	}
 	if op.Red.Kind.Bitwise() && op.DType().IsFloat() {
-		return fmt.Errorf("%w: %v of %v: bits are combined of integers, or of untyped bytes", ErrDType, op.Red, op.DType())
+		return fmt.Errorf("%w: %v of %v: bitwise reductions need integers, or untyped bytes", ErrDType, op.Red, op.DType())
 	}
 	if op.Red.Kind != RedPreMulSum {
 		return nil
@@ -193,7 +193,7 @@ func (c *core) checkRed(op *Op) error {
 	case s.At.Device() != c.info.Device:
 		return fmt.Errorf("%w: the premulsum scalar is on %v, the group on %v", ErrDevice, s.At.Device(), c.info.Device)
 	case tensor.Overlap(s.At, op.Dst):
-		return fmt.Errorf("%w: the premulsum scalar lies in the destination, and might be read when that has been written", ErrAlias)
+		return fmt.Errorf("%w: the premulsum scalar is in the destination, and might be read after that is written", ErrAlias)
 	}
 	return nil
 }

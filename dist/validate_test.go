@@ -54,7 +54,7 @@ func TestWrongArgumentsAreNamedBeforeAnythingIsSent(t *testing.T) {
 		}, dist.ErrDType, []string{"scalar is f32", "memory i32"}},
 		{"premulsum of a scalar in the destination", 1, func(g *dist.Group) (dist.Work, error) {
 			return g.AllReduce(part(x, 0, 8), part(x, 0, 8), dist.PreMulSumAt(part(x, 7, 8)))
-		}, dist.ErrAlias, []string{"scalar lies in the destination"}},
+		}, dist.ErrAlias, []string{"scalar is in the destination"}},
 		{"premulsum without scalar", 1, func(g *dist.Group) (dist.Work, error) {
 			return g.AllReduce(f32(4), f32(4), dist.RedOp{Kind: dist.RedPreMulSum})
 		}, dist.ErrDType, []string{"scalar is invalid"}},
@@ -132,8 +132,7 @@ func TestWrongArgumentsAreNamedBeforeAnythingIsSent(t *testing.T) {
 	}
 }
 
-// What is legal reaches the transport with its count, and with buffers cut to what is read and
-// written.
+// Legal arguments reach the transport with their count, and with buffers cut to the elements used.
 func TestTransportSeesExactOperations(t *testing.T) {
 	x := f32(64)
 	longer := f32(20)

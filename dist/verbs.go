@@ -2,12 +2,11 @@ package dist
 
 import "github.com/symgrad/symgrad/tensor"
 
-// AllReduce is, on every rank of g,
+// AllReduce computes, on every rank of g,
 //
 //	for i := range src { dst[i] = src_0[i] red src_1[i] red ... }
 //
-// NVSHMEM's reduce is this one: its result is on every rank. Run takes the name of a collective as
-// NVSHMEM4Py does.
+// NVSHMEM calls it reduce. Run takes the name of a collective as NVSHMEM4Py does.
 //
 // Shapes: dst has at least the length of src, one dtype; in place (one buffer) or disjoint. Bytes
 // of a region have no type for an arithmetic reduction: take a view of them (tensor.Buffer.As).
@@ -19,8 +18,7 @@ func (g *Group) AllReduce(dst, src tensor.Buffer, red RedOp) (Work, error) {
 }
 
 // Reduce is AllReduce with the result on root only; dst is ignored elsewhere and may be the zero
-// Buffer. It is MPI's and NCCL's reduce; the reduce of NVSHMEM leaves the result on every rank, and
-// is AllReduce here.
+// Buffer. It is MPI's and NCCL's reduce; NVSHMEM's reduce is AllReduce here.
 //
 // Shapes, Collective, Owns, Errors: as AllReduce.
 func (g *Group) Reduce(dst, src tensor.Buffer, red RedOp, root int) (Work, error) {
@@ -36,7 +34,7 @@ func (g *Group) Broadcast(dst, src tensor.Buffer, root int) (Work, error) {
 	return g.do(KindBroadcast, dst, src, nil, root)
 }
 
-// AllGather is, on every rank of g,
+// AllGather computes, on every rank of g,
 //
 //	for r := range g.Size() { copy(dst[r*n:(r+1)*n], src_r) }
 //
@@ -49,25 +47,25 @@ func (g *Group) AllGather(dst, src tensor.Buffer) (Work, error) {
 // FCollect is AllGather under its NVSHMEM name.
 func (g *Group) FCollect(dst, src tensor.Buffer) (Work, error) { return g.AllGather(dst, src) }
 
-// ReduceScatter leaves block r of the reduction of all src on rank r:
+// ReduceScatter stores block r of the reduction of all src on rank r:
 //
 //	for i := range n { dst[i] = src_0[r*n+i] red src_1[r*n+i] red ... }
 //
 // Shapes: src has Size*n elements, dst at least n; disjoint, or in place with dst at element Rank*n
-// of src. Collective, Owns, Errors: as AllReduce; a length the ranks do not divide is ErrCount.
+// of src. Collective, Owns, Errors: as AllReduce; ErrCount unless Size divides the length.
 func (g *Group) ReduceScatter(dst, src tensor.Buffer, red RedOp) (Work, error) {
 	return g.do(KindReduceScatter, dst, src, &red, 0)
 }
 
-// AllToAll sends block j of src to rank j and puts the block from rank i at block i of dst.
+// AllToAll sends block j of src to rank j and stores the block from rank i at block i of dst.
 //
 // Shapes: src has Size*n elements, dst at least as many; disjoint (never in place). Collective,
-// Owns, Errors: as AllReduce; a length the ranks do not divide is ErrCount.
+// Owns, Errors: as AllReduce; ErrCount unless Size divides the length.
 func (g *Group) AllToAll(dst, src tensor.Buffer) (Work, error) {
 	return g.do(KindAllToAll, dst, src, nil, 0)
 }
 
-// Gather puts the n elements of every rank's src at block r of root's dst, which is ignored
+// Gather stores the n elements of every rank's src at block r of root's dst, which is ignored
 // elsewhere.
 //
 // Shapes: on root dst has at least Size*n elements; disjoint, or in place with src at element
@@ -84,7 +82,7 @@ func (g *Group) Scatter(dst, src tensor.Buffer, root int) (Work, error) {
 	return g.do(KindScatter, dst, src, nil, root)
 }
 
-// Send gives src to the matching Recv of peer. Sends to one peer arrive in order.
+// Send sends src to the matching Recv of peer. Sends to one peer arrive in order.
 //
 // Shapes: the Recv has the same dtype and length, zero included. Owns: src belongs to g until
 // Work.Wait. Errors: as AllReduce; ErrRank for a peer out of range, or this rank itself outside a
@@ -93,7 +91,7 @@ func (g *Group) Send(src tensor.Buffer, peer int) (Work, error) {
 	return g.do(KindSend, tensor.Buffer{}, src, nil, peer)
 }
 
-// Recv takes the data of the matching Send of peer into dst.
+// Recv receives the data of the matching Send of peer in dst.
 //
 // Shapes, Owns, Errors: as Send.
 func (g *Group) Recv(dst tensor.Buffer, peer int) (Work, error) {
@@ -107,7 +105,7 @@ func (g *Group) Barrier() (Work, error) {
 	return g.do(KindBarrier, tensor.Buffer{}, tensor.Buffer{}, nil, 0)
 }
 
-// Sync is done when every rank has reached it. It says nothing about Puts.
+// Sync is done when every rank has reached it. It does not wait for Puts.
 //
 // Collective: all ranks, same order. Errors: as AllReduce.
 func (g *Group) Sync() (Work, error) { return g.do(KindSync, tensor.Buffer{}, tensor.Buffer{}, nil, 0) }

@@ -98,8 +98,8 @@ func refused(t *testing.T, f *fake, v verb, err, want error, words ...string) {
 	}
 }
 
-// Every verb, with buffers longer than needed where that is legal: the Op has the arguments, the
-// numbers, and views of the caller's own memory cut to what is read and written.
+// Every verb, with buffers longer than needed if that is legal: the Op has the arguments, the
+// numbers, and views of the caller's memory cut to the elements used.
 func TestEveryVerbSendsExactlyWhatItWasGiven(t *testing.T) {
 	eachVerb(t, func(t *testing.T, v verb, peer int) {
 		for _, count := range []int{0, 1, 7} {
@@ -140,8 +140,8 @@ func wantSide(t *testing.T, what string, got, given tensor.Buffer, n int, used b
 	}
 }
 
-// What a rank does not use may be anything: no buffer, another type, another device, too short, or
-// the other side.
+// A buffer that a rank does not use may be anything: none, another type, another device, too short,
+// or the other buffer.
 func TestEveryVerbIgnoresUnusedBuffers(t *testing.T) {
 	eachVerb(t, func(t *testing.T, v verb, peer int) {
 		usesSrc, usesDst := v.uses(peer)
@@ -188,7 +188,7 @@ func TestEveryVerbNeedsTheBuffersItUses(t *testing.T) {
 	})
 }
 
-// On a group whose device is a GPU, host memory is what is refused.
+// A group on a GPU rejects host memory.
 func TestEveryVerbWantsTheGroupsDevice(t *testing.T) {
 	eachVerb(t, func(t *testing.T, v verb, peer int) {
 		f := newFake(1, ranks)
@@ -306,7 +306,7 @@ func TestEveryReducingVerbChecksItsReduction(t *testing.T) {
 	}
 }
 
-// The numbers are what ranks send each other, so that a change breaks jobs of mixed versions.
+// Ranks send each other these numbers, so a change breaks jobs of mixed versions.
 func TestNumberingIsThatOfTheWire(t *testing.T) {
 	for i, k := range []dist.Kind{
 		dist.KindInvalid, dist.KindAllReduce, dist.KindReduce, dist.KindBroadcast, dist.KindAllGather, dist.KindReduceScatter,

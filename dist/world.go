@@ -2,7 +2,7 @@ package dist
 
 import "sync"
 
-// World is the group of all ranks of a job, with the facts of the job for programs.
+// World is the group of all ranks of a job, with information about the job.
 type World struct {
 	*Group
 	local LocalInfo
@@ -11,16 +11,16 @@ type World struct {
 	kinds map[string]int // of Ordinal
 }
 
-// LocalInfo is where this rank runs.
+// LocalInfo describes the host and the launcher of this rank.
 type LocalInfo struct {
 	Rank     int    // among the ranks of this host
 	Size     int    // ranks on this host
-	Launcher string // who started the rank: "symgrad", "openmpi", "slurm", "none"
-	Job      string // id of the job, the launcher's or one that rank 0 made; the same on all ranks, unlike other jobs of the host
+	Launcher string // launcher of the rank: "symgrad", "openmpi", "slurm", "none"
+	Job      string // id of the job, from the launcher or rank 0; equal on all ranks, unique among jobs of the host
 }
 
-// NewWorld is the world over t. It owns t. onClose, if not nil, is called once when the world is
-// closed; it must not close the world itself, since that waits for the Close that has called it.
+// NewWorld returns the world over t. It owns t. onClose, if not nil, is called once when the world
+// is closed; it must not close the world itself, since that Close waits for onClose.
 //
 // Shapes/units: traceEntries as in NewGroup. Errors: those of NewGroup.
 func NewWorld(t Transport, local LocalInfo, traceEntries int, onClose func() error) (*World, error) {
@@ -40,12 +40,11 @@ type closeFunc func() error
 
 func (f closeFunc) Close() error { return f() }
 
-// Local says where this rank runs.
+// Local returns the description of this rank's host.
 func (w *World) Local() LocalInfo { return w.local }
 
-// Ordinal is how often it has been called for a kind of thing, this time included: the number of
-// one that is being made over the world. Names of operations that have it tell in errors and traces
-// the second from the first.
+// Ordinal returns the number of calls for this kind, including this one: the number of an object
+// made over the world. Operation names contain it, to distinguish objects in errors and traces.
 //
 // Not collective: ranks that make the same things in the same order have the same numbers.
 func (w *World) Ordinal(kind string) int {

@@ -43,8 +43,7 @@ func inWorld(t interface {
 	}
 }
 
-// members checks that g has the world ranks want in that order, by what it says and by a collective
-// among them.
+// members checks that g has the world ranks want in that order, by its methods and by a collective.
 func members(w *dist.World, g *dist.Group, want []int) error {
 	if len(want) == 0 || g == nil {
 		if len(want) > 0 || g != nil {
@@ -166,12 +165,12 @@ func TestSplitStridedRefusals(t *testing.T) {
 		{3, -1, 2, "start 3 stride -1 size 2 of 4 ranks"},
 		{0, 1, 0, "start 0 stride 1 size 0 of 4 ranks"},
 		{0, 1, -3, "start 0 stride 1 size -3 of 4 ranks"},
-		{0, 1, 5, "ranks must lie in 0 to 3"},
-		{0, 2, 3, "ranks must lie in 0 to 3"},
-		{2, 2, 2, "ranks must lie in 0 to 3"},
-		{0, most/2 + 1, 5, "ranks must lie in 0 to 3"}, // four strides wrap around to 0
-		{most, 1, 1, "ranks must lie in 0 to 3"},
-		{1, most, most, "ranks must lie in 0 to 3"},
+		{0, 1, 5, "ranks must be in 0 to 3"},
+		{0, 2, 3, "ranks must be in 0 to 3"},
+		{2, 2, 2, "ranks must be in 0 to 3"},
+		{0, most/2 + 1, 5, "ranks must be in 0 to 3"}, // four strides wrap around to 0
+		{most, 1, 1, "ranks must be in 0 to 3"},
+		{1, most, most, "ranks must be in 0 to 3"},
 	} {
 		g, f := group(t, 0, 4)
 		sub, err := g.SplitStrided(tt.start, tt.stride, tt.size)

@@ -1,46 +1,45 @@
-// Package backend opens worlds: it knows all backends, in the order in which they are tried, and
+// Package backend opens worlds. It lists all backends, in the order in which they are tried, and
 // chooses one.
 //
-//	w, err := backend.Open(ctx, backend.Config{}) // rank by the environment, best backend
+//	w, err := backend.Open(ctx, backend.Config{}) // rank by environment, rendezvous, backend
 //	defer w.Close()
 //
-// Started plainly a program is a world of one rank; started by symgrad run, torchrun, mpirun or
-// srun it is one of theirs.
+// Without a launcher a program is a world of one rank; under symgrad run, torchrun, mpirun or srun
+// it is a rank of their job. Files: backend.go has Config and Open, gpus.go and providers.go worlds
+// on GPUs, facts.go the checks before a GPU is used, choices.go the list for symgrad doctor.
 //
 // # Which backend?
 //
-//	shm      shared memory between processes of one host; buffers are the host's
+//	shm      shared memory between processes of one host; buffers are in host memory
 //	sim      goroutines of one process, for tests; only with Simulate
-//	cuda     GPUs of one host: for each operation the fastest of NVSHMEM, NCCL and our kernels
+//	cuda     GPUs of one host: each operation by the fastest of NVSHMEM, NCCL and symgrad's kernels
 //	nccl     GPUs of one host by NCCL alone
 //	nvshmem  GPUs of one host by NVSHMEM alone
 //
-// Auto is cuda where Config.Device is cuda, and shm otherwise. With the device left to choose it is
-// shm as well: that becomes cuda when the program says that it can train on GPUs, which nothing
-// does today. So a program that asks for nothing behaves on a machine with GPUs as on one without,
-// and no library of NVIDIA's is looked for or loaded unless a GPU is asked for.
+// Auto is cuda if Config.Device is cuda, and shm otherwise, also for device auto. So a program
+// without settings behaves equally on machines with and without GPUs. NVIDIA's libraries are
+// searched for and loaded only if a GPU is requested.
 //
-// # Libraries for GPUs
+// # How is a world on GPUs opened?
 //
-// First a world on shared memory, the control group, through which ranks meet, compare, agree on
-// errors and learn of deaths. Each rank then has one GPU, the one of its local rank among those
-// that it sees (launch.Env.GPU). Before any of them is touched the ranks compare ids: two ranks on
-// one GPU are refused, with both named. NCCL is loaded before NVSHMEM, which then takes the same
-// one. With cuda, a library that one rank lacks is left out on all; with nccl and nvshmem it is an
-// error. Peer access is a must for NVSHMEM and for our own kernels; NCCL goes through the host
-// where there is none.
+// First a world on shared memory is opened, the control group. Through it ranks meet, compare
+// settings, agree on errors and detect deaths. Each rank then has one GPU, that of its local rank
+// among the visible ones (launch.Env.GPU). Before any GPU is used the ranks compare ids: two ranks
+// on one GPU are an error that names both. NCCL is loaded before NVSHMEM, which then uses the same
+// copy. With cuda, a library that one rank lacks is left out on all; with nccl and nvshmem it is an
+// error. NVSHMEM and symgrad's kernels need peer access; NCCL copies through the host without it.
 //
 // # How much of a GPU does an operation take?
 //
-// As much as makes it the fastest alone, unless Config.MaxCTAs bounds the thread blocks of a
-// launch. During matrix products fewer may be better, since a block keeps its multiprocessor, or
-// its part of one, to the end of the operation. The bound holds for our kernels and for NCCL (its
-// maxCTAs). NVSHMEM has no such setting: its own kernels have one block, and operations that it
-// passes to NCCL follow NCCL's own choice. The table by which the fastest is chosen was measured
-// without a bound, and still chooses; symgrad tune measures another one with it.
+// Its launch has as many thread blocks as make it the fastest alone, unless Config.MaxCTAs sets a
+// bound. During matrix products fewer may be better, since a block keeps its multiprocessor, or its
+// part of one, to the end of the operation. The bound holds for symgrad's kernels and for NCCL (its
+// maxCTAs). NVSHMEM has no such setting: its own operations are kernels of one block, and those
+// that it passes to NCCL follow NCCL's choice. The table for choosing the fastest was measured
+// without a bound, and is used nevertheless; symgrad tune measures another one with it.
 //
 // Closing the world closes, in this order: its groups and engines, NVSHMEM, the control group, the
-// meeting place, the driver.
+// store, the driver.
 package backend
 
 import (
@@ -65,19 +64,19 @@ const (
 	Auto    = "auto"    // the one for Config.Device
 	SHM     = "shm"     // shared memory of one host
 	Sim     = "sim"     // goroutines of one process; only with Simulate
-	CUDA    = "cuda"    // GPUs of one host, each operation the fastest way
+	CUDA    = "cuda"    // GPUs of one host, each operation by the fastest engine
 	NCCL    = "nccl"    // GPUs of one host, by NCCL
 	NVSHMEM = "nvshmem" // GPUs of one host, by NVSHMEM
 )
 
-// Names is all backends, as Config.Backend takes them.
+// Names returns all backends, as Config.Backend takes them.
 func Names() []string { return []string{Auto, SHM, Sim, CUDA, NCCL, NVSHMEM} }
 
 // OnGPUs reports whether name is a backend between GPUs.
 func OnGPUs(name string) bool { return name == CUDA || name == NCCL || name == NVSHMEM }
 
-// EngineNames is the ways between GPUs that a backend has, as Config.Engine takes them; none for
-// one of the host.
+// EngineNames returns the engines of a backend between GPUs, as Config.Engine takes them; none for
+// a backend of the host.
 func EngineNames(name string) []string {
 	switch name {
 	case NCCL:
@@ -93,22 +92,22 @@ func EngineNames(name string) []string {
 // MostCTAs is the largest Config.MaxCTAs.
 const MostCTAs = direct.MaxBlocks
 
-// mostTraceEntries is the largest Config.TraceEntries, as of the setting comm.trace_entries: a
-// mistyped number is no crash.
+// mostTraceEntries is the largest Config.TraceEntries, so that a mistyped number does not crash.
+// The setting comm.trace_entries has the same bound.
 const mostTraceEntries = 1 << 24
 
-// Where the buffers of a world are.
+// The devices of a world's buffers.
 const (
-	AnyDevice  = "auto" // of the host; see the package comment
+	AnyDevice  = "auto" // the host's memory; see the package comment
 	HostDevice = "cpu"
 	CUDADevice = "cuda" // one GPU for each rank
 )
 
-// Config is how a world is opened. The zero value is usable.
+// Config holds the settings of a world. The zero value is usable.
 type Config struct {
 	Backend      string        // one of Names; "" means Auto
 	Device       string        // AnyDevice, HostDevice or CUDADevice; "" means AnyDevice
-	Env          *launch.Env   // who this rank is; nil means launch.Current
+	Env          *launch.Env   // identifies this rank; nil means launch.Current
 	InitTimeout  time.Duration // longest wait for all ranks to meet; 0 means one minute
 	StepTimeout  time.Duration // longest wait for a peer in one operation; 0 means 100 s
 	Unchecked    bool          // do not compare operations across ranks
@@ -116,26 +115,26 @@ type Config struct {
 	ShmDir       string        // tmpfs folder for shared memory; "" means anonymous memory
 	Timing       bool          // measure every operation, for dist.Work.Elapsed; dist.Group.Timed does so for some
 
-	// Of backends between GPUs alone.
-	Engine     string       // the way that does all operations: "nccl", "nvshmem", "oneshot"; "" means the fastest for each
-	TunePath   string       // file that symgrad tune wrote, by which the fastest is chosen; "" means the table of the program
+	// Only of backends between GPUs.
+	Engine     string       // engine of all operations: "nccl", "nvshmem", "oneshot"; "" means the fastest for each
+	TunePath   string       // file of symgrad tune, for choosing the fastest; "" means the built-in table
 	Log        *slog.Logger // rank 0 warns here of a TunePath that was measured on other GPUs; nil means slog.Default()
-	MaxCTAs    int          // most thread blocks of an operation's launch, except NVSHMEM's; 0 means as many as are the fastest alone; equal on all ranks
-	HeapStep   int64        // bytes by which NVSHMEM's memory grows, a power of two: NCCL has windows only on memory within one step; 0 means 512 MiB
+	MaxCTAs    int          // most thread blocks of a launch, except NVSHMEM's; 0 means the fastest number; equal on all ranks
+	HeapStep   int64        // bytes by which NVSHMEM's memory grows, a power of two: NCCL's windows must be within one step; 0 means 512 MiB
 	CUDADriver string       // path or soname of libcuda; "" means libcuda.so.1, searched for
-	NVRTC      string       // path or soname of libnvrtc; "" means that of the newest CUDA that the driver runs, searched for
+	NVRTC      string       // path or soname of libnvrtc; "" means that of the newest CUDA that the driver supports, searched for
 	NCCL       string       // path or soname; "" means that of NCCL_HOME, or libnccl.so.2, searched for
 	NVSHMEM    string       // path or soname; "" means that of NVSHMEM_HOME, or libnvshmem_host.so.3, searched for
 }
 
-// Bounds of Config.HeapStep, in bytes: the driver maps 2 MiB at a time, and NVSHMEM's heap is of
-// less than 128 GiB here.
+// Bounds of Config.HeapStep, in bytes: the driver maps 2 MiB at a time, and NVSHMEM's heap is
+// smaller than 128 GiB here.
 const (
 	MinHeapStep = 2 << 20
 	MaxHeapStep = 64 << 30
 )
 
-// Validate reports the first setting that no backend understands, or that has no effect with the
+// Validate returns an error for the first setting that is invalid, or without effect on the
 // backend.
 //
 // Errors: dist.ErrInvalid.
@@ -147,7 +146,7 @@ func (c Config) Validate() error {
 	case c.Backend != "" && !slices.Contains(Names(), c.Backend):
 		return invalid("unknown backend %q: use one of %s", c.Backend, strings.Join(Names(), ", "))
 	case c.Device != "" && c.Device != AnyDevice && c.Device != HostDevice && c.Device != CUDADevice:
-		return invalid("unknown device %q: use one of auto, cpu, cuda", c.Device)
+		return invalid("unknown device %q: use auto, cpu or cuda", c.Device)
 	case c.InitTimeout < 0 || c.StepTimeout < 0:
 		return invalid("negative timeout")
 	case c.TraceEntries < 0 || c.TraceEntries > mostTraceEntries:
@@ -175,7 +174,7 @@ func (c Config) Validate() error {
 	}
 	for _, s := range []struct {
 		set  bool
-		what string
+		name string
 	}{
 		{c.Engine != "", fmt.Sprintf("engine %q", c.Engine)},
 		{c.TunePath != "", fmt.Sprintf("table %q", c.TunePath)},
@@ -183,13 +182,13 @@ func (c Config) Validate() error {
 		{c.HeapStep != 0, fmt.Sprintf("memory that grows by %d B", c.HeapStep)},
 	} {
 		if s.set {
-			return invalid("%s, which has no effect on backend %s: it is for cuda, nccl and nvshmem", s.what, c.Name())
+			return invalid("%s, which has no effect on backend %s: it is for cuda, nccl and nvshmem", s.name, c.Name())
 		}
 	}
 	return nil
 }
 
-// Name returns the backend that c means; for Auto, the one for its device.
+// Name returns the backend of c, with Auto resolved.
 func (c Config) Name() string {
 	switch {
 	case c.Backend != "" && c.Backend != Auto:
@@ -200,13 +199,12 @@ func (c Config) Name() string {
 	return SHM
 }
 
-// Open is the world that this process is a rank of.
+// Open returns the world of this process.
 //
 // Collective: all ranks of the job. Owns: the caller closes the world. Errors: dist.ErrInvalid for
 // settings, and a nil ctx; those of launch.Detect for a wrong environment, of launch.Rendezvous
-// when the ranks do not meet, and of the backend; dist.ErrUnsupported, with the reasons, when the
-// backend cannot be used: no GPU, no library, several hosts; dist.ErrDevice when two ranks have one
-// GPU.
+// when ranks do not meet, and of the backend; dist.ErrUnsupported, with the reasons, for an
+// unusable backend: no GPU, no library, several hosts; dist.ErrDevice when two ranks have one GPU.
 func Open(ctx context.Context, cfg Config) (*dist.World, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -232,10 +230,10 @@ func Open(ctx context.Context, cfg Config) (*dist.World, error) {
 	return w, nil
 }
 
-// meet is shared memory with the other ranks of the host. It names the job where the launcher has
+// meet opens shared memory with the other ranks of the host. It names the job if the launcher has
 // not.
 //
-// Collective: all ranks. Returns: also a function that closes the meeting place.
+// Collective: all ranks. Returns: also a function that closes the store.
 func (c Config) meet(ctx context.Context, env *launch.Env, step time.Duration) (dist.Transport, func() error, error) {
 	store, closer, err := launch.Rendezvous(ctx, *env, launch.Config{Timeout: c.InitTimeout})
 	if err != nil {
@@ -278,12 +276,11 @@ func (c Config) fits(env launch.Env) error {
 	return fmt.Errorf("backend: %w here: %s: %s", dist.ErrUnsupported, c.Name(), why)
 }
 
-// Simulate runs body on every rank of a world of n ranks that are goroutines of this process, and
-// returns when all are done. When one returns an error the group is aborted, so that no other waits
-// for it.
+// Simulate runs body on every rank of a world of n ranks, goroutines of this process, and returns
+// when all are done. An error of one rank aborts the world, so that none waits for it.
 //
-// Errors: those of body, the first failing rank's first, and wrong settings, among them those of a
-// backend between GPUs.
+// Errors: those of body, the first failing rank's first; invalid settings, which include backends
+// between GPUs.
 func Simulate(n int, cfg Config, body func(w *dist.World) error) error {
 	if err := cfg.Validate(); err != nil {
 		return err

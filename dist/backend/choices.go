@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Choice is a backend, or an engine of one, and whether it can be used for a job.
+// Choice is a backend, or one of its engines, and whether a job can use it.
 type Choice struct {
 	Name   string
 	Usable bool
@@ -20,7 +20,7 @@ type Choice struct {
 
 const simWhy = "ranks would be goroutines; it is taken only when asked for"
 
-// severalHosts is why a job is not for a backend of one host.
+// severalHosts returns why a job on several hosts cannot use a backend of one host.
 func severalHosts(name string, env launch.Env) string {
 	if OnGPUs(name) {
 		return fmt.Sprintf("%d of %d ranks are on this host, and GPUs are used on one host only: their ranks meet through shared memory",
@@ -29,9 +29,9 @@ func severalHosts(name string, env launch.Env) string {
 	return fmt.Sprintf("%d of %d ranks are on this host, and shared memory needs all", env.LocalSize, env.Size)
 }
 
-// Choices returns all backends for the job of env: the one that Auto takes first, those between
-// GPUs next. It loads no library. For GPUs it looks at device files and files of libraries; faults
-// of these show when a world is opened, or in symgrad doctor.
+// Choices returns all backends for the job of env: the one that Auto tries first, then those
+// between GPUs. It loads no library. For GPUs it only looks for files of devices and libraries;
+// other errors appear when a world is opened, or in symgrad doctor.
 func Choices(env launch.Env) []Choice { return Config{}.Choices(env) }
 
 // Choices is package Choices with the paths of libraries that c sets.
@@ -59,13 +59,13 @@ func (c Config) choices(env launch.Env, at place) []Choice {
 	return append(all, Choice{Name: Sim, Why: simWhy})
 }
 
-// place is a machine as its files and an environment show it.
+// place is a machine, seen through its files and an environment.
 type place struct {
 	root    fs.FS
 	environ []string
 }
 
-// noGPU is why the ranks of env would have no GPU each; "" if nothing speaks against it.
+// noGPU returns why the ranks of env would not have a GPU each, or "".
 func (at place) noGPU(env launch.Env) string {
 	files, _ := fs.Glob(at.root, "dev/nvidia[0-9]*") // the pattern is well-formed
 	count := len(files)
@@ -76,8 +76,8 @@ func (at place) noGPU(env launch.Env) string {
 		return "no GPU here: there is no /dev/nvidia0"
 	case visible.Hidden():
 		return fmt.Sprintf("no GPU shown: %v", visible)
-	case count == 0: // how many shows only when the driver is asked
-	case len(visible.Names) == 1 || count == 1 && env.LocalSize == 1: // perhaps each rank is shown another one
+	case count == 0: // the number is known only to the driver
+	case len(visible.Names) == 1 || count == 1 && env.LocalSize == 1: // perhaps each rank sees another one
 	case len(visible.Names) > 0 && len(visible.Names) < env.LocalSize:
 		return fmt.Sprintf("%d ranks on this host for %d GPUs (%v): each rank needs one of its own", env.LocalSize, len(visible.Names), visible)
 	case count < env.LocalSize:
@@ -86,14 +86,14 @@ func (at place) noGPU(env launch.Env) string {
 	return ""
 }
 
-// libraries judges the libraries that backend name needs by their files.
+// libraries reports on the files of the libraries that backend name needs.
 func (c Config) libraries(name string, at place) (why string, usable bool) {
 	c = c.atHome(at.root, at.environ)
 	if at.find("libcuda", c.CUDADriver, "libcuda.so.1") == "" {
 		return "the driver's library is missing: no libcuda.so.1; in a container the host's must be mounted", false
 	}
 	var there, missing []string
-	for _, w := range []struct{ backend, what, library, file string }{
+	for _, w := range []struct{ backend, name, library, file string }{
 		{CUDA, "own kernels", "NVRTC", at.find("NVRTC", c.NVRTC, "libnvrtc.so.13", "libnvrtc.so.12")},
 		{NCCL, "NCCL", "NCCL", at.find("NCCL", c.NCCL, dl.NCCL.Sonames...)},
 		{NVSHMEM, "NVSHMEM", "NVSHMEM", at.find("NVSHMEM", c.NVSHMEM, dl.NVSHMEM.Sonames...)},
@@ -103,7 +103,7 @@ func (c Config) libraries(name string, at place) (why string, usable bool) {
 		case w.file == "":
 			missing = append(missing, "no "+w.library+" is found")
 		default:
-			there = append(there, fmt.Sprintf("%s (%s)", w.what, w.file))
+			there = append(there, fmt.Sprintf("%s (%s)", w.name, w.file))
 		}
 	}
 	if len(there) == 0 {
@@ -119,15 +119,15 @@ func (c Config) libraries(name string, at place) (why string, usable bool) {
 	return text + "; taken when it is asked for", true
 }
 
-// atHome is c with the libraries whose own variables name an installation, where c names none.
+// atHome returns c with libraries from installations that NCCL_HOME and NVSHMEM_HOME name, unless c
+// sets them.
 func (c Config) atHome(root fs.FS, environ []string) Config {
 	c.NCCL = cmp.Or(c.NCCL, dl.NCCL.AtHome(root, environ))
 	c.NVSHMEM = cmp.Or(c.NVSHMEM, dl.NVSHMEM.AtHome(root, environ))
 	return c
 }
 
-// find is the file of a library: the one that is set, or the first of those with its sonames; "" if
-// there is none.
+// find returns the file of a library: the override, or the first with one of its sonames, or "".
 func (at place) find(name, override string, sonames ...string) string {
 	s := dl.Search{Name: name, Override: override, Sonames: sonames, Dirs: dl.Places(at.root, at.environ)}
 	files, err := s.Find(at.root, dl.LoaderDirs(at.root, at.environ))

@@ -11,28 +11,28 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// gpuID is a GPU as the driver tells it from all others.
+// gpuID identifies a GPU by the driver's ids.
 type gpuID struct {
 	UUID string `json:"uuid"` // "GPU-..." as nvidia-smi prints it
 	PCI  string `json:"pci"`
 	Name string `json:"name"`
 }
 
-// String is "GPU-...(0000:1b:00.0)".
+// String returns "GPU-... (0000:1b:00.0)".
 func (g gpuID) String() string { return fmt.Sprintf("%s (%s)", g.UUID, g.PCI) }
 
-// facts is a message that ranks exchange before they touch a GPU.
+// facts is the data that ranks compare before they use a GPU.
 type facts struct {
 	Backend string `json:"backend"`
 	Engine  string `json:"engine"`
 	MaxCTAs int    `json:"max_ctas"`
 	GPU     gpuID  `json:"gpu"`     // of the rank
-	Count   int    `json:"count"`   // of GPUs that it sees
+	Count   int    `json:"count"`   // number of GPUs that it sees
 	Visible string `json:"visible"` // why it sees those
 	Driver  int    `json:"driver"`  // CUDA version
 }
 
-// factsBytes is the length of a line of facts, and visibleBytes the limit of an environment in it.
+// factsBytes is the size of encoded facts, and visibleBytes the most of Visible.
 const (
 	factsBytes   = 2048
 	visibleBytes = 512
@@ -62,7 +62,7 @@ func decodeFacts(lines [][]byte) ([]facts, error) {
 	return all, nil
 }
 
-// judge returns nil if the ranks fit together. It is the same on all ranks.
+// judge returns nil if the ranks fit together. Its result is equal on all ranks.
 //
 // Errors: dist.ErrMismatch, dist.ErrDevice.
 func judge(all []facts) error {
@@ -88,7 +88,7 @@ func judge(all []facts) error {
 	return nil
 }
 
-// shared is how a rank of size came to share its GPU, and the remedy.
+// shared explains how a rank of size came to share its GPU, with the remedy.
 func (f facts) shared(size int) string {
 	switch {
 	case f.Count < size:
@@ -99,18 +99,18 @@ func (f facts) shared(size int) string {
 	}
 }
 
-// version is 13000 as "13.0".
+// version formats 13000 as "13.0".
 func version(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// sight is the driver's view of GPUs without a context on them: it costs none of their memory, and
-// no time.
-type sight struct {
+// gpuQuery queries the driver about GPUs without making a context, which would take memory of
+// theirs, and time.
+type gpuQuery struct {
 	driver *cuda.Driver
-	calls  sightCalls
+	calls  queryCalls
 }
 
-// sightCalls is the driver's functions for that.
-type sightCalls struct {
+// queryCalls holds the driver functions of gpuQuery.
+type queryCalls struct {
 	device    func(dev *int32, ordinal int32) int32               `dl:"cuDeviceGet"`
 	uuid      func(id *[16]byte, dev int32) int32                 `dl:"cuDeviceGetUuid_v2"`
 	name      func(text *[256]byte, bytes int32, dev int32) int32 `dl:"cuDeviceGetName"`
@@ -118,13 +118,13 @@ type sightCalls struct {
 	canAccess func(yes *int32, dev, peer int32) int32             `dl:"cuDeviceCanAccessPeer"`
 }
 
-// look returns the GPUs that the process sees, and the sight of them.
-func look(d *cuda.Driver) (*sight, []gpuID, error) {
+// look returns the GPUs that the process sees, and a query for their properties.
+func look(d *cuda.Driver) (*gpuQuery, []gpuID, error) {
 	lib, err := dl.Open(dl.Search{Name: "libcuda", Override: d.Path()})
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &sight{driver: d}
+	s := &gpuQuery{driver: d}
 	if err := lib.Bind(&s.calls); err != nil {
 		return nil, nil, err
 	}
@@ -137,7 +137,7 @@ func look(d *cuda.Driver) (*sight, []gpuID, error) {
 	return s, ids, nil
 }
 
-func (s *sight) identify(i int) (gpuID, error) {
+func (s *gpuQuery) identify(i int) (gpuID, error) {
 	var dev int32
 	var id [16]byte
 	var name, pci [256]byte
@@ -162,13 +162,12 @@ func text(b []byte) string {
 	return s
 }
 
-// uuidText is an id as nvidia-smi prints it.
+// uuidText formats an id as nvidia-smi does.
 func uuidText(id [16]byte) string {
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// reaches returns nil if GPU own can address the memory of the GPUs of all ranks that the process
-// sees.
+// reaches returns nil if GPU own can address the memory of all ranks' GPUs that the process sees.
 //
 // Errors: dist.ErrUnsupported, naming both ranks.
 func reaches(ids []gpuID, own, rank int, all []facts, can func(own, peer int) (bool, error)) error {
@@ -180,7 +179,7 @@ func reaches(ids []gpuID, own, rank int, all []facts, can func(own, peer int) (b
 			}
 		}
 		if peer < 0 || peer == own {
-			continue // hidden GPUs cannot be asked about
+			continue // the driver does not report on hidden GPUs
 		}
 		yes, err := can(own, peer)
 		if err != nil {
@@ -194,8 +193,8 @@ func reaches(ids []gpuID, own, rank int, all []facts, can func(own, peer int) (b
 	return nil
 }
 
-// can asks the driver whether GPU own addresses the memory of GPU peer.
-func (s *sight) can(own, peer int) (bool, error) {
+// can asks the driver whether GPU own can address the memory of GPU peer.
+func (s *gpuQuery) can(own, peer int) (bool, error) {
 	var a, b, yes int32
 	for _, call := range []struct {
 		name string
@@ -212,7 +211,7 @@ func (s *sight) can(own, peer int) (bool, error) {
 	return yes != 0, nil
 }
 
-// factsOf returns the facts of this rank.
+// factsOf returns this rank's facts.
 func (c Config) factsOf(d *cuda.Driver, ids []gpuID, own int) facts {
 	return facts{
 		Backend: c.Name(), Engine: c.Engine, MaxCTAs: c.MaxCTAs, GPU: ids[own], Count: len(ids), Driver: d.Version(),

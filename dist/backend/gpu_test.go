@@ -37,7 +37,7 @@ func opener(cfg Config) conformance.Opener {
 	}
 }
 
-// ncclSkips is what NCCL, for which nobody else steps in, cannot do.
+// ncclSkips returns why backend nccl cannot run a case, or "".
 func ncclSkips(c conformance.Case) string {
 	if c.Kind.Reduces() && (c.DType == tensor.I16 || c.DType == tensor.U16) {
 		return "NCCL has no 16-bit integers"
@@ -117,8 +117,8 @@ func sums(w *dist.World, m memory) error {
 	return m.Free(b)
 }
 
-// Each rank of a host has a GPU of its own, whatever the backend, and the world says what it runs
-// on.
+// Each rank of a host has its own GPU with every backend, and the world names its backend and
+// device.
 func TestOpenGivesEachRankAGPU(t *testing.T) {
 	for _, cfg := range []Config{
 		{Device: CUDADevice},

@@ -20,30 +20,30 @@ import (
 	"github.com/symgrad/symgrad/internal/nvshmem"
 )
 
-// GPUs is this rank's part of a job on GPUs: its device, the libraries, and how the ranks meet.
-// Several worlds can be made of it, as measurements need them; Open makes one and hides the rest.
+// GPUs is this rank's part of a job on GPUs: its device, the libraries, and the control group.
+// Measurements make several worlds from it; Open makes one and hides the rest.
 type GPUs struct {
 	cfg   Config
 	env   launch.Env
 	name  string // of the backend
 	dirs  []string
-	table *gpu.Table // nil for that of the program
+	table *gpu.Table // nil for the built-in one
 
 	closeStore func() error
-	base       *dist.Group // of the host, on which the ranks meet
+	base       *dist.Group // of the host: the control group
 	member     *gpu.Member // over base
 	driver     *cuda.Driver
 	ids        []gpuID // of the GPUs that this process sees
 	apart      error   // why GPUs cannot address each other's memory, equal on all ranks; nil if they can
-	ways       []*provider
+	providers  []*provider
 	memory     allocators
-	runtime    *nvshmem.Runtime // nil where there is none
+	runtime    *nvshmem.Runtime // nil without NVSHMEM
 
 	once   sync.Once
 	closed error
 }
 
-// OpenGPUs meets the other ranks, gives each a GPU, and opens the libraries of the backend.
+// OpenGPUs meets the other ranks, assigns each a GPU, and opens the libraries of the backend.
 //
 // Collective: all ranks of the job. Owns: the caller closes it, after its worlds. Errors: those of
 // Open.
@@ -74,13 +74,13 @@ func OpenGPUs(ctx context.Context, cfg Config) (*GPUs, error) {
 	return g, nil
 }
 
-// maxTable is the bytes of a table that are read at most: one of all operations, sizes and dtypes
-// has less than 1 MiB.
+// maxTable bounds the bytes of a table: one of all operations, sizes and dtypes has less than 1
+// MiB.
 const maxTable = 16 << 20
 
-// ReadTable is the table that symgrad tune wrote to a file.
+// ReadTable returns the table of a file of symgrad tune.
 //
-// Errors: dist.ErrInvalid for a file that is no table; those of the file system.
+// Errors: dist.ErrInvalid for an invalid table; those of the file system.
 func ReadTable(path string) (*gpu.Table, error) {
 	text, err := foreign.ReadFile(path, maxTable)
 	if err != nil {
@@ -93,7 +93,8 @@ func ReadTable(path string) (*gpu.Table, error) {
 	return t, nil
 }
 
-// open meets the others and opens the libraries. A failure on one rank is an error on all.
+// open meets the other ranks and opens driver, device and libraries. An error on one rank is an
+// error on all.
 func (g *GPUs) open(ctx context.Context) error {
 	t, closeStore, err := g.cfg.meet(ctx, &g.env, g.cfg.controlTimeout())
 	if err != nil {
@@ -106,7 +107,7 @@ func (g *GPUs) open(ctx context.Context) error {
 	g.member = &gpu.Member{
 		Rank: g.base.Rank(), Size: g.base.Size(), World: g.base.Ranks(), Control: g.base, Memory: new(gpu.Memory),
 	}
-	for _, step := range []func() error{g.openDriver, g.openDevice, g.openWays} {
+	for _, step := range []func() error{g.openDriver, g.openDevice, g.openProviders} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -114,20 +115,19 @@ func (g *GPUs) open(ctx context.Context) error {
 	return nil
 }
 
-// controlTimeout is the longest wait in the control group, where ranks wait as well while one of
-// them loads libraries.
+// controlTimeout returns the longest wait in the control group, which includes the time that a rank
+// takes to load libraries.
 func (c Config) controlTimeout() time.Duration {
 	const step, start = 100 * time.Second, time.Minute
 	return max(cmp.Or(c.StepTimeout, step), cmp.Or(c.InitTimeout, start))
 }
 
-// controlTrace is the number of operations in the recorder of the control group, which has no
-// reader.
+// controlTrace is the size of the control group's recorder, which is not used.
 const controlTrace = 16
 
 // openDriver loads the driver, and compares the ranks before any of them makes a context.
 //
-// Collective: all ranks. Errors: the same on all ranks.
+// Collective: all ranks. Errors: equal on all ranks.
 func (g *GPUs) openDriver() error {
 	d, err := cuda.Open(cuda.Config{Driver: g.cfg.CUDADriver, NVRTC: g.cfg.NVRTC, Dirs: g.dirs})
 	if err != nil {
@@ -137,7 +137,7 @@ func (g *GPUs) openDriver() error {
 		return g.member.Agree(unusable(err))
 	}
 	g.driver = d
-	sight, ids, err := look(d)
+	query, ids, err := look(d)
 	if err = g.member.Agree(err); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (g *GPUs) openDriver() error {
 	if err = g.member.Agree(err); err != nil {
 		return err
 	}
-	g.apart = g.member.Agree(reaches(ids, own, g.env.Rank, all, sight.can))
+	g.apart = g.member.Agree(reaches(ids, own, g.env.Rank, all, query.can))
 	if g.apart != nil && !errors.Is(g.apart, dist.ErrUnsupported) {
 		return g.apart
 	}
@@ -167,28 +167,28 @@ func (g *GPUs) openDriver() error {
 
 // openDevice makes the context of this rank's GPU.
 //
-// Collective: all ranks. Errors: the same on all ranks.
+// Collective: all ranks. Errors: equal on all ranks.
 func (g *GPUs) openDevice() (err error) {
 	g.member.Device, err = g.driver.Device(g.env.GPU(len(g.ids)))
 	if err = g.member.Agree(err); err == nil && g.env.Rank == 0 {
-		g.cfg.warnOf(g.table, g.member.Device.Name())
+		g.cfg.warnAbout(g.table, g.member.Device.Name())
 	}
 	return err
 }
 
-// warnOf warns about a table that has rows, none of which counts on GPUs of a name.
-func (c Config) warnOf(t *gpu.Table, gpus string) {
+// warnAbout warns of a table without a row for GPUs of this name.
+func (c Config) warnAbout(t *gpu.Table, gpus string) {
 	if t != nil && len(t.Rows) > 0 && !t.Fits(gpus) {
 		cmp.Or(c.Log, slog.Default()).Warn("the table of engines was measured on other GPUs: its rules choose, and none of its rows",
 			"table", c.TunePath, "measured on", t.Machine, "here", gpus)
 	}
 }
 
-// transport is a group of all ranks whose operations are done by engine, or by the fastest for each
-// where it is "".
+// transport returns a group of all ranks that runs operations by engine, or by the fastest for each
+// if engine is "".
 //
 // Collective: all ranks, same engine. Owns: the caller closes it, before g. Errors: those of
-// gpu.Open, with the usable engines if the forced one is not among them.
+// gpu.Open, with the reasons for engines that are unavailable if one is forced.
 func (g *GPUs) transport(engine string) (*gpu.Transport, error) {
 	control, err := g.base.Split(0, g.base.Rank())
 	if err != nil {
@@ -209,11 +209,11 @@ func (g *GPUs) transport(engine string) (*gpu.Transport, error) {
 	return t, err
 }
 
-// World is a world of g's ranks whose operations are done by engine, or by the fastest for each
-// where engine is "".
+// World returns a world of g's ranks that runs operations by engine, or by the fastest for each if
+// engine is "".
 //
 // Collective: all ranks, same engine. Owns: the caller closes it, before g. Errors: dist.ErrInvalid
-// for an engine that is not there, with why; those of gpu.Open.
+// for an unavailable engine, with the reason; those of gpu.Open.
 func (g *GPUs) World(engine string) (*dist.World, error) {
 	t, err := g.transport(engine)
 	if err != nil {
@@ -222,7 +222,7 @@ func (g *GPUs) World(engine string) (*dist.World, error) {
 	return g.world(t)
 }
 
-// world is the world over t, which it owns.
+// world returns the world over t, which it owns.
 func (g *GPUs) world(t dist.Transport) (*dist.World, error) {
 	w, err := dist.NewWorld(t, localOf(g.env), g.cfg.TraceEntries, nil)
 	if err != nil {
@@ -231,13 +231,13 @@ func (g *GPUs) world(t dist.Transport) (*dist.World, error) {
 	return w, nil
 }
 
-// whole is a transport that takes everything else of the job with it.
+// whole is a transport whose Close also closes the rest of the job.
 type whole struct {
 	*gpu.Transport
 	g *GPUs
 }
 
-// Close closes the transport, and then its libraries.
+// Close closes the transport, and then its GPUs.
 func (t whole) Close() error { return errors.Join(t.Transport.Close(), t.g.Close()) }
 
 // openOnGPUs is Open for a backend between GPUs.
@@ -253,7 +253,7 @@ func openOnGPUs(ctx context.Context, cfg Config) (*dist.World, error) {
 	return g.world(whole{t, g})
 }
 
-// Tune measures the time of every engine for every operation that t names, and makes a table.
+// Tune measures every engine for every operation that t names, and makes the table of the results.
 //
 // Collective: all ranks, same t. Errors: those of gpu.Open and gpu.Tune.
 func (g *GPUs) Tune(t gpu.Tuning) (*gpu.Table, error) {
@@ -261,7 +261,7 @@ func (g *GPUs) Tune(t gpu.Tuning) (*gpu.Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backend %s, rank %d of %d: %w", g.name, g.env.Rank, g.env.Size, err)
 	}
-	for _, w := range g.ways {
+	for _, w := range g.providers {
 		if w.why == nil && w.library != (gpu.Library{}) {
 			t.Libraries = append(t.Libraries, w.library)
 		}
@@ -270,20 +270,20 @@ func (g *GPUs) Tune(t gpu.Tuning) (*gpu.Table, error) {
 	return table, errors.Join(err, own.Close())
 }
 
-// Rank is this rank's number in the job, and Size how many there are.
+// Rank returns this rank's number in the job.
 func (g *GPUs) Rank() int { return g.env.Rank }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (g *GPUs) Size() int { return g.env.Size }
 
-// Device is this rank's GPU.
+// Device returns this rank's GPU.
 func (g *GPUs) Device() *cuda.Device { return g.member.Device }
 
-// Engines returns the engines, and the unusable ones with their reasons. It is complete once a
+// Engines returns the engines, and the unusable providers with the reasons. It is complete once a
 // world was made.
 func (g *GPUs) Engines() []Choice {
 	var all []Choice
-	for _, w := range g.ways {
+	for _, w := range g.providers {
 		if w.why != nil {
 			all = append(all, Choice{Name: w.name, Why: w.why.Error()})
 			continue
@@ -293,12 +293,11 @@ func (g *GPUs) Engines() []Choice {
 	return all
 }
 
-// Close ends the rest after the worlds are closed: NVSHMEM, the control group, the meeting place,
-// the driver. Idempotent.
+// Close ends NVSHMEM, the control group, the store and the driver, after the worlds are closed.
+// Idempotent.
 //
-// After a world that broke, endless kernels may be on the GPU. NVSHMEM on all ranks, and the
-// device's context, would wait for them, and are left to the end of the process, which ends the
-// kernels.
+// After a world that broke, kernels may run on the GPU without end. NVSHMEM on all ranks, and the
+// device's context, would wait for them; they are left to the end of the process.
 func (g *GPUs) Close() error {
 	g.once.Do(func() { g.closed = g.close() })
 	return g.closed
@@ -308,8 +307,8 @@ func (g *GPUs) close() error {
 	var errs []error
 	kept := false
 	if g.runtime != nil {
-		// It stops on all ranks together. A rank that comes alone does not hang: it leaves the
-		// library to the end of the process, and the others then do so as well.
+		// It stops on all ranks together. A rank that is alone after a while leaves the library to
+		// the end of the process, and the others then do so as well.
 		late := time.AfterFunc(alone, func() { _ = g.base.Abort(errors.New("a rank stops NVSHMEM by itself")) })
 		errs = append(errs, g.runtime.Close())
 		late.Stop()
@@ -327,12 +326,12 @@ func (g *GPUs) close() error {
 	return errors.Join(errs...)
 }
 
-// releaseTime is how long the device's context may take to end: it waits for kernels, also of the
-// program's own.
+// releaseTime is the longest wait for the end of the device's context, which waits for kernels,
+// also those of the program itself.
 const releaseTime = 10 * time.Second
 
-// soon returns the result of release, or an error after limit; release then continues until the
-// process ends.
+// soon returns release's error, or an error after limit; release then continues until the process
+// ends.
 func soon(limit time.Duration, release func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- release() }()

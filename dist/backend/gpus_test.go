@@ -36,8 +36,8 @@ func ranks(t *testing.T, n int, f func(env launch.Env) error) {
 	all.Wait()
 }
 
-// Without a driver every rank learns the same, with the place that was set and the remedy, and
-// nothing is left behind.
+// Without a driver every rank gets the same error, with the configured path and the remedy, and
+// nothing stays open.
 func TestOpenWithoutADriverIsAnErrorOnAllRanks(t *testing.T) {
 	for _, cfg := range []Config{{Device: CUDADevice}, {Backend: CUDA}, {Backend: NCCL}, {Backend: NVSHMEM, Engine: "nvshmem"}} {
 		t.Run(cfg.Name(), func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestTablesOfOtherGPUsAreToldOf(t *testing.T) {
 	} {
 		var log strings.Builder
 		c := Config{TunePath: "t.json", Log: slog.New(slog.NewTextHandler(&log, nil))}
-		c.warnOf(tt.table, "NVIDIA H200")
+		c.warnAbout(tt.table, "NVIDIA H200")
 		if told := log.Len() > 0; told != tt.told {
 			t.Errorf("table %+v: said %q", tt.table, log.String())
 		}
@@ -203,8 +203,7 @@ func TestReasonsAreThoseOfDist(t *testing.T) {
 	}
 }
 
-// What Close relies on: to give up the group on which the ranks have met ends no group that was
-// split off it.
+// Close relies on this: aborting the control group ends no group that was split from it.
 func TestAbortOfTheBaseLeavesItsPartsAlone(t *testing.T) {
 	ts, err := shm.Local(2, shm.GoMemory, shm.Config{StepTimeout: time.Minute})
 	if err != nil {
@@ -245,7 +244,7 @@ func wait(w dist.Work, err error) error {
 }
 
 func TestMissingWaysAreListed(t *testing.T) {
-	g := &GPUs{ways: []*provider{
+	g := &GPUs{providers: []*provider{
 		{name: "direct", why: errors.New("no compiler")}, {name: NCCL, about: "NCCL 2.28.3 (/lib/libnccl.so.2)"}, {name: NVSHMEM, why: errors.New("not found")},
 	}}
 	if text := g.missing(); text != "direct: no compiler; nvshmem: not found" {

@@ -15,18 +15,18 @@ import (
 	"github.com/symgrad/symgrad/internal/nvshmem"
 )
 
-// provider is a library that moves bytes between GPUs, or our kernels. It makes engines and
+// provider moves bytes between GPUs: a library, or symgrad's kernels. It makes engines and
 // symmetric memory.
 type provider struct {
 	name    string // "direct", "nccl", "nvshmem"
-	about   string // description, with version and file
+	about   string // description with version and file
 	maker   gpu.Maker
 	memory  gpu.Allocator
-	library gpu.Library // for the table; the zero Library for none
+	library gpu.Library // for the table; may be the zero Library
 	why     error       // why it cannot be used, equal on all ranks; then maker and memory are nil
 }
 
-// unusable is err as the reason why a way cannot be used.
+// unusable returns err as the reason why a provider cannot be used.
 func unusable(err error) error {
 	if errors.Is(err, dist.ErrUnsupported) || errors.Is(err, dist.ErrInvalid) {
 		return err
@@ -34,46 +34,46 @@ func unusable(err error) error {
 	return fmt.Errorf("%w: %w", dist.ErrUnsupported, err)
 }
 
-// openWays opens the providers of the backend. With backend cuda, one that cannot be used on one
-// rank is left out on all.
+// openProviders opens the providers of the backend. With backend cuda, a provider that one rank
+// cannot use is left out on all.
 //
-// Collective: all ranks. Errors: the same on all ranks.
-func (g *GPUs) openWays() error {
+// Collective: all ranks. Errors: equal on all ranks.
+func (g *GPUs) openProviders() error {
 	if err := g.member.Agree(launch.SetLibraryVariables()); err != nil {
 		return err
 	}
 	// NCCL before NVSHMEM: it is loaded once, for both.
-	var ncclWay, nvshmemWay, own *provider
+	var viaNCCL, viaNVSHMEM, own *provider
 	if g.name != NVSHMEM {
-		ncclWay = g.openNCCL()
+		viaNCCL = g.openNCCL()
 	}
 	if g.name != NCCL {
-		nvshmemWay = g.openNVSHMEM()
+		viaNVSHMEM = g.openNVSHMEM()
 	}
 	if g.name == CUDA {
 		own = g.openOwn()
 	}
-	for _, w := range []*provider{own, ncclWay, nvshmemWay} {
+	for _, w := range []*provider{own, viaNCCL, viaNVSHMEM} {
 		if w != nil {
-			g.ways = append(g.ways, w)
+			g.providers = append(g.providers, w)
 		}
 	}
-	for _, w := range []*provider{nvshmemWay, ncclWay, own} { // memory that all libraries can use comes first
+	for _, w := range []*provider{viaNVSHMEM, viaNCCL, own} { // memory that all libraries can use comes first
 		if w != nil && w.why == nil {
 			g.memory = append(g.memory, w.memory)
 		}
 	}
-	if g.name == NVSHMEM && len(g.memory) > 0 { // NVSHMEM allocates on all ranks at once; its operations take other memory too
+	if g.name == NVSHMEM && len(g.memory) > 0 { // NVSHMEM allocates only on all ranks at once; its operations take other memory too
 		g.memory = append(g.memory, direct.IPC{})
 	}
-	if err := g.member.Agree(nil); err != nil { // the control group broke, and that is no library's fault
+	if err := g.member.Agree(nil); err != nil { // the control group broke, which is no provider's error
 		return err
 	}
-	if len(g.memory) > 0 || g.name == CUDA && g.member.Size == 1 { // one rank needs no provider
+	if len(g.memory) > 0 || g.name == CUDA && g.member.Size == 1 { // one rank moves no bytes
 		return nil
 	}
 	var reasons []error
-	for _, w := range g.ways {
+	for _, w := range g.providers {
 		reasons = append(reasons, fmt.Errorf("%s: %w", w.name, w.why))
 	}
 	return errors.Join(reasons...)
@@ -111,7 +111,8 @@ func (g *GPUs) openNVSHMEM() *provider {
 	return w
 }
 
-// openOwn is our own kernels, which need a compiler and peer access, but no library between GPUs.
+// openOwn opens symgrad's kernels, which need a compiler and peer access, but no library between
+// GPUs.
 func (g *GPUs) openOwn() *provider {
 	w := &provider{name: "direct", why: g.apart}
 	if w.why != nil {
@@ -128,11 +129,11 @@ func (g *GPUs) openOwn() *provider {
 	return w
 }
 
-// engines makes the engines of all ways that can be used, in the order of the ways; it is a
-// gpu.Maker. With backend cuda a way that turns out not to be for this group is left out.
+// engines makes the engines of all usable providers, in their order; it is a gpu.Maker. With
+// backend cuda a provider that does not support this group is left out.
 func (g *GPUs) engines(p *gpu.Member) ([]gpu.Engine, error) {
 	var all []gpu.Engine
-	for _, w := range g.ways {
+	for _, w := range g.providers {
 		if w.why != nil {
 			continue
 		}
@@ -158,10 +159,10 @@ func (g *GPUs) engines(p *gpu.Member) ([]gpu.Engine, error) {
 	return all, nil
 }
 
-// missing is why ways cannot be used.
+// missing lists why providers cannot be used.
 func (g *GPUs) missing() string {
 	var reasons []string
-	for _, w := range g.ways {
+	for _, w := range g.providers {
 		if w.why != nil {
 			reasons = append(reasons, fmt.Sprintf("%s: %v", w.name, w.why))
 		}
@@ -169,8 +170,8 @@ func (g *GPUs) missing() string {
 	return strings.Join(reasons, "; ")
 }
 
-// allocators is several of them: each allocation is the first's that can serve the group, the same
-// on all ranks because errors are.
+// allocators tries several in turn: an allocation is by the first that supports the group. All
+// ranks use the same one, because errors are equal.
 type allocators []gpu.Allocator
 
 // Name implements gpu.Allocator.
@@ -195,5 +196,5 @@ func (a allocators) Alloc(p *gpu.Member, bytes int64) (*gpu.Slab, error) {
 	return nil, errors.Join(reasons...)
 }
 
-// alone is how long a rank that closes waits for the others to stop NVSHMEM together with it.
+// alone is the longest wait of a closing rank for the others to stop NVSHMEM with it.
 const alone = 5 * time.Second

@@ -123,7 +123,7 @@ func TestAccumulationIsOneBigBatch(t *testing.T) {
 	}
 }
 
-// zeroGrads is what a solver does after a step.
+// zeroGrads zeroes gradients, as a solver does after a step.
 func zeroGrads(params G.Nodes) {
 	for _, p := range params {
 		if v, err := p.Grad(); err == nil {
@@ -231,8 +231,8 @@ type frontGate struct{ gate }
 
 func (o *frontGate) Do(in ...G.Value) (G.Value, error) { return (&gateBack{o.gate}).Do(in...) }
 
-// TestAFailedForwardPassKeepsWhatIsAccumulated asks for no gradient: the same batch may come once
-// more, and NoSync drops what there is for another.
+// TestAFailedForwardPassKeepsWhatIsAccumulated fails a run before any gradient: the same batch may
+// be repeated, and NoSync drops the accumulated gradients for another one.
 func TestAFailedForwardPassKeepsWhatIsAccumulated(t *testing.T) {
 	want := plainGradient(t, mlp, indices(0, 6))
 	for _, again := range []bool{false, true} {

@@ -16,18 +16,19 @@ import (
 // operations or the messages of a hook. It matches dist.ErrMismatch. The group stays usable.
 var ErrPlan = fmt.Errorf("%w on the plan", dist.ErrMismatch)
 
-// ErrPeer is returned by Attach when it was refused on another rank, whose error it quotes. The
-// group stays usable.
+// ErrPeer is returned by Attach when another rank rejected its arguments. It quotes that rank's
+// error. The group stays usable.
 var ErrPeer = errors.New("refused on another rank")
 
-// card is the first message of a rank: it shows whether ranks differ.
+// digestBytes is the size of a digest, which ranks exchange first. They exchange texts only if
+// digests differ or report an error.
 //
 //	byte 0      1 if the rank has an error, else 0
 //	bytes 1-32  SHA-256 of its text: the error, or the lines
 //	bytes 33-40 length of the text, little-endian
-const cardBytes = 41
+const digestBytes = 41
 
-// agree compares lines over all ranks and tells every rank of a rank that has an error.
+// agree compares lines over all ranks and passes a rank's error to all ranks.
 //
 // Collective. Errors: local on a rank that has one, ErrPeer on the others; ErrPlan; those of the
 // group.
@@ -36,31 +37,31 @@ func agree(w *dist.World, lines []string, local error) error {
 	return err
 }
 
-// agreeWith is agree that also exchanges a message of each rank. Messages have one length on all
-// ranks, and may differ.
+// agreeWith is agree that also gives every rank each rank's more. All have one length; contents may
+// differ.
 //
 // Collective. Errors: as agree.
 func agreeWith(w *dist.World, lines []string, local error, more []byte) ([][]byte, error) {
 	text := strings.Join(lines, "\n")
-	card := make([]byte, cardBytes)
+	digest := make([]byte, digestBytes)
 	if local != nil {
-		text, card[0] = local.Error(), 1
+		text, digest[0] = local.Error(), 1
 	}
 	sum := sha256.Sum256([]byte(text))
-	copy(card[1:], sum[:])
-	binary.LittleEndian.PutUint64(card[33:], uint64(len(text)))
-	cards, err := gather(w, planName, append(card, more...))
+	copy(digest[1:], sum[:])
+	binary.LittleEndian.PutUint64(digest[33:], uint64(len(text)))
+	digests, err := gather(w, planName, append(digest, more...))
 	if err != nil {
 		return nil, errors.Join(local, err)
 	}
-	all := make([][]byte, len(cards))
-	for r, c := range cards {
-		cards[r], all[r] = c[:cardBytes], c[cardBytes:]
+	all := make([][]byte, len(digests))
+	for r, c := range digests {
+		digests[r], all[r] = c[:digestBytes], c[digestBytes:]
 	}
 	longest := uint64(0)
 	equal := true
-	for _, c := range cards {
-		equal = equal && c[0] == 0 && bytes.Equal(c, cards[0])
+	for _, c := range digests {
+		equal = equal && c[0] == 0 && bytes.Equal(c, digests[0])
 		longest = max(longest, binary.LittleEndian.Uint64(c[33:]))
 	}
 	if equal {
@@ -73,23 +74,23 @@ func agreeWith(w *dist.World, lines []string, local error, more []byte) ([][]byt
 		return nil, errors.Join(local, err)
 	}
 	for r := range texts {
-		texts[r] = texts[r][:binary.LittleEndian.Uint64(cards[r][33:])]
+		texts[r] = texts[r][:binary.LittleEndian.Uint64(digests[r][33:])]
 	}
 	if local != nil {
 		return nil, local
 	}
-	return nil, judge(cards, texts)
+	return nil, judge(digests, texts)
 }
 
-// judge returns the error of the ranks' cards and texts.
-func judge(cards, texts [][]byte) error {
-	for r, c := range cards {
+// judge returns the error that digests and texts of the ranks imply.
+func judge(digests, texts [][]byte) error {
+	for r, c := range digests {
 		if c[0] != 0 {
 			return fmt.Errorf("%w: rank %d: %s", ErrPeer, r, texts[r])
 		}
 	}
-	for r := range cards {
-		if bytes.Equal(cards[r], cards[0]) {
+	for r := range digests {
+		if bytes.Equal(digests[r], digests[0]) {
 			continue
 		}
 		a, b := firstDifference(strings.Split(string(texts[0]), "\n"), strings.Split(string(texts[r]), "\n"))
@@ -98,7 +99,7 @@ func judge(cards, texts [][]byte) error {
 	return nil
 }
 
-// firstDifference is the first line in which a and b differ, as each has it.
+// firstDifference returns the first line in which a and b differ, from each.
 func firstDifference(a, b []string) (string, string) {
 	for i := range max(len(a), len(b)) {
 		x, y := "nothing more", "nothing more"
@@ -115,10 +116,10 @@ func firstDifference(a, b []string) (string, string) {
 	return "", ""
 }
 
-// planName is the name of the operations of agree.
+// planName names the operations of agree.
 const planName = "ddp plan"
 
-// gather is every rank's mine, by rank; all have one length. The operation has the given name.
+// gather returns every rank's mine, by rank; all have one length. name names the operation.
 func gather(w *dist.World, name string, mine []byte) ([][]byte, error) {
 	all := make([]byte, len(mine)*w.Size())
 	if w.Device() != tensor.Host {

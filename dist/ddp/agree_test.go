@@ -121,7 +121,7 @@ func TestPlansCompareTheSettingsOfBatchNorms(t *testing.T) {
 	}
 }
 
-// TestPlansAllowBatchesOfDifferentLength is what unequal parts need.
+// TestPlansAllowBatchesOfDifferentLength attaches graphs for parts of different lengths.
 func TestPlansAllowBatchesOfDifferentLength(t *testing.T) {
 	for _, f := range families {
 		onRanks(t, 2, func(w *dist.World) error {

@@ -16,18 +16,18 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// DDP is one rank's end of the data-parallel training of one model. Its methods are for the
-// goroutine that runs the graph, between runs.
+// DDP is one rank's end of the data-parallel training of one model. The goroutine that runs the
+// graph calls its methods, between runs.
 type DDP struct {
 	world *dist.World
-	weigh *dist.Group // a view of the world that names the operation
+	weigh *dist.Group // names the operation
 	queue submitter   // the world's stream; nil if it runs no host code
 	cfg   Config
 	plan  Plan
 	epoch time.Time
 
 	imagined bool   // see Imagine
-	prefix   string // of the names of operations; "" for the first DDP of the world
+	prefix   string // of operation names; "" for the first DDP of the world
 
 	mem     *memory
 	buckets []*bucket // in the order of plan.Buckets
@@ -39,45 +39,46 @@ type DDP struct {
 	pending  float64 // sum of the weights of the accumulated micro-batches
 	micro    int     // number of them
 	step     int     // steps begun that communicate
-	runs     int     // of them, those whose gradients have all come and not failed to be reduced
+	runs     int     // those of them whose gradients were all reduced
 	run      run
 	factor   factor
 	exchange dist.Work // sum of the weights
 	factored dist.Work // this rank's factor, computed from it
 	clock    clock
 	closed   bool
-	wire     exchanger // transforms full buckets; nil: they are reduced unchanged
+	wire     exchanger // exchanges full buckets; nil: one reduction of each
 	virtual  *virtual  // set with Config.VirtualRanks; it is wire as well
 	local    localSGD
 
-	values    []value         // of the learnables, on a GPU; see device.go
-	valueHeap symmetric.Heap  // of those that lie in no bucket; nil if there is none
+	values    []value         // of the learnables on a GPU; see device.go
+	valueHeap symmetric.Heap  // of the values outside buckets; nil if there are none
 	machines  []*func() error // see Await
-	taker     any             // the machine that has run last; see Take
+	taker     any             // the machine that ran last; see Take
 	stale     bool            // see Stale
 
 	zeros       [2]tensor.Buffer // by position in bucketTypes; see zeroView
 	stages      []*staging       // with Stage 2
-	inputs      gorgonia.Nodes   // with Stage 3: of the graph, over this rank's shards of weights
+	inputs      gorgonia.Nodes   // with Stage 3: the graph's inputs over this rank's shards of weights
 	part        partFactor
 	solver      *shardSolver // the one of NewSolver, with sharding
 	unusedBytes int64        // of learnables that are not trained
 }
 
 // Attach makes the training of learnables on cost data-parallel over world. Call it instead of
-// gorgonia.Grad, when the graph is complete and the learnables have values, and before a machine is
-// made. It changes the graph; after an error the graph is useless. A learnable without a name gets
-// one: "learnable 0". Operations of the second DDP of a world are named "ddp 2 ..." in errors.
+// gorgonia.Grad, when the graph is complete and the learnables have values, before making a
+// machine. The package comment describes the changes to the graph, which cannot be used after an
+// error. A learnable without a name gets one: "learnable 0", the first. In errors, traces and the
+// flight recorder, operations of a world's second DDP begin with "ddp 2", and so on.
 //
-// Collective: all ranks, with graphs that differ only in the length of the batch. Owns: d is closed
-// with world, or earlier by Close. Errors: dist.ErrInvalid and its kinds, with the parameter or
-// node, on the rank of the fault, and ErrPeer on the others; ErrPlan on all if ranks differ;
+// Collective: all ranks, with graphs that differ only in the length of the batch. Owns: close d
+// with world, or before it by Close. Errors: dist.ErrInvalid and its kinds, naming parameter or
+// node, on the faulty rank, and ErrPeer on the others; ErrPlan on all ranks if they differ;
 // symmetric.ErrNoSpace; those of the group.
 func Attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config) (*DDP, error) {
 	return attach(world, cost, learnables, cfg, false)
 }
 
-// attach is Attach or Imagine.
+// attach implements Attach and Imagine.
 func attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config, imagined bool) (*DDP, error) {
 	if world == nil || world.Group == nil {
 		return nil, fmt.Errorf("ddp attach: %w: no world", dist.ErrInvalid)
@@ -105,7 +106,7 @@ func attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, c
 	return d, nil
 }
 
-// builder is the state of Attach before it communicates with other ranks.
+// builder does the part of Attach that needs no other rank.
 type builder struct {
 	d     *DDP
 	cost  *gorgonia.Node
@@ -160,8 +161,7 @@ func (b *builder) build(learnables gorgonia.Nodes) error {
 	return b.makePlan(order)
 }
 
-// differentiate puts hooks on the parameters and takes the gradient. It returns the order in which
-// gradients come.
+// differentiate hooks the parameters and takes the gradient. It returns the gradients' order.
 func (b *builder) differentiate(model gorgonia.NodeSet) ([]int, error) {
 	var err error
 	if b.hooks, err = hook(b.cost.Graph(), model, b.used); err != nil {
@@ -223,7 +223,7 @@ func (b *builder) makePlan(order []int) error {
 	return nil
 }
 
-// allocate makes the buckets and gives all ranks rank 0's weights, those of unused learnables too.
+// allocate makes the buckets and gives all ranks rank 0's weights, also of unused learnables.
 func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 	var err error
 	if d.imagined {
@@ -272,7 +272,9 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 	return d.fillShards(b.shards)
 }
 
-// broadcast copies rank 0's values of the nodes to all ranks, in place. Collective: the same nodes.
+// broadcast copies rank 0's values of the nodes to all ranks, in the values' own memory.
+//
+// Collective: all ranks, the same nodes.
 func broadcast(w *dist.World, nodes gorgonia.Nodes) error {
 	bufs := make([]tensor.Buffer, len(nodes))
 	for i, n := range nodes {
@@ -291,7 +293,7 @@ func broadcast(w *dist.World, nodes gorgonia.Nodes) error {
 	return waitAll(works, nil)
 }
 
-// valueMemory is the memory of a parameter's value; a copy would not do.
+// valueMemory returns the memory of a parameter's value, never a copy.
 func valueMemory(v gorgonia.Value) (tensor.Buffer, error) {
 	if d, ok := v.(*gtensor.Dense); ok && !d.Shape().IsScalar() {
 		return tensor.BufferOf(d)
@@ -299,8 +301,8 @@ func valueMemory(v gorgonia.Value) (tensor.Buffer, error) {
 	return ops.Elements(v)
 }
 
-// Model returns the trained parameters, for solver.Step, in the order of the learnables of Attach.
-// With sharding their gradients are only for the solver of NewSolver: see the package comment.
+// Model returns the trained parameters for solver.Step, in the order of Attach's learnables. With
+// sharding only the solver of NewSolver can use their gradients: see the package comment.
 func (d *DDP) Model() []gorgonia.ValueGrad {
 	model := make([]gorgonia.ValueGrad, len(d.slots))
 	for i, s := range d.slots {
@@ -309,7 +311,7 @@ func (d *DDP) Model() []gorgonia.ValueGrad {
 	return model
 }
 
-// Grads returns the gradient nodes of Model: pass all as outputs to gorgonia.CompileFunction.
+// Grads returns the gradient nodes of Model. Pass all of them to gorgonia.CompileFunction.
 func (d *DDP) Grads() gorgonia.Nodes {
 	grads := make(gorgonia.Nodes, len(d.slots))
 	for i, s := range d.slots {
@@ -318,22 +320,22 @@ func (d *DDP) Grads() gorgonia.Nodes {
 	return grads
 }
 
-// Unused names the learnables that the cost does not depend on.
+// Unused returns the names of the learnables that the cost does not depend on.
 func (d *DDP) Unused() []string { return slices.Clone(d.plan.Unused) }
 
-// Plan returns the plan of the buckets.
+// Plan returns the layout of the buckets.
 func (d *DDP) Plan() Plan { return d.plan }
 
-// String is the plan as a table.
+// String returns the plan as a table.
 func (d *DDP) String() string { return d.plan.String() }
 
-// Close waits for operations in flight and frees the buckets. The gradients of the graph's nodes,
-// and sharded weights, become copies, which can still be read; values taken from the nodes earlier
-// cannot. The graph cannot be run afterwards. If the world is closed already, gradients become
-// zeros, and weights in buckets are lost and become NaN. With Stage 3 weights are lost unless
-// Consolidate has given them to the nodes. Idempotent. Not collective.
+// Close waits for operations in flight and frees the buckets. Gradients and sharded weights of the
+// graph's nodes become copies, which can still be read; values taken from the nodes before cannot.
+// The graph cannot run afterwards. If the world was closed first, its buckets are freed: gradients
+// become zeros, and weights in buckets become NaN. With Stage 3 weights are lost unless Consolidate
+// has given them to the nodes. Idempotent. Not collective.
 //
-// Errors: dist.ErrClosed for weights that are lost.
+// Errors: dist.ErrClosed for lost weights.
 func (d *DDP) Close() error {
 	if d.closed {
 		return nil
@@ -343,7 +345,7 @@ func (d *DDP) Close() error {
 		return d.release()
 	}
 	d.settle()
-	_ = d.queued() // its machine reports errors
+	_ = d.queued() // its machine reports errors of the runs
 	gone := d.worldClosed()
 	var errs []error
 	for _, s := range d.slots {
@@ -355,18 +357,17 @@ func (d *DDP) Close() error {
 	return errors.Join(append(errs, d.release())...)
 }
 
-// worldClosed reports whether the world is closed: a heap of negative size is refused before
-// anything is sent.
+// worldClosed asks for a heap of negative size, which an open world rejects without communication.
 func (d *DDP) worldClosed() bool {
 	_, err := d.world.Heap(-1)
 	return errors.Is(err, dist.ErrClosed)
 }
 
-// detach gives the gradient's node a value in memory of its own.
+// detach gives the gradient's node a value in its own memory.
 func (s *slot) detach(gone bool) error {
 	v := s.wait.Value()
 	if s.view == nil {
-		return nil // a scalar's has it, and the zeros of Stage 2 are not shared
+		return nil // a scalar owns its value, and zeros of Stage 2 are never freed
 	}
 	if gone {
 		zeros, err := s.zeroView()
@@ -382,7 +383,7 @@ func (s *slot) detach(gone bool) error {
 	return gorgonia.UnsafeLet(s.wait, own)
 }
 
-// leave copies gradients and weights out of the buckets, after an error.
+// leave moves weights out of the buckets after an error.
 func (d *DDP) leave() error {
 	if d.imagined {
 		return nil

@@ -22,24 +22,24 @@ type bucket struct {
 	dtype    tensor.DType
 	elements int
 	buf      tensor.Buffer // whole, of gradients; with Stage 2 that of stage
-	group    *dist.Group   // a view of the world that names the operation
+	group    *dist.Group   // names the operation
 	red      dist.RedOp
 	slots    []*slot
 
-	shard   int           // elements that this rank owns; 0 without sharding, as are the next fields
+	shard   int           // elements that this rank owns; 0 without sharding, as the fields below
 	owned   tensor.Buffer // of gradients
 	weights tensor.Buffer // whole, laid out as buf
 	mine    tensor.Buffer // of weights
-	gather  *dist.Group   // a view of the world that names the gathering of weights
-	stage   *staging      // nil while buf is unused
+	gather  *dist.Group   // names the gathering of weights
+	stage   *staging      // nil while buf has no memory
 
-	missing int       // gradients of this run that have not come yet
+	missing int       // gradients of this run still to come
 	started bool      // in this run
 	work    dist.Work // of the last start; waited for before the bucket is written again
 	ready   time.Duration
 }
 
-// slot is the place of one parameter's gradient. It is the Reducer of the parameter's hook.
+// slot is the memory of one parameter's gradient. It is the Reducer of the parameter's hook.
 type slot struct {
 	d       *DDP
 	b       *bucket
@@ -49,13 +49,13 @@ type slot struct {
 	param   *gorgonia.Node
 	wait    *gorgonia.Node // the gradient
 	buf     tensor.Buffer
-	weights tensor.Buffer  // with sharding: where the parameter's value is
-	view    *gtensor.Dense // over buf; never given away, see Wait. nil for a scalar, and with Stage 2
-	zeros   *gtensor.Dense // result of Wait without a gradient: see zeroView. nil before its first use
+	weights tensor.Buffer  // with sharding: memory of the parameter's value
+	view    *gtensor.Dense // over buf; never returned, see value. nil for a scalar, and with Stage 2
+	zeros   *gtensor.Dense // returned by Wait while buf has no gradient: see zeroView. nil until needed
 	filled  bool           // in this run
 }
 
-// bytes is the size of the whole bucket.
+// bytes returns the size of the whole bucket.
 func (b *bucket) bytes() int64 { return int64(b.elements) * int64(b.dtype.Size()) }
 
 // scalar reports whether the parameter is a number.
@@ -71,7 +71,7 @@ func typeIndex(dt tensor.DType) int {
 	return 0
 }
 
-// alignElements is how many elements a bucket's start is a multiple of: symmetric.Alignment bytes.
+// alignElements rounds n elements up to a multiple of symmetric.Alignment bytes.
 func alignElements(n int, dt tensor.DType) int {
 	unit := symmetric.Alignment / dt.Size()
 	return (n + unit - 1) / unit * unit
@@ -114,7 +114,7 @@ func (d *DDP) place(params gorgonia.Nodes, waits gorgonia.Nodes) error {
 	return nil
 }
 
-// newSlot is the place of parameter j in b.
+// newSlot returns the slot of parameter j in b.
 func (d *DDP) newSlot(b *bucket, j int, param, wait *gorgonia.Node) (*slot, error) {
 	q := &d.plan.Params[j]
 	s := &slot{d: d, b: b, index: j, n: q.Len(), shape: q.Shape, param: param, wait: wait}
@@ -133,8 +133,8 @@ func (d *DDP) newSlot(b *bucket, j int, param, wait *gorgonia.Node) (*slot, erro
 	return s, err
 }
 
-// zeroView is a view of zeros in the parameter's shape; all of one dtype share the memory, which is
-// made when it is needed.
+// zeroView returns a view of zeros in the parameter's shape. All parameters of a dtype share the
+// memory, which is allocated at first use.
 func (s *slot) zeroView() (*gtensor.Dense, error) {
 	if s.zeros != nil {
 		return s.zeros, nil
@@ -160,7 +160,7 @@ func (s *slot) zeroView() (*gtensor.Dense, error) {
 	return s.zeros, err
 }
 
-// newZeros is n zeros of a bucket type.
+// newZeros returns n zeros of a bucket type.
 func (d *DDP) newZeros(n int, dt tensor.DType) (tensor.Buffer, error) {
 	switch {
 	case d.imagined:
@@ -183,7 +183,7 @@ func (s *slot) Start(grad gorgonia.Value) error {
 	return s.StartFrom(src)
 }
 
-// count marks the slot as filled and starts a full bucket.
+// count marks the slot filled and starts the buckets that are now full.
 func (s *slot) count() error {
 	s.filled = true
 	s.b.missing--
@@ -203,9 +203,9 @@ func (s *slot) take(src tensor.Buffer) error {
 	r := &s.d.run
 	switch {
 	case !r.running:
-		return fmt.Errorf("%w: the run did not go through Begin", dist.ErrInvalid)
+		return fmt.Errorf("%w: the run did not call Begin", dist.ErrInvalid)
 	case s.filled:
-		return fmt.Errorf("%w: it has come twice in one run", dist.ErrInvalid)
+		return fmt.Errorf("%w: it was computed twice in one run", dist.ErrInvalid)
 	}
 	if src.DType() != s.buf.DType() || src.Len() != s.buf.Len() {
 		return fmt.Errorf("%w: it is %v, the parameter %v", dist.ErrCount, src, s.buf)
@@ -218,18 +218,18 @@ func (s *slot) take(src tensor.Buffer) error {
 	return deposit(s.buf, src, r.how(), r.weight)
 }
 
-// manner is how a gradient goes into its slot.
+// manner is a method of putting a gradient into its slot.
 type manner uint8
 
 const (
-	zero      manner = iota // the slot becomes 0: the rank's weight is 0, and 0 times an infinity would not be
-	overwrite               // the slot becomes the gradient; the collective multiplies
-	scale                   // the slot becomes weight times the gradient: the first micro-batch
-	add                     // weight times the gradient is added: a later micro-batch
-	keep                    // the slot stays: a later micro-batch of weight 0
+	zero      manner = iota // clear the slot: the rank's weight is 0, and 0 times an infinity would be NaN
+	overwrite               // copy the gradient; the collective multiplies
+	scale                   // write weight times the gradient: the first micro-batch
+	add                     // add weight times the gradient: a later micro-batch
+	keep                    // change nothing: a later micro-batch of weight 0
 )
 
-// deposit puts src into dst, which is as long.
+// deposit puts src into dst, which has the same length.
 func deposit(dst, src tensor.Buffer, how manner, weight float64) error {
 	switch how {
 	case zero:
@@ -265,7 +265,7 @@ func (s *slot) Wait() (gorgonia.Value, error) {
 	return v, nil
 }
 
-// noGradient is zeros, for a gradient that is not where the node's value could be.
+// noGradient returns zeros, for a gradient that the node's value cannot show.
 func (s *slot) noGradient() (gorgonia.Value, error) {
 	if s.scalar() {
 		return s.value(nil, 0), nil
@@ -277,7 +277,7 @@ func (s *slot) noGradient() (gorgonia.Value, error) {
 	return s.value(zeros, 0), nil
 }
 
-// value returns the result of Wait: a header of its own over the memory of view, or x for a scalar.
+// value returns Wait's result: a new header over the memory of view, or x for a scalar.
 func (s *slot) value(view *gtensor.Dense, x float64) gorgonia.Value {
 	switch {
 	case view != nil:
@@ -288,7 +288,7 @@ func (s *slot) value(view *gtensor.Dense, x float64) gorgonia.Value {
 	return gorgonia.NewF32(float32(x))
 }
 
-// element is the value of a scalar's slot.
+// element returns the value of a scalar's slot.
 func (s *slot) element() float64 {
 	if !s.scalar() {
 		return 0

@@ -28,8 +28,8 @@ func mappedWorld(t *testing.T) *dist.World {
 	return w
 }
 
-// TestHookStateTouchesNothingThatIsFreed asks for what hooks keep behind a step that is to be taken
-// back, when the buckets are no more.
+// TestHookStateTouchesNothingThatIsFreed asks for the state of hooks after a step to be undone,
+// when the buckets are freed.
 func TestHookStateTouchesNothingThatIsFreed(t *testing.T) {
 	for _, cfg := range forks {
 		for _, first := range []string{"ddp", "world"} {

@@ -9,33 +9,32 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Config is the settings of Attach. The zero value is the default. All but Log and the Factor of
-// PreMulSum must be the same on all ranks.
+// Config holds the settings of Attach. The zero value is the default. All but Log and the Factor of
+// PreMulSum must be equal on all ranks.
 type Config struct {
-	BucketMB      float64 // bound of a bucket in MiB (1 MiB = 2^20 bytes), fractions allowed; 0 means 25
-	FirstBucketMB float64 // bound of the first bucket of each dtype; 0 means 1, or BucketMB if that is less
+	BucketMB      float64 // largest bucket in MiB (1 MiB = 2^20 bytes), fractions allowed; 0 means 25
+	FirstBucketMB float64 // the same for the first bucket of each dtype; 0 means 1, or BucketMB if that is less
 	NoOverlap     bool    // start no bucket before the backward pass has ended
 
-	Stage         int  // sharded state: 0 none, 1 the solver's state, 2 gradients too, 3 parameters too
-	OverlapGather bool // on GPUs, with Stage 1 and 2: a run gathers weights that the run before it has updated. On the host it has no effect
+	Stage         int  // 0 shards nothing, 1 the solver's state, 2 gradients too, 3 parameters too
+	OverlapGather bool // on GPUs, with Stage 1 and 2: a run gathers the weights that the previous run updated
 
-	WireDType     tensor.DType // of gradients between ranks: BF16 or F16; 0 and F32 mean that of the gradient
-	ErrorFeedback bool         // keep the rounding error of WireDType, and add it to the gradient of the next step
-	Hook          Hook         // another transformation of buckets, such as PowerSGD; nil means none
+	WireDType     tensor.DType // of gradients between ranks: BF16 or F16; 0 and F32 mean the gradient's dtype
+	ErrorFeedback bool         // add the rounding errors of WireDType to the next step's gradient
+	Hook          Hook         // another compression of buckets, such as PowerSGD; nil means none
 
-	Average Average // average of the ranks' gradients; 0 means Mean
-	Factor  float64 // of PreMulSum and PreDivide; 0 means 1, and for PreDivide a power of two near the root of the ranks
+	Average Average // how ranks' gradients are combined; 0 means Mean
+	Factor  float64 // of PreMulSum and PreDivide; 0 means 1, and for PreDivide a power of two near the root of the number of ranks
 
-	VirtualRanks int // as many ranks as gradients are summed for, whatever the number of real ones; 0 means off
-	LocalSteps   int // average weights after so many steps of the solver, and gradients never; 0 means off
+	VirtualRanks int // sum gradients as this many ranks would, on any number of real ranks; 0 means off
+	LocalSteps   int // average weights every LocalSteps steps of the solver, and never gradients; 0 means off
 
-	Idle bool // on GPUs: ranks may have weight 0 and gradients that are no numbers; costs a launch for each bucket
+	Idle bool // on GPUs: ranks may have weight 0 and non-finite gradients; costs a launch for each bucket
 
 	Log *slog.Logger // rank 0 reports unused parameters here; nil means slog.Default()
 }
 
-// The defaults are those of PyTorch: a large bucket uses the bandwidth, a small first one starts
-// early.
+// The defaults are PyTorch's: a large bucket uses the bandwidth, a small first one starts early.
 const (
 	defaultBucketMB      = 25
 	defaultFirstBucketMB = 1
@@ -44,8 +43,8 @@ const (
 
 // Validate checks c.
 //
-// Errors: dist.ErrInvalid for a bound that is neither 0 nor at least 1 KiB and finite, for an
-// unknown value of a field, and for fields that exclude each other.
+// Errors: dist.ErrInvalid for a bound that is neither 0 nor finite and at least 1 KiB, for a value
+// outside its field's range, and for settings that exclude each other.
 func (c Config) Validate() error {
 	for _, b := range [...]struct {
 		name string
@@ -63,13 +62,13 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// wrongNumber returns the fault of the numbers, or "".
+// wrongNumber describes the first wrong number, or returns "".
 func (c Config) wrongNumber() string {
 	switch {
 	case c.Stage < 0 || c.Stage > 3:
 		return fmt.Sprintf("Stage is %d, want 0 to 3", c.Stage)
 	case c.OverlapGather && c.Stage == 0:
-		return "OverlapGather is of weights that ranks share out, and Stage is 0; use Stage 1 or 2"
+		return "OverlapGather needs sharded weights, and Stage is 0; use Stage 1 or 2"
 	case c.VirtualRanks < 0:
 		return fmt.Sprintf("VirtualRanks is %d, want at least 0", c.VirtualRanks)
 	case c.LocalSteps < 0:
@@ -84,11 +83,11 @@ func (c Config) wrongWire() string {
 	case !cast && c.WireDType != tensor.Invalid && c.WireDType != tensor.F32:
 		return fmt.Sprintf("WireDType is %v, want f32, bf16 or f16", c.WireDType)
 	case c.ErrorFeedback && !cast:
-		return "ErrorFeedback keeps the rounding error of a WireDType of bf16 or f16, and there is none"
+		return "ErrorFeedback needs a WireDType of bf16 or f16"
 	case cast && c.Hook != nil:
-		return fmt.Sprintf("WireDType %v and Hook %v exclude each other: both define the messages of ranks", c.WireDType, c.Hook)
+		return fmt.Sprintf("WireDType %v and Hook %v exclude each other: both define the messages; remove one", c.WireDType, c.Hook)
 	case c.Hook != nil && c.Stage > 0 && !c.Hook.Elementwise():
-		return fmt.Sprintf("Hook %v does not work with Stage %d: its messages are no elements of buckets that could be scattered over the ranks; use Stage 0, or a WireDType",
+		return fmt.Sprintf("Hook %v does not work with Stage %d: its messages cannot be reduce-scattered; use Stage 0, or a WireDType",
 			c.Hook, c.Stage)
 	}
 	if v, ok := c.Hook.(interface{ Validate() error }); ok {
@@ -104,7 +103,7 @@ func (c Config) wrongAverage() string {
 	case c.Average > PreDivide:
 		return fmt.Sprintf("Average is %v, want Mean, Sum, PreMulSum or PreDivide", c.Average)
 	case c.Factor != 0 && c.Average != PreMulSum && c.Average != PreDivide:
-		return fmt.Sprintf("Factor is %v, which an Average of %v has no use for", c.Factor, c.Average)
+		return fmt.Sprintf("Factor is %v, and an Average of %v does not use it; remove it", c.Factor, c.Average)
 	case math.IsNaN(c.Factor) || math.IsInf(c.Factor, 0):
 		return fmt.Sprintf("Factor is %v, want a finite number", c.Factor)
 	case c.Average == PreDivide && c.Factor < 0:
@@ -132,7 +131,7 @@ func (c Config) wrongLocal() string {
 	case c.LocalSteps == 0:
 		return ""
 	case c.VirtualRanks > 0, c.hook() != nil, c.Average != Mean:
-		return "LocalSteps exchanges no gradients, so that VirtualRanks, WireDType, Hook and Average have no place"
+		return "LocalSteps exchanges no gradients; remove VirtualRanks, WireDType, Hook and Average"
 	case c.Stage > 0:
 		return fmt.Sprintf("LocalSteps needs whole weights on every rank, and Stage is %d; use Stage 0", c.Stage)
 	}
@@ -141,8 +140,8 @@ func (c Config) wrongLocal() string {
 
 // fits checks the settings that depend on the world.
 //
-// Errors: dist.ErrInvalid for VirtualRanks that the ranks do not divide; dist.ErrUnsupported for
-// settings that GPUs do not support.
+// Errors: dist.ErrInvalid unless VirtualRanks is a multiple of the ranks; dist.ErrUnsupported for
+// settings that need buckets in host memory.
 func (c Config) fits(w *dist.World) error {
 	if n := w.Size(); c.VirtualRanks%n != 0 {
 		return fmt.Errorf("ddp config: %w: VirtualRanks is %d, which %d ranks do not divide", dist.ErrInvalid, c.VirtualRanks, n)
@@ -168,7 +167,7 @@ func (c Config) fits(w *dist.World) error {
 	return nil
 }
 
-// hook returns the transformation of buckets; nil for none.
+// hook returns the hook of the settings, or nil.
 func (c Config) hook() Hook {
 	if c.WireDType == tensor.BF16 || c.WireDType == tensor.F16 {
 		return Cast{DType: c.WireDType, ErrorFeedback: c.ErrorFeedback}
@@ -176,7 +175,7 @@ func (c Config) hook() Hook {
 	return c.Hook
 }
 
-// lines returns the settings that must be equal on all ranks, a line each.
+// lines lists the settings that must agree on all ranks, one a line.
 func (c Config) lines() []string {
 	factor := "any"
 	if c.Average != PreMulSum {
@@ -214,7 +213,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// bucketBytes is the bounds of the first and the later buckets of a dtype.
+// bucketBytes returns the bounds of the first and the later buckets of a dtype.
 func (c Config) bucketBytes() (first, later int64) {
 	return int64(c.FirstBucketMB * (1 << 20)), int64(c.BucketMB * (1 << 20))
 }

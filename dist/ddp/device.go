@@ -13,51 +13,50 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Layout has the memory of a DDP that a step reads and writes. A machine that makes the exchange
-// steps of its program, as on GPUs, uses it and the Plan:
+// Layout is the memory that a step reads and writes. A machine that exchanges gradients by steps of
+// its program, as on GPUs, makes these steps from Layout and Plan:
 //
 //	Weights[1] = sum over the ranks of Weights[0]     an allreduce
 //	factor     = Weights[2] / Weights[1]              0 if the sum is 0; for each dtype
-//	slots      = gradients                            scaled or added to the slots: see Run
-//	buckets    = sum over the ranks of factor*bucket  in-place allreduces, in the Plan's order
+//	slots      = gradients                            or Weights[3] times gradients, or added
+//	buckets    = sum over the ranks of factor*bucket  an allreduce of each, in place, in order
 //
-// With Stage 1 the sum of a bucket is an in-place reduce-scatter. Then the rank updates its own
-// part of the bucket of weights, and an in-place all-gather follows. With Stage 2 its own part of
-// the sum goes to Shards: buckets share memory, so each is summed in every run, also inside NoSync,
-// before the next one in the same memory fills. With Stage 3 the rank has only its Own parts of
-// weights, and the graph gathers them. With a WireDType a plain sum of factor*bucket, rounded to
-// it, becomes the bucket.
+// With Stage 1 a bucket is reduce-scattered in place. Then the rank updates its own part of the
+// bucket of weights, and an allgather in place shares the parts. With Stage 2 its own part of the
+// sum is copied to Shards. Buckets share memory there, so each is summed in every run, also inside
+// NoSync, before the next bucket in its memory fills. With Stage 3 the rank has only its Own parts
+// of weights, and the graph gathers them. With a WireDType, factor*bucket is rounded to it, summed
+// without a factor, and converted back.
 type Layout struct {
-	Prefix    string           // of the names of steps that communicate; "" for the first DDP of a world
+	Prefix    string           // of names of steps that communicate; "" for the first DDP of a world
 	Group     *dist.Group      // of the collectives
-	Weights   [4]tensor.Buffer // f64: this rank's weight, the sum, factor of slots, factor of gradients
+	Weights   [4]tensor.Buffer // f64: this rank's weight, the sum, multiplier of the slots, multiplier of gradients
 	Factors   [2]tensor.Buffer // of one element: f32, f64
-	Buckets   []tensor.Buffer  // in the order of Plan.Buckets; with Stage 2, where each may be while it fills: some begin at one place
+	Buckets   []tensor.Buffer  // in Plan's order; with Stage 2 its memory while it fills, which several share
 	Shards    []tensor.Buffer  // with Stage 2 and 3: this rank's parts of gradients
 	Own       []tensor.Buffer  // with Stage 3: this rank's parts of weights
 	Homes     []tensor.Buffer  // with Stage 1 and 2: buckets of weights, laid out as those of gradients; else none
-	Late      bool             // with Homes: a run gathers them before it reads them, and not when it has updated them; see Stale
-	WireDType tensor.DType     // of messages; Invalid: that of buckets
-	Wires     []tensor.Buffer  // on a GPU with a WireDType, or imagined: memory for that, in the order of Plan.Buckets, shared as theirs
-	Values    []LearnableValue // on a GPU: where the weights of all learnables are to be
-	Symmetric []tensor.Buffer  // that all of it lies in; empty where the backend has no symmetric heap
+	Late      bool             // with Homes: a run gathers them before it reads them, not after it updates them; see Stale
+	WireDType tensor.DType     // of messages; Invalid: buckets are sent unchanged
+	Wires     []tensor.Buffer  // on a GPU with a WireDType, or imagined: memory of messages, in Plan's order, shared as that of Buckets
+	Values    []LearnableValue // on a GPU: memory for the weights of all learnables
+	Symmetric []tensor.Buffer  // the symmetric memory of all these; empty if the backend has no symmetric heap
 }
 
-// LearnableValue is a learnable and the memory on the GPU that is for its weights, which holds them
-// after Attach.
+// LearnableValue is a learnable and its memory on the GPU, which holds its weights after Attach.
 type LearnableValue struct {
 	Node   *gorgonia.Node
 	Memory tensor.Buffer
 }
 
-// Run says how a run of the graph uses its gradients.
+// Run tells a machine how a run of the graph treats its gradients.
 type Run struct {
-	Local   bool       // nothing is communicated, and gradients are zeros: inside NoSync
-	Joins   bool       // gradients times Weights[3] are added to the slots
+	Local   bool       // communicate nothing, and return zero gradients: inside NoSync
+	Joins   bool       // add gradients times Weights[3] to the slots
 	Weights [4]float64 // values of Layout.Weights; the exchange computes [1]
 }
 
-// Owner is the DDP that a reducer belongs to, and the index of its parameter in the Plan.
+// Owner returns the DDP of a reducer, and the index of its parameter in the Plan.
 func Owner(r ops.Reducer) (d *DDP, param int, ok bool) {
 	s, ok := r.(*slot)
 	if !ok {
@@ -71,17 +70,17 @@ func Owner(r ops.Reducer) (d *DDP, param int, ok bool) {
 	return nil, 0, false
 }
 
-// Device is where the buckets are.
+// Device returns the device of the buckets.
 func (d *DDP) Device() tensor.Device { return d.world.Device() }
 
 // Overlap reports whether buckets are reduced while the backward pass still runs.
 func (d *DDP) Overlap() bool { return !d.cfg.NoOverlap }
 
-// Idle reports whether ranks of weight 0 may have gradients that are no numbers: Config.Idle. The
-// host takes them always.
+// Idle returns Config.Idle: ranks of weight 0 may have gradients that are not finite. The host
+// always allows that.
 func (d *DDP) Idle() bool { return d.cfg.Idle }
 
-// Layout is where everything is.
+// Layout returns the memory of a step.
 func (d *DDP) Layout() Layout {
 	l := Layout{Prefix: d.prefix, Group: d.world.Group, Weights: d.mem.words, Factors: d.mem.scales}
 	if c := d.cfg.WireDType; c == tensor.BF16 || c == tensor.F16 {
@@ -117,8 +116,8 @@ func (d *DDP) Layout() Layout {
 	return l
 }
 
-// Next returns the next run. The machine that runs the graph calls it before each run, and Ran
-// after it.
+// Next returns the treatment of the next run. The machine that runs the graph calls it before each
+// run, and Ran after it.
 //
 // Errors: dist.ErrClosed.
 func (d *DDP) Next() (Run, error) {
@@ -134,12 +133,12 @@ func (d *DDP) Next() (Run, error) {
 	return r, nil
 }
 
-// Ran records that the run of Next is queued, or has failed with err.
+// Ran records that the run announced by Next is queued, or has failed with err.
 func (d *DDP) Ran(err error) {
 	switch {
 	case err != nil:
 		d.drop()
-		d.stale = d.stale || !d.noSync && d.late() // it may have updated
+		d.stale = d.stale || !d.noSync && d.late() // it may have updated weights
 	case d.noSync:
 		d.pending += d.weight
 		d.micro++
@@ -151,7 +150,7 @@ func (d *DDP) Ran(err error) {
 	}
 }
 
-// CheckSum is the error of a run whose weights have the given sum over the ranks.
+// CheckSum returns the error of a run whose weights have the given sum over the ranks.
 //
 // Errors: ErrNoWeight for 0; dist.ErrInvalid for a sum that overflows.
 func (d *DDP) CheckSum(sum float64) error {
@@ -161,17 +160,17 @@ func (d *DDP) CheckSum(sum float64) error {
 	return nil
 }
 
-// onGPU reports whether the buckets are where no code of the host may touch them.
+// onGPU reports whether the buckets are in memory that host code must not touch.
 func (d *DDP) onGPU() bool { return d.world.Device() != tensor.Host }
 
-// needsMachine is the error of a machine that runs on the host.
+// needsMachine returns the error of a machine that runs on the host.
 func (d *DDP) needsMachine() error {
 	return fmt.Errorf("ddp rank %d/%d: %w: the world is on %v, and this machine computes on the host; run the graph by package machine, with its device cuda or auto",
 		d.world.Rank(), d.world.Size(), dist.ErrDevice, d.world.Device())
 }
 
 // slotAlignment returns the alignment of gradients in bytes. Kernels load and store 16 at once, and
-// products gain by more.
+// matrix products prefer more.
 func (d *DDP) slotAlignment() int {
 	if d.onGPU() {
 		return 256
@@ -185,13 +184,13 @@ type value struct {
 	host   tensor.Buffer
 	buf    tensor.Buffer
 	region symmetric.Region
-	at     int64 // bytes from the beginning of region
+	at     int64 // byte offset in region
 	heap   symmetric.Heap
 	homed  bool // it is a part of a bucket of weights
 }
 
-// allocateValues finds memory for the weights of all learnables: their places in buckets of
-// weights, or symmetric memory of their own.
+// allocateValues finds memory for the weights of all learnables: in buckets of weights, or
+// separately in the symmetric heap.
 //
 // Collective: all ranks, same learnables.
 func (d *DDP) allocateValues(learnables gorgonia.Nodes) error {
@@ -238,7 +237,7 @@ func (d *DDP) allocateValues(learnables gorgonia.Nodes) error {
 	return nil
 }
 
-// homeOf gives v its place in a bucket of weights, if there is one.
+// homeOf sets v's memory in a bucket of weights, if it has one.
 func (d *DDP) homeOf(v *value) error {
 	s := d.slotOf(v.node)
 	if s == nil || s.weights.IsZero() {
@@ -250,7 +249,7 @@ func (d *DDP) homeOf(v *value) error {
 	return err
 }
 
-// slotOf is the place of a learnable's gradient; nil if it has none.
+// slotOf returns the slot of a learnable's gradient, or nil.
 func (d *DDP) slotOf(n *gorgonia.Node) *slot {
 	i := slices.IndexFunc(d.slots, func(s *slot) bool { return s.param == n })
 	if i < 0 {
@@ -259,7 +258,7 @@ func (d *DDP) slotOf(n *gorgonia.Node) *slot {
 	return d.slots[i]
 }
 
-// regionOf is the region that b, a part of m, is in, and the byte where it begins.
+// regionOf returns the region that contains b, a part of m, and b's byte offset in it.
 func (m *memory) regionOf(b tensor.Buffer) (symmetric.Region, int64, error) {
 	for _, r := range m.parts {
 		part := r.Local()
@@ -274,8 +273,8 @@ func roundUp(bytes int64) int64 {
 	return (max(bytes, 1) + symmetric.Alignment - 1) / symmetric.Alignment * symmetric.Alignment
 }
 
-// broadcastValues copies rank 0's weights to the GPUs of all ranks, and from there to the values of
-// the nodes.
+// broadcastValues copies rank 0's weights to the GPUs of all ranks, and from there to the nodes'
+// values.
 //
 // Collective: all ranks.
 func (d *DDP) broadcastValues() error {
@@ -317,7 +316,7 @@ func (d *DDP) closeValues() error {
 	return d.valueHeap.Close()
 }
 
-// gatherOnGPU is gather by way of a heap, since the buffers of collectives are the GPU's.
+// gatherOnGPU is gather through a heap, since collectives need buffers on the GPU.
 func gatherOnGPU(w *dist.World, name string, mine []byte) (parts [][]byte, err error) {
 	heap, err := w.Heap(roundUp(int64(len(mine)*w.Size())) + roundUp(int64(len(mine))))
 	if err != nil {

@@ -7,21 +7,21 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Calls between a machine and its DDP for runs that return before they are done, and machines that
-// update the weights.
+// Calls of machines that update weights and whose runs return before they are done.
 
 // late reports whether runs gather weights before they read them.
 func (d *DDP) late() bool { return d.cfg.OverlapGather && d.sharded() && !d.gathers() }
 
-// Stale reports whether this rank has old values of weights that other ranks update: with
-// Config.OverlapGather, between a run and their gather by the next run or Consolidate.
+// Stale reports whether this rank lacks other ranks' last update of the weights. With
+// Config.OverlapGather it does between a run and the next gathering, by the next run or by
+// Consolidate.
 func (d *DDP) Stale() bool { return d.stale }
 
-// GatherWeights gives all ranks the weights that each has updated of its own, in the buckets. It is
-// for a machine that has changed them outside of a run. Without sharding, and with Stage 3, where
-// no rank has others' weights, it does nothing.
+// GatherWeights gathers the weights that each rank has updated, in the buckets. A machine calls it
+// after it has changed weights outside a run. Without sharding, and with Stage 3, where ranks keep
+// no other rank's weights, it does nothing.
 //
-// Collective: all ranks, while no run is on its way. Errors: dist.ErrClosed; those of the group,
+// Collective: all ranks, while no run is in flight. Errors: dist.ErrClosed; those of the group,
 // naming rank and bucket.
 func (d *DDP) GatherWeights() error {
 	if !d.sharded() || d.gathers() {
@@ -41,15 +41,16 @@ func (d *DDP) GatherWeights() error {
 	return err
 }
 
-// Await makes Wait, Consolidate, Adopt and Close wait by f for queued runs, for a machine whose
-// runs return before they are done. Returns: a function that ends this.
+// Await makes Wait, Consolidate, Adopt and Close call f, which waits for queued runs of a machine.
+// Machines whose runs return before they are done need it. Returns: the function that unregisters
+// f.
 func (d *DDP) Await(f func() error) (stop func()) {
 	d.machines = append(d.machines, &f)
 	return func() { d.machines = slices.DeleteFunc(d.machines, func(g *func() error) bool { return g == &f }) }
 }
 
-// Wait returns when all runs of machines that Await knows are done, and weights and buckets are
-// those of the last one. A machine calls it before a run that reads another's updates.
+// Wait returns when no run of a registered machine is in flight, and weights and buckets have the
+// last run's values. A machine calls it before a run that reads another machine's updates.
 //
 // Errors: those of the runs; dist.ErrClosed.
 func (d *DDP) Wait() error {
@@ -59,15 +60,15 @@ func (d *DDP) Wait() error {
 	return d.queued()
 }
 
-// Take records that a machine is about to run the graph, and reports whether it is not the previous
-// one: Layout.Weights may then hold any values.
+// Take records the machine that is about to run the graph, and reports whether it is not the
+// previous one. Layout.Weights may then hold anything.
 func (d *DDP) Take(machine any) (another bool) {
 	another = d.taker != machine
 	d.taker = machine
 	return another
 }
 
-// queued returns when no run is on its way.
+// queued returns when no run is in flight.
 func (d *DDP) queued() error {
 	for _, f := range d.machines {
 		if err := (*f)(); err != nil {

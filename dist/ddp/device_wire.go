@@ -9,8 +9,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// deviceWire is memory on a GPU for messages in a narrower type than their buckets. A machine
-// casts: see Layout.
+// deviceWire is memory on a GPU for messages in a narrower dtype. The machine casts: see Layout.
 type deviceWire struct {
 	d     *DDP
 	heap  symmetric.Heap
@@ -20,8 +19,8 @@ type deviceWire struct {
 
 var _ exchanger = (*deviceWire)(nil)
 
-// newDeviceWire takes memory for messages of all buckets, which may be on their way at one time;
-// with Stage 2, of as many as buckets have memory.
+// newDeviceWire allocates messages for all buckets, which may be in flight at once; with Stage 2,
+// one for each staging buffer.
 //
 // Collective: all ranks. Errors: those of Heap and Alloc.
 func newDeviceWire(d *DDP) (*deviceWire, error) {
@@ -44,7 +43,7 @@ func newDeviceWire(d *DDP) (*deviceWire, error) {
 	return x, nil
 }
 
-// cut is the message of each bucket in raw, which has room for places.
+// cut returns the message of each bucket in raw, which has room for places.
 func (p *Plan) cut(raw tensor.Buffer, places []Message, at []int) (wires []tensor.Buffer, err error) {
 	wires = make([]tensor.Buffer, len(at))
 	for i, k := range at {
@@ -56,7 +55,8 @@ func (p *Plan) cut(raw tensor.Buffer, places []Message, at []int) (wires []tenso
 	return wires, nil
 }
 
-// messages is the places of messages of a dtype on a GPU, and of each bucket its place.
+// messages returns the places of messages of a dtype on a GPU, and the index of each bucket's
+// place.
 func (p *Plan) messages(dt tensor.DType) (places []Message, at []int) {
 	for i, b := range p.Buckets {
 		k := i

@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Diff is the largest difference between two sets of gradients, and where it is.
+// Diff is the largest difference between two sets of gradients, and its parameter.
 type Diff struct {
 	Relative float64 // max |got - want| / max |want| over the elements of the parameter; NaN if any is
 	Param    int     // its index
@@ -20,10 +20,10 @@ type Diff struct {
 }
 
 // MaxRelDiff compares the gradients got with the gradients want, parameter by parameter.
-// Differences are relative to the largest element of the parameter's gradient, since the small ones
-// are sums of large terms; where want is all zeros they are absolute.
+// Differences are relative to the largest element of the parameter's gradient, since small elements
+// are sums of large terms. If want is all zeros they are absolute.
 //
-// A run on many ranks is verified with it against one on a single rank over the same global batch:
+// Use it to verify a run on many ranks against one on a single rank over the same global batch:
 //
 //	diff, err := ddp.MaxRelDiff(d.Model(), gorgonia.NodesToValueGrads(single))
 //
@@ -37,7 +37,7 @@ func MaxRelDiff(got, want []gorgonia.ValueGrad) (Diff, error) {
 	worst := Diff{Relative: -1}
 	for i := range want {
 		name := ""
-		if n, ok := want[i].(interface{ Name() string }); ok && !strings.HasPrefix(n.Name(), "%!") { // gorgonia's for no name
+		if n, ok := want[i].(interface{ Name() string }); ok && !strings.HasPrefix(n.Name(), "%!") { // gorgonia's text for no name
 			name = n.Name()
 		}
 		rel, err := gradDiff(got[i], want[i])

@@ -82,7 +82,7 @@ func TestMaxRelDiffRefusesSetsThatDoNotMatch(t *testing.T) {
 	}
 }
 
-// TestMaxRelDiffVerifiesARun is what a program's verify option does.
+// TestMaxRelDiffVerifiesARun compares a run as a program's verify option does.
 func TestMaxRelDiffVerifiesARun(t *testing.T) {
 	single := mlp.make(gtensor.Float64, 6, 1)
 	if _, err := G.Grad(single.cost, single.params...); err != nil {

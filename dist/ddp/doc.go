@@ -1,130 +1,144 @@
-// Package ddp is data-parallel training: every rank holds the whole model and a part of each batch,
-// and the gradients are averaged over the ranks while the backward pass still runs.
+// Package ddp trains data-parallel: every rank holds the whole model and a part of each batch, and
+// gradients are averaged over the ranks while the backward pass still runs.
 //
-//	grads, err := gorgonia.Grad(cost, learnables...)           // one process
+//	grads, err := gorgonia.Grad(cost, learnables...)            // one process
 //	d, err := ddp.Attach(world, cost, learnables, ddp.Config{}) // any number of ranks
 //
-// Nothing else of a Gorgonia program changes: the model, gorgonia.NewTapeMachine with any of its
-// options, solvers, and reading gradients work as before.
+// The rest of a Gorgonia program stays: the model, gorgonia.NewTapeMachine with any of its options,
+// solvers, and reading gradients.
 //
-// # Attach and the graph
+// # Files
 //
-// The graph is built when Attach gets it. Attach puts a hook between each parameter and the nodes
-// that use it, calls gorgonia.Grad, and wires the gradients of the hooks (ops.Overlap). Each
-// gradient is copied into its slot of a bucket as soon as it has been computed. When the last slot
-// of a bucket is filled, the bucket is reduced over the ranks, in the background. The gradient
-// nodes wait for that at the end of the run. Buckets are in one region of the symmetric heap for
-// each dtype, in the order in which the backward pass fills them, as in PyTorch's
-// DistributedDataParallel (docs.pytorch.org/docs/stable/notes/ddp.html). All ranks start them in
-// that order, whatever the order in which they fill.
+//	attach.go, rewire.go, agree.go    Attach: hooks in the graph, comparison over the ranks
+//	config.go, plan.go, planfor.go    settings, layout of the buckets, planning without ranks
+//	bucket.go, step.go, weight.go     a step on the host: slots, buckets, weights of ranks
+//	device*.go                        the same for package machine on GPUs
+//	shard*.go, zero3*.go              sharding: stages 1 and 2, stage 3
+//	wire*.go, hook*.go, powersgd*.go  messages: averages, casts, compression
+//	virtual.go, local.go              virtual ranks, local steps
+//	join.go, part.go, sampler.go      uneven batches, and the order of samples
+//	timeline.go, diff.go, imagine.go  times of a step, comparing gradients, plans without memory
 //
-// Attach compares the plan (settings, parameters, buckets, operations) over all ranks before the
-// first reduction, and copies rank 0's weights of the learnables to all ranks. Every other input is
-// this rank's own, also frozen weights, which are no learnables. Give these equal values: from one
-// file, from one seed (gorgonia.GlorotU has another in each process), or by a Broadcast of the
-// group.
+// # How does Attach change the graph?
 //
-// # The gradient
+// Attach needs the finished graph. It puts a hook between each parameter and the nodes that use it,
+// calls gorgonia.Grad, and wires the hooks' gradients (ops.Overlap). Each gradient is copied into
+// its slot of a bucket as soon as it is computed. When the last slot of a bucket is filled, the
+// bucket is reduced over the ranks in the background. The gradient nodes wait for that at the end
+// of the run. Buckets of a dtype share one region of the symmetric heap, in the order in which the
+// backward pass fills them, as in PyTorch's DistributedDataParallel
+// (docs.pytorch.org/docs/stable/notes/ddp.html). All ranks start them in that order, even if they
+// fill in another.
 //
-// With w_r the weight that rank r gave for the step (SetWeight; the number of samples in its part
-// of the batch) and g_r the gradient of its own mean cost, every rank's gradient is
+// Before the first reduction Attach compares the plan (settings, parameters, buckets, operations)
+// over all ranks and copies rank 0's learnables to all ranks. Ranks keep their own other inputs,
+// including frozen weights, which are not learnables. The program must make those equal: from one
+// file, from one seed (gorgonia.GlorotU differs by process), or by a Broadcast of the group.
+//
+// # Which gradient does a rank get?
+//
+// Let w_r be the weight of rank r in the step (SetWeight; the number of samples in its part of the
+// batch) and g_r the gradient of its own mean cost. Every rank's gradient is
 //
 //	sum over r of (w_r / W) g_r,  W = sum over r of w_r
 //
-// which is the gradient of the mean cost over the whole batch, whether or not the parts are equal;
-// a rank with weight 0 adds exact zeros. Products are rounded before they are added, and added in
-// rank order. So the bits depend neither on the size of the buckets nor on overlap, and with one
-// rank they are those of gorgonia.Grad.
+// which is the gradient of the mean cost over the whole batch, also for unequal parts. A rank with
+// weight 0 adds exact zeros. Products are rounded before they are added, and added in rank order.
+// So the bits depend neither on the size of the buckets nor on overlap, and with one rank they are
+// those of gorgonia.Grad.
 //
 // # Accumulation
 //
-// Inside NoSync, runs of the graph add w g to the buckets locally. The next run outside it adds its
-// own and reduces the sum, so that the gradient is sum of w g over ranks and micro-batches, divided
-// by the sum of w:
+// Inside NoSync, runs of the graph add w g to the buckets locally. The next run outside adds its
+// own and reduces the sum. The gradient is the sum of w g over ranks and micro-batches, divided by
+// the sum of w:
 //
-//	err := d.NoSync(func() error { ...; return vm.RunAll() }) // micro-batches but the last
+//	err := d.NoSync(func() error { ...; return vm.RunAll() }) // all micro-batches except the last
 //	...; err = vm.RunAll()                                   // the last
 //	err = solver.Step(d.Model())
 //
-// Runs inside NoSync have zero gradients. With gorgonia.BindDualValues, which adds the gradients of
-// all runs, the sum is therefore the gradient of the last run, as it should be.
+// Runs inside NoSync have zero gradients. So gorgonia.BindDualValues, which sums the gradients of
+// all runs, correctly yields the last run's gradient.
 //
 // # Sharding
 //
-// With Config.Stage every parameter begins at a multiple of optim.Block elements of its bucket, and
-// of each bucket a rank owns one run of equal length, whatever the parameters in it: at most one
-// piece of each (Pieces). A rank keeps the solver's state of its pieces only, and updates these
-// (ZeRO, Rajbhandari et al., arXiv:1910.02054):
+// With Config.Stage every parameter begins at a multiple of optim.Block elements of its bucket.
+// Each rank owns one run of each bucket, all of equal length, and thus at most one piece of a
+// parameter (Pieces). It updates only its pieces and keeps only their solver state (ZeRO,
+// Rajbhandari et al., arXiv:1910.02054). P parameters in float32 and Adam take on each of N ranks:
 //
-//	Stage 1  buckets are reduce-scattered in place; the rank updates its pieces; the weights, in
-//	         buckets of their own of the same layout, are gathered in place. 8P + 8P/N bytes for
-//	         Adam in float32, P parameters, N ranks.
-//	Stage 2  in addition, buckets of gradients exist only while they fill and are reduced, in two
-//	         buffers of the largest bucket's size; the rank keeps its run of each. 4P + 12P/N bytes.
-//	Stage 3  in addition, the graph gathers weights bucket by bucket when it needs them. 16P/N
-//	         bytes, and the gathered buckets: two at a time under package machine, all of them
-//	         under a tape machine.
+//	Stage 1  8P + 8P/N bytes. Buckets are reduce-scattered in place; the rank updates its pieces.
+//	         Weights are in buckets of the same layout and are gathered in place.
+//	Stage 2  4P + 12P/N bytes. In addition, buckets of gradients exist only while they fill and are
+//	         reduced, in two buffers of the largest bucket's size. The rank keeps its run of each.
+//	Stage 3  16P/N bytes and the gathered buckets. The rank keeps its run of the weights too. The
+//	         graph gathers a bucket while it needs it: package machine holds two at a time, a tape
+//	         machine all.
 //
-// The program changes in one line, the solver's, which is then collective:
+// The program changes in one line, the solver's, whose Step is then collective:
 //
 //	solver, err := d.NewSolver(optim.Config{Name: optim.Adam})
 //	...
 //	err = vm.RunAll()
 //	err = solver.Step(d.Model())
 //
-// Weights have the bits of Stage 0, on any number of ranks: products and sums are the same, element
-// by element, and norms are sums of blocks that no piece cuts. There is one exception, accumulation
-// with Stage 2, whose sums have another order. Memory returns the allocations of a rank.
+// Weights get the bits of Stage 0, on any number of ranks: products and sums are the same, element
+// by element, and norms are sums of blocks that no piece cuts. The one exception is accumulation
+// with Stage 2, which sums in another order. Memory returns the allocated bytes.
 //
 // The nodes' values are views of the buckets of weights from Attach to Close, which gives the nodes
-// copies: close d before its world. A value that the program gives a parameter with gorgonia.Let is
-// moved into its bucket by the next Step.
+// copies: close d before its world. A value that the program sets with gorgonia.Let is moved into
+// the parameter's bucket by the next Step.
 //
-// On GPUs a machine of package machine does all of it, with a Config.Solver that makes the update a
-// part of the run: its NewSolver replaces this package's. With Stage 1 and 2 the nodes' values are
-// the host's, as without sharding. With Stage 2 and 3 nodes get no gradients there. With
-// OverlapGather the next run gathers the updated weights during its forward pass, layer by layer.
-// In between each is whole only on the rank that updated it. Readers of weights get an error until
-// Consolidate has gathered them, on all ranks; the machine's Sync then gives them to the nodes.
+// On GPUs a machine of package machine does all this. Its Config.Solver makes the update a part of
+// the run, and its NewSolver replaces this package's. With Stage 1 and 2 the nodes' values are in
+// host memory, as without sharding. With Stage 2 and 3 nodes get no gradients. With OverlapGather
+// the next run gathers updated weights during its forward pass, layer by layer; with Stage 1 the
+// updating run gathers the first layers itself. In between, only the rank that updated a weight has
+// it. Reading others returns an error until Consolidate has gathered them, on all ranks, and the
+// machine's Sync has set the nodes' values.
 //
-// A solver of another package cannot use the gradients of nodes with sharding. With Stage 1 they
-// are the reduced ones in this rank's pieces, and this rank's own, not reduced, everywhere else;
-// with Stage 2 and 3 they are zeros. Such a solver, also one of optim.New, would train ranks apart,
-// or not at all. The solver of NewSolver reads gradients in the buckets. For the same reason
-// gorgonia.BindDualValues cannot add up runs: accumulate inside NoSync.
+// A solver of another package, or of optim.New, cannot use the nodes' gradients, and would train
+// ranks apart or not at all. With Stage 1 they are reduced in this rank's pieces only; with Stage 2
+// and 3 they are zeros. The solver of NewSolver reads gradients in the buckets. For the same reason
+// gorgonia.BindDualValues cannot sum runs: accumulate inside NoSync.
 //
 // With Stage 2 a bucket is reduced as soon as it is full even if NoOverlap is set, and waited for
-// at once, since the next one needs its memory (on GPUs the program does, and not the host); and
-// runs inside NoSync are reduced as well, so that all ranks must have as many of them.
+// at once, since the next one needs its memory (on GPUs the program waits, not the host). Runs
+// inside NoSync are reduced as well, so all ranks must make the same number of them.
 //
-// With Stage 3 parameters are put into buckets in the order of their first use in the forward pass,
-// and nodes that used a parameter read a part of a gathered bucket. A learnable's value has a shape
-// and no elements, so readers of elements get an error. Consolidate gives the nodes whole values
-// until the next run, which takes over the values of the nodes, also those from gorgonia.Let. All
-// ranks must run the graph by machines of one kind, since package machine gathers a bucket again
-// for the backward pass and a tape machine keeps it.
+// With Stage 3 parameters are put into buckets in the order in which the forward pass first uses
+// them, and their users read a part of a gathered bucket. A learnable's value has a shape and no
+// elements, so that code that needs elements returns an error. Consolidate gives the nodes whole
+// values until the next run, which takes over the values that nodes then have, also those set by
+// gorgonia.Let. All ranks must use machines of one kind: package machine gathers a bucket again for
+// the backward pass and a tape machine keeps it.
 //
-// # Messages
+// # Which messages do ranks send?
 //
-// WireDType: tensor.BF16 sends half the bytes: each rank's share of a gradient is rounded once to
-// bf16, summed in float32 in rank order, and rounded once. ErrorFeedback adds the rounding error of
-// a rank to its next gradient. A Hook sends anything else that can be summed; PowerSGD{Rank: 4}
-// sends 4(n+m) numbers for an n by m matrix. Average is another mean than that by weights.
-// VirtualRanks: 4 gives the same bits on 1, 2 and 4 ranks: a step is then V/n-1 runs inside NoSync
-// and one outside. LocalSteps: k exchanges no gradients, and averages weights every k-th step of
-// NewSolver's solver, each rank's by the samples that it saw.
+// Settings change the messages, or the reduction:
+//   - WireDType tensor.BF16 halves the bytes: each rank's share of a gradient is rounded once to
+//     bf16, summed in float32 in rank order, and rounded once. ErrorFeedback adds a rank's rounding
+//     errors to its next gradient.
+//   - A Hook defines other messages that can be summed. PowerSGD{Rank: 4} sends 4(n+m) numbers for
+//     an n by m matrix.
+//   - Average replaces the weighted mean.
+//   - VirtualRanks: 4 gives the same bits on 1, 2 and 4 ranks. A step is then V/n-1 runs inside
+//     NoSync and one outside.
+//   - LocalSteps: k exchanges no gradients. It averages weights every k-th step of NewSolver's
+//     solver, each rank's by the samples that it used.
 //
-// The state of a hook has no trace of a step with gradients that are not finite, which solvers skip
-// or refuse, nor of one that has failed: residuals begin anew, on all ranks.
+// A step that failed, or whose gradients are not finite, leaves nothing in a hook's state:
+// residuals restart at 0 on all ranks. Solvers skip or reject such steps.
 //
 // # Errors
 //
-// A peer that dies, is late, or runs another program makes RunAll return an error that names rank,
+// If a peer dies, is late, or runs another program, RunAll returns an error that names rank,
 // operation and bucket; ops.Cause removes Gorgonia's wrapping. Reset the machine before the next
-// run. After an error that broke the group, every run returns it. After any other (of a node of the
-// model, say) the next run is clean, if all ranks failed in the same way; accumulated gradients are
-// dropped. The DDP does not see a run that fails in its forward pass, and keeps accumulated
-// gradients for the same batch: to continue with another, drop them.
+// run. After an error that broke the group, every run returns it. After another error (of a model's
+// node, say) the next run works, provided that all ranks failed; accumulated gradients are dropped.
+// d cannot detect a run that fails in its forward pass, and keeps the accumulated gradients so that
+// the batch can be repeated. To continue with another batch, drop them:
 //
 //	_ = d.NoSync(func() error { return err })
 package ddp

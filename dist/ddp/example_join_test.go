@@ -12,8 +12,8 @@ import (
 	"github.com/symgrad/symgrad/internal/sim"
 )
 
-// joinEpoch trains on a rank's batches of one sample each, until no rank has any, and is what each
-// step was made of.
+// joinEpoch trains on a rank's batches of one sample each, until no rank has any, and returns the
+// parts of each step.
 func joinEpoch(world *dist.World, batches []float64) (steps []string) {
 	g := G.NewGraph()
 	x := G.NewVector(g, G.Float64, G.WithName("x"), G.WithShape(1))

@@ -224,7 +224,7 @@ func TestAStepThatFailsOnAllRanksAlikeIsFollowedByACleanOne(t *testing.T) {
 				return fmt.Errorf("RunAll is %v, want boom", err)
 			}
 			fail = false
-			for range 2 { // what was accumulated went with the failed step
+			for range 2 { // the failed step has dropped the accumulated gradients
 				if err := a.run(part); err != nil {
 					return err
 				}

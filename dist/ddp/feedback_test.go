@@ -43,8 +43,8 @@ func TestErrorFeedbackSendsEverythingInTheEnd(t *testing.T) {
 	}
 }
 
-// TestErrorFeedbackKeepsWhatEachRankRoundsOff is about what is sent: the sum over ranks of messages
-// is rounded once more, which is not kept.
+// TestErrorFeedbackKeepsWhatEachRankRoundsOff checks the messages: the sum over ranks is rounded
+// once more, which is not kept.
 func TestErrorFeedbackKeepsWhatEachRankRoundsOff(t *testing.T) {
 	const steps, length, share = 1000, 2500, 0.3
 	for _, wire := range []tensor.DType{tensor.BF16, tensor.F16} {
@@ -139,8 +139,8 @@ func drift(w *dist.World, dt gtensor.Dtype, cfg ddp.Config, steps int) (float64,
 	return relative(sum, want) * float64(steps), errors.Join(l.close(), exact.close())
 }
 
-// TestStateOfOneNameIsGivenToNone has two parameters of one name and length: what is kept of one is
-// not put to the other.
+// TestStateOfOneNameIsGivenToNone has two parameters of one name and length: neither gets the state
+// of the other.
 func TestStateOfOneNameIsGivenToNone(t *testing.T) {
 	f := mlp
 	f.layers = func(b *build, x *G.Node) *G.Node {
@@ -167,10 +167,10 @@ func TestStateOfOneNameIsGivenToNone(t *testing.T) {
 	})
 }
 
-// values is the elements of what is kept.
+// values returns the elements of a state.
 func values(state []ddp.HookState) (all [][]float32) {
 	for _, s := range state {
-		x, _ := tensor.Data[float32](s.Data) // what is rounded off is of float32
+		x, _ := tensor.Data[float32](s.Data) // residuals are float32
 		all = append(all, x)
 	}
 	return all

@@ -16,8 +16,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// blocked is a Cast whose Compress fails while it is told to: what all ranks then get of that one
-// is NaN.
+// blocked is a Cast whose Compress fails while *fail is set; all ranks then get NaN for that
+// message.
 type blocked struct {
 	ddp.Cast
 	fail *bool
@@ -43,8 +43,8 @@ func (c blockedCodec) Compress(round int, share float64, bucket tensor.Buffer, m
 	return c.Undoer.Compress(round, share, bucket, messages)
 }
 
-// TestGapsOfBucketsForgetASpoiledStep has parameters that do not fill their buckets: what a step in
-// which a rank failed leaves between them is no part of the steps behind it.
+// TestGapsOfBucketsForgetASpoiledStep has parameters that do not fill their buckets: values that a
+// failed step leaves in the gaps must not enter later steps.
 func TestGapsOfBucketsForgetASpoiledStep(t *testing.T) {
 	for stage := range 2 {
 		onRanks(t, 2, func(w *dist.World) error {
@@ -73,8 +73,8 @@ func TestGapsOfBucketsForgetASpoiledStep(t *testing.T) {
 	}
 }
 
-// keptSomething is an error when nothing is kept, or what is not finite: then the steps before were
-// taken back.
+// keptSomething returns an error for state that is zero or not finite, so that earlier steps were
+// undone.
 func keptSomething(state []ddp.HookState) error {
 	for _, s := range state {
 		left, err := kept(state, s.Param, s.Slot)

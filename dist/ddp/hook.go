@@ -11,18 +11,18 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Hook sends less than a bucket's gradients. The ranks add up messages, of any length and dtype,
-// and each rank makes its gradient from the sums. A Hook has settings, and no state; the Codec of a
-// bucket has the state.
+// Hook is a method to send less than a bucket's gradients. Ranks sum messages, of any length and
+// dtype, and each rank makes its gradient from the sums. A Hook holds settings only; the state of a
+// bucket is in its Codec.
 //
-// Convergence is the hook's affair: ddp adds in rank order and gives all ranks the same sums, no
-// more. Cast and PowerSGD are hooks; a hook of one's own on a host is these two interfaces.
+// The hook is responsible for convergence: ddp only adds in rank order and gives all ranks the same
+// sums. Cast and PowerSGD are hooks. On the host a program may implement these two interfaces
+// itself.
 type Hook interface {
 	// String returns name and settings: "powersgd rank 4". It must be equal on all ranks.
 	String() string
-	// Elementwise reports whether a bucket has one message, of whose elements the i-th stands for
-	// the bucket's i-th. Only then can gradients be sharded: a rank then gets a run of the sum, and
-	// of the bucket.
+	// Elementwise reports whether a bucket has one message, whose i-th element encodes the bucket's
+	// i-th. Only then can gradients be sharded: a rank gets its run of both.
 	Elementwise() bool
 	// Codec makes the codec of one bucket. All ranks call it for the same buckets, in the same
 	// order.
@@ -34,7 +34,7 @@ type HookBucket struct {
 	Index    int // in Plan.Buckets
 	DType    tensor.DType
 	Elements int
-	Params   []HookParam // in the order in which they lie
+	Params   []HookParam // in the order of their offsets
 	Rank     int         // of this rank in the world
 	Ranks    int
 }
@@ -46,54 +46,50 @@ type HookParam struct {
 	Offset int   // of its first element in the bucket
 }
 
-// Message is the message of a rank in one round: Elements of DType, summed in rank order.
+// Message describes one round: Elements of DType, summed over the ranks in rank order.
 type Message struct {
 	DType    tensor.DType
 	Elements int
 }
 
-// Codec is a Hook at work on one bucket. Its methods are called in stream order, on one goroutine
-// at a time, and keep none of the buffers they get. They run while the backward pass does, and must
-// not allocate in every step.
+// Codec encodes and decodes one bucket. Its methods are called in stream order, on one goroutine at
+// a time, and must not keep the buffers. They run during the backward pass, and must not allocate
+// in every step.
 //
 // A step is
 //
 //	for r := range rounds { Compress(r, ...); message[r] = sum over the ranks of message[r] }
 //	Decompress(...)
 type Codec interface {
-	// Messages returns the messages, round by round. It is called once, and equal on all ranks.
+	// Messages returns the messages by round. It is called once; all ranks return the same.
 	Messages() []Message
-	// Compress writes messages[round], of a gradient that is factor times the elements of bucket:
-	// the share of this rank, so that sums over the ranks give the gradient. Messages of earlier
-	// rounds hold the sums. It may change bucket, which is the same in all rounds of a step. After
-	// an error, which this rank's run returns, the other ranks get NaN for sums of floating-point
-	// numbers.
+	// Compress writes messages[round] for factor times the elements of bucket, this rank's share;
+	// the gradient is the sum of all shares. messages of earlier rounds hold the sums. It may
+	// change bucket, which is the same in all rounds of a step. If it returns an error, this rank's
+	// run does, and the others get NaN for sums of floating-point numbers.
 	Compress(round int, factor float64, bucket tensor.Buffer, messages []tensor.Buffer) error
-	// Decompress writes the gradient to bucket, from messages that hold the sums. With gradients
-	// that are sharded, bucket and messages[0] are this rank's run of them. Every rank must come to
-	// the same bits.
+	// Decompress writes the gradient to bucket, from the sums in messages. With sharded gradients,
+	// bucket and messages[0] are this rank's run of them. Every rank must get the same bits.
 	Decompress(bucket tensor.Buffer, messages []tensor.Buffer) error
 }
 
-// Stateful is a Codec that keeps something from one step to the next, which belongs in a
-// checkpoint.
+// Stateful is a Codec with state that lasts from step to step and belongs in a checkpoint.
 type Stateful interface {
 	Codec
 	// State returns a copy of the state.
 	State() []HookState
-	// SetState is the inverse. State without a name in it is reset; names of other buckets are
+	// SetState is the inverse. Missing entries get their first value; entries of other buckets are
 	// ignored.
 	SetState([]HookState) error
 }
 
-// Undoer is a Stateful that can undo its last step, which was not made because a gradient is not
-// finite, in this bucket or another, or because it ended in an error. The residuals of such a step
-// would be in all later ones.
+// Undoer is a Stateful that can undo its last step. A step is undone if it failed, or if a gradient
+// in any bucket is not finite; its traces would otherwise stay in all later steps.
 type Undoer interface {
 	Stateful
-	// Undo removes the gradients of the last step from the state; earlier state may be lost. It is
-	// called between steps and, after an error, not on all ranks: state that is equal on all ranks
-	// must not change.
+	// Undo removes the gradients of the last step from the state; earlier state may be lost too. It
+	// is called between steps and, after an error, not on all ranks: state that is equal on all
+	// ranks must not change.
 	Undo()
 }
 
@@ -103,24 +99,23 @@ type HookState struct {
 	Slot  string // "residual", "q"
 	Shape []int
 	Data  tensor.Buffer // F32 or F64, in C order, on the host
-	// Sum means that the state is the sum over the ranks, and this is a rank's part; otherwise all
-	// ranks have the same.
+	// Sum is set for a rank's part of a sum over the ranks. Otherwise all ranks hold the same
+	// value.
 	Sum bool
 }
 
-// HookState returns the state of the hook on this rank, in the order of the Plan, for a checkpoint.
-// Call it between steps. To resume on another number of ranks, add up entries with Sum and give the
-// sum to one rank. If HookUnit differs, call ScaleHookState with the old unit divided by the new
-// one.
+// HookState returns the hook's state on this rank, in the order of the Plan, for checkpoints. Call
+// it between steps. To resume on another number of ranks, add up the entries with Sum and give the
+// result to one rank. If HookUnit then differs, ScaleHookState by the old unit divided by the new.
 //
-// Not collective. Returns nil when the hook keeps nothing.
+// Not collective. Returns nil when the hook has no state.
 func (d *DDP) HookState() []HookState {
 	x, ok := d.wire.(*hooked)
 	if !ok {
 		return nil
 	}
 	d.settle()
-	x.judge(d.run.running) // as after a run that failed on the way
+	x.judge(d.run.running) // as after a failed run
 	var all []HookState
 	for _, l := range x.lines {
 		if c, ok := l.codec.(Stateful); ok {
@@ -130,31 +125,32 @@ func (d *DDP) HookState() []HookState {
 	return all
 }
 
-// HookUnit returns the factor by which entries of HookState with Sum are in units of the gradient:
-// 1, except for an Average of PreDivide, whose divisor depends on the number of ranks. Not
+// HookUnit returns the factor that converts entries of HookState with Sum to units of the gradient.
+// It is 1, except for an Average of PreDivide, whose divisor depends on the number of ranks. Not
 // collective.
 func (d *DDP) HookUnit() float64 {
 	return d.cfg.Average.rest(float64(d.world.Size()), d.cfg.Factor)
 }
 
-// SetHookState gives the hook the result of HookState, by name of parameter; other state is reset.
+// SetHookState sets the hook's state to entries of HookState, by parameter name. Missing entries
+// get their first value.
 //
-// Not collective. Errors: dist.ErrInvalid for an entry of no parameter, of several that have one
-// name, or of another shape; dist.ErrUnsupported for entries where the hook keeps nothing.
+// Not collective. Errors: dist.ErrInvalid for an entry of an unknown parameter, of a name that
+// several share, or of another shape; dist.ErrUnsupported for entries if the hook has no state.
 func (d *DDP) SetHookState(state []HookState) error {
 	x, ok := d.wire.(*hooked)
 	if !ok && len(state) == 0 {
 		return nil
 	}
 	if !ok || !x.stateful() && len(state) > 0 {
-		return fmt.Errorf("ddp hook state rank %d/%d: %w: %d entries, and the attached hook has no state; attach with the hook of the entries",
+		return fmt.Errorf("ddp hook state rank %d/%d: %w: %d entries, and this DDP's hook has no state; attach with the hook that saved them",
 			d.world.Rank(), d.world.Size(), dist.ErrUnsupported, len(state))
 	}
 	if err := d.checkHookState(state); err != nil {
 		return fmt.Errorf("ddp hook state rank %d/%d: %w", d.world.Rank(), d.world.Size(), err)
 	}
 	d.settle()
-	x.begin() // the state of the last step is replaced
+	x.begin() // replaces the state of the last step
 	for _, l := range x.lines {
 		if c, ok := l.codec.(Stateful); ok {
 			if err := c.SetState(state); err != nil {
@@ -165,9 +161,8 @@ func (d *DDP) SetHookState(state []HookState) error {
 	return nil
 }
 
-// ScaleHookState multiplies the hook's residuals of gradients by a factor: new/old, on all ranks,
-// when the scale of the loss has changed, since residuals are in units of the gradients. Call it
-// between steps.
+// ScaleHookState multiplies the hook's residuals by a factor: new/old, on all ranks, when the scale
+// of the loss has changed, since residuals are in units of gradients. Call it between steps.
 //
 // Not collective. Errors: dist.ErrInvalid for a factor that is not positive and finite; those of
 // SetHookState.
@@ -204,16 +199,16 @@ func (d *DDP) checkHookState(state []HookState) error {
 		}
 		switch {
 		case named == 0:
-			return fmt.Errorf("%w: %s of %q, which is no parameter that is trained", dist.ErrInvalid, s.Slot, s.Param)
+			return fmt.Errorf("%w: %s of unknown parameter %q", dist.ErrInvalid, s.Slot, s.Param)
 		case named > 1:
-			return fmt.Errorf("%w: %s of %q, and %d parameters are named that; give each a name of its own with gorgonia.WithName",
+			return fmt.Errorf("%w: %s of %q, the name of %d parameters; give each its own name with gorgonia.WithName",
 				dist.ErrInvalid, s.Slot, s.Param, named)
 		}
 	}
 	return nil
 }
 
-// restored is the data of an entry of T and of the given shape; nil where there is none.
+// restored returns the data of an entry of T and of the given shape, or nil if it is missing.
 func restored[T float32 | float64](state []HookState, param, slot string, shape ...int) ([]T, error) {
 	for _, s := range state {
 		if s.Param != param || s.Slot != slot {
@@ -232,7 +227,7 @@ func restored[T float32 | float64](state []HookState, param, slot string, shape 
 	return nil, nil
 }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (p HookParam) Len() int {
 	n := 1
 	for _, d := range p.Shape {

@@ -9,19 +9,18 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Cast is the hook of Config.WireDType: gradients travel as BF16 or F16. This rank's share of a
-// gradient, rounded to the gradient's dtype, is rounded to the wire's, to nearest, ties to even;
-// the sum over the ranks is in float32, in rank order, and rounded once to the wire's; that is the
-// gradient.
+// Cast is the hook of Config.WireDType: messages are BF16 or F16. This rank's share of a gradient,
+// rounded to the gradient's dtype, is rounded to the message's, to nearest, ties to even. The sum
+// over the ranks is in float32, in rank order, and rounded once to the message's dtype.
 //
-// So a gradient is off by at most u (|p_1| + ... + |p_n| + |g|), with p_r the rank's shares, g
-// their sum and u 2^-8 for BF16 and 2^-11 for F16. F16 overflows from 65520 on and loses values up
-// to 2^-25, which a loss scale prevents. The rounding error is lost in each step, and for a nearly
-// constant gradient it is the same in each. With ErrorFeedback it is added to the next step's
-// gradient instead, so the sum of a rank's messages over all steps is off by the rounding of one
-// step (Karimireddy et al., Error Feedback Fixes SignSGD and other Gradient Compression Schemes,
-// ICML 2019). The rounding of the sum itself, which is the same on all ranks, is not kept. After a
-// step with a gradient that is not finite, on any rank, feedback begins anew.
+// So a gradient is off by at most u (|p_1| + ... + |p_n| + |g|), with p_r the ranks' shares, g
+// their sum and u 2^-8 for BF16 and 2^-11 for F16. F16 overflows from 65520 on and rounds numbers
+// up to 2^-25 to 0; a loss scale avoids that. Rounding errors are lost, and repeat in each step if
+// a gradient hardly changes. With ErrorFeedback they are added to the next step's gradient: the sum
+// of a rank's messages over all steps is then off by the rounding of one step (Karimireddy et al.,
+// Error Feedback Fixes SignSGD and other Gradient Compression Schemes, ICML 2019). The rounding of
+// the sum itself, equal on all ranks, is not kept. After a step with a gradient that is not finite,
+// on any rank, residuals restart at 0.
 type Cast struct {
 	DType         tensor.DType // BF16 or F16
 	ErrorFeedback bool         // takes 4 bytes for each element, on every rank
@@ -37,7 +36,7 @@ func (c Cast) Validate() error {
 	return nil
 }
 
-// String is "bf16" or "bf16 with error feedback".
+// String returns "bf16" or "bf16 with error feedback".
 func (c Cast) String() string {
 	if c.ErrorFeedback {
 		return c.DType.String() + " with error feedback"
@@ -45,7 +44,7 @@ func (c Cast) String() string {
 	return c.DType.String()
 }
 
-// Elementwise is true.
+// Elementwise returns true.
 func (c Cast) Elementwise() bool { return true }
 
 // Codec implements Hook.
@@ -59,7 +58,7 @@ func (c Cast) Codec(b HookBucket) (Codec, error) {
 	return newCaster[float32](c, b), nil
 }
 
-// sizes implements sized: residuals of all elements except padding.
+// sizes implements sized: residuals without padding.
 func (c Cast) sizes(b HookBucket) (messages []Message, kept int64) {
 	if c.ErrorFeedback {
 		for _, p := range b.Params {
@@ -69,18 +68,18 @@ func (c Cast) sizes(b HookBucket) (messages []Message, kept int64) {
 	return []Message{{c.DType, b.Elements}}, kept
 }
 
-// castBlock is how many elements are worked on between two passes: few enough for the first cache.
+// castBlock is the number of elements handled in one pass, few enough for the first cache.
 const castBlock = 1024
 
 // caster is Cast for a bucket of T.
 type caster[T float32 | float64] struct {
 	message  Message
 	params   []HookParam
-	products [castBlock]T // share times gradient, plus the residual
-	back     [castBlock]T // the sent part
+	products [castBlock]T // share times gradient, plus residual
+	back     [castBlock]T // products as sent, converted back
 }
 
-// feeder is a caster that keeps its rounding errors. Only it is Stateful.
+// feeder is a caster with residuals. Only it is Stateful.
 type feeder[T float32 | float64] struct {
 	caster[T]
 	residual []float32 // for each element of the bucket, in units of the sum
@@ -102,7 +101,7 @@ func (c *caster[T]) Compress(_ int, share float64, bucket tensor.Buffer, message
 	return c.send(share, bucket, messages[0], nil)
 }
 
-// send rounds share times bucket, plus residual, to the message, and stores the rounding error in
+// send rounds share times bucket, plus residual, to the message, and writes the rounding errors to
 // residual.
 func (c *caster[T]) send(share float64, bucket, message tensor.Buffer, residual []float32) error {
 	n := bucket.Len()
@@ -132,8 +131,8 @@ func (c *caster[T]) send(share float64, bucket, message tensor.Buffer, residual 
 	return nil
 }
 
-// sendAndKeep is send for a block with residuals. NaNs leave no residual: the step is not made, and
-// the next one must not suffer.
+// sendAndKeep is send for a block with residuals. A number that is not finite gets residual 0: its
+// step is undone, and the next one must be clean.
 func (c *caster[T]) sendAndKeep(to tensor.Buffer, products []T, residual []float32) error {
 	for i, r := range residual {
 		products[i] += T(r)
@@ -165,10 +164,10 @@ func (f *feeder[T]) Compress(_ int, share float64, bucket tensor.Buffer, message
 	return f.send(share, bucket, messages[0], f.residual)
 }
 
-// Undo implements Undoer. Earlier rounding errors were sent with the last step, and are lost.
+// Undo implements Undoer. The state before the last step was used up by it.
 func (f *feeder[T]) Undo() { clear(f.residual) }
 
-// residualSlot names the slot of the rounding residuals.
+// residualSlot is the slot of rounding errors.
 const residualSlot = "residual"
 
 // State implements Stateful.

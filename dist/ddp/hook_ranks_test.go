@@ -36,8 +36,8 @@ func (c loneCodec) Messages() []ddp.Message {
 	return []ddp.Message{{DType: tensor.F32, Elements: c.elements}}
 }
 
-// TestHooksThatDifferAreAnErrorOnAllRanks has nobody wait for the others, and leaves the group as
-// it was.
+// TestHooksThatDifferAreAnErrorOnAllRanks checks that no rank waits for the others, and that the
+// group stays usable.
 func TestHooksThatDifferAreAnErrorOnAllRanks(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		for _, c := range []struct {

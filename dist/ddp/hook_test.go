@@ -18,9 +18,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// signs is a hook as a user writes one: every element travels as -1, 0 or 1 in an i8, and its
-// bucket's largest number in a second round. It has what an elementwise hook has not: two rounds,
-// of two dtypes.
+// signs is a hook as a user writes one: it sends every element as -1, 0 or 1 in an i8, and the
+// bucket's largest number in a second round. Unlike an elementwise hook it has two rounds, of two
+// dtypes.
 type signs struct{ fail int } // Compress fails in this round on rank 1; 0 is never
 
 func (s signs) String() string    { return "signs" }
@@ -262,8 +262,7 @@ func stopAndGo(w *dist.World, dt gtensor.Dtype, cfg ddp.Config, stop int) ([]flo
 }
 
 // TestScaleHookStateFollowsTheLoss has gradients of another scale from the fourth step on: with
-// what was left out scaled as well, the rest of the training is the same, since all factors are
-// powers of 2.
+// residuals scaled as well, the rest of the training is the same: all factors are powers of 2.
 func TestScaleHookStateFollowsTheLoss(t *testing.T) {
 	for _, cfg := range []ddp.Config{{WireDType: tensor.BF16, ErrorFeedback: true}, {Hook: ddp.PowerSGD{Rank: 1}}} {
 		onRanks(t, 2, func(w *dist.World) error {

@@ -10,31 +10,30 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Imagine is Attach for the plan of a training that will not run: the graph, the Plan and the
-// Layout are those of Attach, without memory. Learnables need no values, since only their shapes
-// count. Buckets are addresses that must not be read or written. The DDP answers questions about
-// itself; then close it.
+// Imagine is Attach without memory, for a training that is only planned: graph, Plan and Layout are
+// those of Attach. Learnables need no values, only shapes. Buckets are addresses that must not be
+// read or written. The DDP can be inspected and closed.
 //
-// Collective: all ranks of world, which may be one whose other ranks are not there. Errors: those
-// of Attach.
+// Collective: all ranks of world; the world may be one without other processes. Errors: those of
+// Attach.
 func Imagine(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config) (*DDP, error) {
 	return attach(world, cost, learnables, cfg, true)
 }
 
-// ready is an error of a DDP that cannot train.
+// ready returns the error of a DDP that cannot train.
 //
-// Errors: dist.ErrClosed; dist.ErrInvalid for one that is imagined.
+// Errors: dist.ErrClosed; dist.ErrInvalid for an imagined one.
 func (d *DDP) ready() error {
 	switch {
 	case d.closed:
 		return dist.ErrClosed
 	case d.imagined:
-		return fmt.Errorf("%w: it is imagined, and has no memory: use Attach", dist.ErrInvalid)
+		return fmt.Errorf("%w: a DDP of Imagine has no memory: use Attach", dist.ErrInvalid)
 	}
 	return nil
 }
 
-// newImagined is the memory of a plan, as addresses.
+// newImagined returns the memory of a plan, as addresses.
 func newImagined(p *Plan) (*memory, error) {
 	m := &memory{where: "no memory", imagined: &addresses{}}
 	if err := m.carve(p.areas(), m.imagined.alloc); err != nil {
@@ -43,8 +42,8 @@ func newImagined(p *Plan) (*memory, error) {
 	return m, nil
 }
 
-// imagineWires finds addresses for messages, which have memory of their own where a program sends
-// them: see deviceWire.
+// imagineWires reserves addresses for messages, which have their own memory on GPUs: see
+// deviceWire.
 func (d *DDP) imagineWires() error {
 	dt, a := d.cfg.WireDType, d.mem.imagined
 	if dt != tensor.BF16 && dt != tensor.F16 {
@@ -58,13 +57,13 @@ func (d *DDP) imagineWires() error {
 	return err
 }
 
-// addresses is memory that is not there.
+// addresses is reserved address space without memory.
 type addresses struct {
 	maps  [][]byte
 	wires []tensor.Buffer // of messages, by bucket
 }
 
-// alloc takes addresses of so many bytes.
+// alloc reserves so many bytes.
 func (a *addresses) alloc(bytes int64) (tensor.Buffer, error) {
 	m, err := takeAddresses(bytes)
 	if err != nil {
@@ -74,7 +73,7 @@ func (a *addresses) alloc(bytes int64) (tensor.Buffer, error) {
 	return tensor.Of(m), nil
 }
 
-// elements is alloc of n elements of a bucket type; of one for none.
+// elements reserves n elements of a bucket type, at least one.
 func (a *addresses) elements(n int, dt tensor.DType) (tensor.Buffer, error) {
 	raw, err := a.alloc(int64(max(n, 1)) * int64(dt.Size()))
 	if err != nil {

@@ -2,7 +2,7 @@
 
 package ddp
 
-// takeAddresses is memory, where a system gives no addresses alone.
+// takeAddresses allocates memory, on systems that cannot reserve addresses alone.
 func takeAddresses(bytes int64) ([]byte, error) { return make([]byte, bytes), nil }
 
 func giveAddresses([]byte) error { return nil }

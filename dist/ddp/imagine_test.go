@@ -27,8 +27,7 @@ func valueless(width int) (cost *G.Node, params G.Nodes) {
 	return G.Must(G.Mean(G.Must(G.Square(y)))), G.Nodes{w, b}
 }
 
-// What is imagined has the Plan of what is attached, at every stage, whether parameters have values
-// or not.
+// Imagine makes the Plan of Attach, at every stage, whether or not parameters have values.
 func TestImaginedPlansAreThoseOfAttach(t *testing.T) {
 	for stage := range 4 {
 		onRanks(t, 2, func(w *dist.World) error {

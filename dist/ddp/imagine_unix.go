@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takeAddresses returns pages without access, which therefore take no memory.
+// takeAddresses maps pages without access, which therefore take no memory.
 func takeAddresses(bytes int64) ([]byte, error) {
 	m, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {

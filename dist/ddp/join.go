@@ -11,9 +11,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Join is the loop of ranks with different numbers of batches. Each step is a collective, so a rank
-// without further data takes part in the others' steps, with weight 0, until no rank has any. Then
-// the loop ends on all ranks at once.
+// Join runs the loop of ranks with different numbers of batches. Each step is a collective, so a
+// rank without data takes part in the others' steps with weight 0. When no rank has data, the loop
+// ends on all ranks at once.
 //
 //	join, err := ddp.NewJoin(d)
 //	for {
@@ -24,22 +24,22 @@ import (
 //		err = solver.Step(d.Model())
 //	}
 //
-// The gradients of a rank without samples do not count, so its inputs may hold anything, also NaNs.
-// On GPUs that needs Config.Idle; without it such a rank must run on inputs with finite gradients,
-// such as its last batch. A graph with ops.SyncBatchNorm needs zeros for the rows' weights, since
-// the inputs of such a rank count there as well.
+// Gradients of a rank without samples are ignored, so its inputs may hold anything, also NaN. On
+// GPUs that needs Config.Idle; otherwise such a rank runs on an input with finite gradients, as its
+// last batch. A graph with ops.SyncBatchNorm needs zeros for the rows' weights, since its
+// statistics include such a rank's rows.
 //
-// Next exchanges one number, the samples, and returns whether their sum is 0. The exchange of
-// weights after each run has that sum too, but too late: RunAll would return ErrNoWeight on all
-// ranks, after a useless run. If each rank knows its number of batches, one exchange is enough for
-// an epoch: see Steps.
+// Next sums the samples over the ranks, and compares the sum with 0. The exchange of weights in
+// each run has that sum too, but too late: RunAll would return ErrNoWeight on all ranks, after a
+// useless run. If each rank knows its number of batches, one exchange per epoch is enough: see
+// Steps.
 //
 // # Accumulation
 //
-// Runs inside NoSync need no Next, and ranks may have different numbers of them: call Next once for
-// a step, and SetWeight for each run. Only if they communicate (ops.SyncBatchNorm) all ranks need
-// as many, and Next is called before each run. It may report that no rank has data while some is
-// accumulated; then the run that reduces is made with weight 0:
+// Runs inside NoSync need no Next, and ranks may make different numbers of them: call Next once for
+// a step, and SetWeight for each run. Only runs that communicate (ops.SyncBatchNorm) must be as
+// many on all ranks, with Next before each. If Next reports that no rank has data during an
+// accumulation, make the run that reduces with weight 0:
 //
 //	more, runs := true, 0
 //	err := d.NoSync(func() (err error) {
@@ -56,7 +56,7 @@ import (
 // A Join is used by the goroutine that runs the graph, between runs.
 type Join struct {
 	d       *DDP
-	group   *dist.Group // a view of the world that names the operation
+	group   *dist.Group // names the operation
 	mine    tensor.Buffer
 	sum     tensor.Buffer
 	heap    symmetric.Heap // of a world on GPUs; else nil
@@ -65,7 +65,7 @@ type Join struct {
 	closed  bool
 }
 
-// NewJoin is the loop of a DDP. One is enough for all epochs.
+// NewJoin returns the Join of a DDP. One is enough for all epochs.
 //
 // Collective: all ranks. Owns: the caller closes it, before the DDP's world. Errors:
 // dist.ErrInvalid without a DDP; those of the world's heap, on GPUs.
@@ -102,10 +102,10 @@ func (j *Join) allocate() error {
 	return nil
 }
 
-// Next tells the other ranks how many samples this rank's next batch has, 0 for none, and is
-// whether any rank has some: if so, all ranks run the graph. The number is this rank's weight then;
-// another unit will do, if it is that of all ranks. After false the weight is 0, and Next may be
-// called again, for another epoch.
+// Next tells the other ranks how many samples this rank's next batch has, 0 for none. It returns
+// whether any rank has samples: if so, all ranks run the graph. The number becomes this rank's
+// weight; any unit works if all ranks use it. After false the weight is 0, and Next may be called
+// again for another epoch.
 //
 // Collective: all ranks, same order. Returns: when all ranks have called it; on GPUs also when the
 // runs queued before are done. Errors: dist.ErrInvalid for a number that is negative or not finite,
@@ -160,10 +160,10 @@ func (j *Join) exchange() error {
 	return err
 }
 
-// Samples returns the sum over the ranks of the last Next's arguments: the samples of the step.
+// Samples returns the sum of samples over the ranks in the last Next.
 func (j *Join) Samples() float64 { return j.numbers[1] }
 
-// Close frees the Join's memory on a GPU. Idempotent. Collective: on GPUs.
+// Close frees the memory on a GPU. Idempotent. Collective: on GPUs.
 func (j *Join) Close() error {
 	if j.closed {
 		return nil
@@ -175,13 +175,15 @@ func (j *Join) Close() error {
 	return j.heap.Close()
 }
 
-// Steps is the number of steps of an epoch in which each rank has the given number of batches: the
-// largest. A rank that has fewer makes the others with weight 0, as with a Join, which is for ranks
-// that do not know how many they have.
+// Steps returns the number of steps of an epoch, the largest number of batches of any rank. A rank
+// with fewer batches makes the other steps with weight 0. Use a Join if ranks do not know their
+// numbers.
 //
 //	steps, err := ddp.Steps(world, len(batches))
 //	for i := range steps {
-//		if i < len(batches) { let(batches[i]); ... } else { err = d.SetWeight(0) }
+//		weight := 0.0
+//		if i < len(batches) { let(batches[i]); weight = ... }
+//		err = d.SetWeight(weight)
 //		err = vm.RunAll()
 //	}
 //

@@ -87,7 +87,7 @@ func alone(steps [][]int) ([]float64, error) {
 	return current, nil
 }
 
-// joined is a rank that trains on its batches of an epoch until nobody has any.
+// joined is a rank that trains on its batches of an epoch until no rank has any.
 type joined struct {
 	m    *model
 	d    *ddp.DDP
@@ -111,7 +111,7 @@ func newJoined(w *dist.World, rows int) (*joined, error) {
 
 func (k *joined) close() error { return errors.Join(k.vm.Close(), k.join.Close(), k.d.Close()) }
 
-// run runs the graph on samples, or, without any, on what is no number.
+// run runs the graph on samples, or, without any, on NaN.
 func (k *joined) run(samples []int) error {
 	defer k.vm.Reset()
 	if err := k.m.let(mlp, indices(0, k.rows)); err != nil {
@@ -323,7 +323,7 @@ func TestJoinOfLargeNumbersIsAnError(t *testing.T) {
 	})
 }
 
-// TestJoinTellsOfADeadPeer has a rank that dies in place of its Next.
+// TestJoinTellsOfADeadPeer has a rank that dies instead of calling Next.
 func TestJoinTellsOfADeadPeer(t *testing.T) {
 	errs := runRanks(t, 3, sim.Config{}, func(w *dist.World) error {
 		k, err := newJoined(w, 2)
@@ -381,7 +381,7 @@ func TestAllRanksWithoutDataEndWithoutJoin(t *testing.T) {
 	})
 }
 
-// What Steps exchanges is called that, in errors and in the recorder.
+// The exchange of Steps has that name, in errors and in the recorder.
 func TestStepsIsCalledSteps(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		if _, err := ddp.Steps(w, 1); err != nil {

@@ -13,12 +13,12 @@ import (
 // localSGD is the state of Config.LocalSteps.
 type localSGD struct {
 	steps  int     // of the solver, since the weights were averaged
-	weight float64 // of the runs since then, except those that failed or were skipped
+	weight float64 // of the runs since then, except failed and skipped ones
 	before float64 // weight, at the last step of the solver
 }
 
-// afterStep is for the solver, after each of its steps, also one that it has skipped. With
-// LocalSteps it averages the weights when it is time.
+// afterStep is called by the solver after each step, also a skipped one. With LocalSteps it
+// averages the weights in every LocalSteps-th call.
 //
 // Collective: all ranks, same number of steps. Errors: those of AverageWeights.
 func (d *DDP) afterStep(skipped bool) error {
@@ -36,12 +36,12 @@ func (d *DDP) afterStep(skipped bool) error {
 	return d.AverageWeights()
 }
 
-// AverageWeights replaces the trained parameters, on every rank, by their mean over the ranks. Each
-// rank counts by its part of the weights (SetWeight) of all runs since the last call: its samples,
-// without those of steps that the solver of NewSolver has skipped. Without SetWeight and skipped
-// steps that is the plain mean. With LocalSteps that solver calls it every so many steps; call it
-// also before a checkpoint and at the end. Without LocalSteps ranks have equal parameters, and
-// nothing is done.
+// AverageWeights replaces the trained parameters, on every rank, by their weighted mean over the
+// ranks. A rank's weight is the sum of its weights (SetWeight) in all runs since the last call,
+// without steps that NewSolver's solver skipped. So without SetWeight and skipped steps it is the
+// plain mean. With LocalSteps that solver calls it every LocalSteps steps; call it before a
+// checkpoint and at the end too. Without LocalSteps it does nothing, since ranks have equal
+// parameters.
 //
 // Collective: all ranks, between runs. Errors: those of the group, after which parameters may
 // differ; dist.ErrClosed.
@@ -78,7 +78,7 @@ func (d *DDP) averageWeights() error {
 	return waitAll(works, nil)
 }
 
-// shareOfWeights makes the scales this rank's part. Nothing that reads them is in flight.
+// shareOfWeights sets the scales to this rank's part. No operation that reads them is in flight.
 func (d *DDP) shareOfWeights() error {
 	in := []float64{d.local.weight}
 	sum := []float64{0}
@@ -90,7 +90,7 @@ func (d *DDP) shareOfWeights() error {
 		return err
 	}
 	if sum[0] == 0 {
-		return d.mem.setShare(1 / float64(d.world.Size())) // no rank has made a step
+		return d.mem.setShare(1 / float64(d.world.Size())) // no rank has trained
 	}
 	if err := checkSum(sum[0]); err != nil {
 		return err
@@ -98,13 +98,13 @@ func (d *DDP) shareOfWeights() error {
 	return d.mem.setShare(in[0] / sum[0])
 }
 
-// averaging is a solver that averages the weights when it is time.
+// averaging is a solver that calls afterStep.
 type averaging struct {
 	optim.Solver
 	d *DDP
 }
 
-// averaged is s with the averages of LocalSteps; s itself without.
+// averaged returns s with the averages of LocalSteps, or s itself without LocalSteps.
 func (d *DDP) averaged(s optim.Solver) optim.Solver {
 	if d.cfg.LocalSteps == 0 {
 		return s

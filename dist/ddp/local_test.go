@@ -77,7 +77,7 @@ func mean(dt gtensor.Dtype, all [][]float64, weights []float64) []float64 {
 	return out
 }
 
-// partsFrom is what a rank learns from in three steps; rank r has r+1 samples in each.
+// partsFrom returns a rank's samples of three steps; rank r has r+1 samples in each.
 func partsFrom(step, rank int) [][]int {
 	var all [][]int
 	for i := range 3 {
@@ -87,7 +87,7 @@ func partsFrom(step, rank int) [][]int {
 	return all
 }
 
-// localRound is three steps with an average of weights behind the last.
+// localRound makes three steps and then averages the weights.
 func (l *learner) localRound(w *dist.World, dt gtensor.Dtype, step int) error {
 	start, err := l.weights()
 	if err != nil {
@@ -230,8 +230,7 @@ func TestAverageWeightsAtTheEnd(t *testing.T) {
 	})
 }
 
-// TestAverageWeightsLeavesOutRunsThatFailed has one on rank 0, whose samples nobody has learned
-// from.
+// TestAverageWeightsLeavesOutRunsThatFailed has one on rank 0, whose samples do not count.
 func TestAverageWeightsLeavesOutRunsThatFailed(t *testing.T) {
 	boom := errors.New("boom")
 	onRanks(t, 2, func(w *dist.World) error {
@@ -283,7 +282,7 @@ func (l *learner) averages(w *dist.World, by []float64) error {
 	return l.close()
 }
 
-// TestAverageWeightsLeavesOutSkippedSteps has one on rank 0, whose samples nobody has learned from.
+// TestAverageWeightsLeavesOutSkippedSteps has one on rank 0, whose samples do not count.
 func TestAverageWeightsLeavesOutSkippedSteps(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		l, err := newLearner(w, mlp, gtensor.Float64, 3, ddp.Config{LocalSteps: 100}, optim.Config{Name: optim.SGD, LearningRate: 0.1, SkipNonFinite: true})

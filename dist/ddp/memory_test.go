@@ -282,7 +282,7 @@ func TestSlotsNeverGiveTheirOwnHeaderAway(t *testing.T) {
 		if g.Uintptr() != uintptr(d.slots[0].buf.Pointer()) {
 			t.Error("the gradient is not the bucket's memory")
 		}
-		if err := g.(*gtensor.Dense).Reshape(2, 2); err != nil { // what a careless op does
+		if err := g.(*gtensor.Dense).Reshape(2, 2); err != nil { // as a careless op does
 			t.Fatal(err)
 		}
 		vm.Reset()

@@ -18,8 +18,8 @@ type model struct {
 	params     G.Nodes
 }
 
-// family is a kind of model: what a sample is, and how the graph is built. The cost is the mean
-// over the rows.
+// family is a kind of model: the shape of a sample, and a function that builds the graph. The cost
+// is the mean over the rows.
 type family struct {
 	name   string
 	in     []int // shape of a sample

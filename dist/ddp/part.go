@@ -11,36 +11,34 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Input is the value of an input node for RunPart: a row, along the first axis, for each sample.
+// Input is the value of an input node for RunPart: one row, along the first axis, for each sample.
 type Input struct {
 	Node  *gorgonia.Node
 	Value gorgonia.Value // a *tensor.Dense of Gorgonia; may be nil for no rows
 }
 
-// letter is a machine whose inputs may have any number of rows: *machine.Machine.
+// letter is a machine whose inputs may have any number of rows, as *machine.Machine.
 type letter interface {
 	Let(n *gorgonia.Node, v gorgonia.Value) error
 }
 
 // RunPart runs the graph on this rank's part of a batch, of any number of rows. It replaces
-// gorgonia.Let, SetWeight and vm.RunAll. Gradients are those of the mean cost over the rows of all
-// ranks. It is for a cost that is the mean over the rows.
+// gorgonia.Let, SetWeight and vm.RunAll. The cost must be the mean over the rows; gradients are
+// those of the mean over the rows of all ranks.
 //
-// With package machine that is SetWeight(rows), Machine.Let of each input and one run. A tape
-// machine cannot change the number of rows of its graph. A part of another number is run there in
-// rows/gcd(rows, R) pieces of the graph's R rows, all but the last inside NoSync, in which each row
-// appears equally often: the mean is exact, up to rounding. Rows are repeated from the start where
-// they end. So a last batch that is short costs some runs more, and the value of cost is that of
-// the last piece. A rank without rows runs once, with weight 0, on the values that its inputs have,
-// or zeros.
+// With package machine RunPart is SetWeight(rows), Machine.Let of each input and one run. A tape
+// machine cannot change the R rows of its graph. It runs another number of rows in rows/gcd(rows,
+// R) pieces of R rows, all but the last inside NoSync. Rows are repeated from the start, so that
+// each appears equally often and the mean is exact, up to rounding. A short last batch thus costs
+// extra runs, and cost has the last piece's value. A rank without rows runs once, with weight 0, on
+// its inputs' current values, or zeros.
 //
-// Shapes: each value has rows rows; all its other dimensions, and its type, are those of the node.
-// Collective: all ranks, once a step. Where the tape machine needs several runs, RunPart resets vm
-// between them; Reset after the last is the caller's, as after RunAll. Errors: dist.ErrInvalid for
-// a value that does not fit; dist.ErrUnsupported where a part would need pieces, which differ in
-// number between the ranks or whose rows belong together: with Stage 2 and 3, VirtualRanks, batch
-// norm and graphs that communicate; use package machine there, or DropLast. Those of gorgonia.Let
-// and RunAll.
+// Shapes: each value has rows rows; its other dimensions and its type are the node's. Collective:
+// all ranks, once a step. RunPart resets vm between pieces; the caller resets it at the end, as
+// after RunAll. Errors: those of gorgonia.Let and RunAll; dist.ErrInvalid for a value that does not
+// fit; dist.ErrUnsupported if a part needs pieces but ranks must make equal numbers of runs, or
+// rows belong together: Stage 2 and 3, VirtualRanks, batch norm and graphs that communicate. Use
+// package machine there, or DropLast.
 func (d *DDP) RunPart(vm gorgonia.VM, rows int, inputs ...Input) error {
 	if err := d.runPart(vm, rows, inputs); err != nil {
 		return fmt.Errorf("ddp part of %d rows, rank %d/%d: %w", rows, d.world.Rank(), d.world.Size(), err)
@@ -90,7 +88,7 @@ func (d *DDP) runPart(vm gorgonia.VM, rows int, inputs []Input) error {
 	return vm.RunAll()
 }
 
-// whyWhole says why a part cannot be run in pieces.
+// whyWhole explains why a part cannot be run in pieces.
 func (d *DDP) whyWhole() string {
 	const remedy = ": use package machine, or DropLast of the sampler"
 	switch {
@@ -99,11 +97,11 @@ func (d *DDP) whyWhole() string {
 	case d.virtual != nil:
 		return "with VirtualRanks each run is a rank" + remedy
 	}
-	return fmt.Sprintf("%s looks at all rows of a run together%s", d.rows.single, remedy)
+	return fmt.Sprintf("%s needs all rows in one run%s", d.rows.single, remedy)
 }
 
-// checkPart checks the arguments of RunPart. Returns: the rows of the graph's inputs, where vm
-// cannot change them.
+// checkPart checks the arguments of RunPart. Returns: the rows of the graph's inputs, which only
+// some machines can change.
 func checkPart(vm gorgonia.VM, rows int, inputs []Input) (fixed int, err error) {
 	switch {
 	case vm == nil:
@@ -158,13 +156,12 @@ func (d *DDP) runWithout(vm gorgonia.VM, inputs []Input) error {
 	return vm.RunAll()
 }
 
-// letPiece gives each input n rows of its value, which has rows, from number first on and from the
-// start again.
+// letPiece gives each input n rows of its value, from row first on, wrapping around at the end.
 func letPiece(inputs []Input, first, n, rows int) error {
 	for _, in := range inputs {
 		v := in.Value
 		if n != rows {
-			v = piece(v.(*gtensor.Dense), first, n, rows) // checkPart has seen to the type
+			v = piece(v.(*gtensor.Dense), first, n, rows) // checkPart has checked the type
 		}
 		if err := gorgonia.Let(in.Node, v); err != nil {
 			return err

@@ -148,8 +148,8 @@ func TestRunPartRefuses(t *testing.T) {
 	})
 }
 
-// Ranks of 1 and 3 rows that count alike are named, once, on rank 0; with a weight, or equal parts,
-// nothing is said.
+// Ranks of 1 and 3 rows with equal weights are named, once, on rank 0; with SetWeight, or equal
+// parts, nothing is logged.
 func TestUnevenRowsWithoutAWeightAreNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		rows   [2]int

@@ -10,10 +10,10 @@ import (
 
 var _ ops.Placed = (*slot)(nil)
 
-// Place implements ops.Placed. A gradient can be computed in its slot if the run overwrites the
-// slot unchanged: not if micro-batches are accumulated, nor if the rank has no samples. A scalar
-// has no memory to place. With Stage 2 a gradient is copied: its bucket has no memory before the
-// first of its gradients arrives. With Stage 3 the node's value has no reader.
+// Place implements ops.Placed. A gradient is computed in its slot if the run overwrites the slot
+// unscaled: without accumulation, and with samples. A scalar has no memory to share. With Stage 2 a
+// gradient is copied, since its bucket has no memory before its first gradient. With Stage 3 the
+// node's value is not read.
 func (s *slot) Place() (gradient, reduced tensor.Buffer) {
 	d := s.d
 	if s.scalar() || d.onGPU() || d.gathers() {
@@ -36,9 +36,9 @@ func (s *slot) Place() (gradient, reduced tensor.Buffer) {
 func (s *slot) Filled() error {
 	switch r := &s.d.run; {
 	case !r.running:
-		return s.d.stepError(fmt.Errorf("gradient of %q: %w: the run did not go through Begin", s.param.Name(), dist.ErrInvalid))
+		return s.d.stepError(fmt.Errorf("gradient of %q: %w: the run did not call Begin", s.param.Name(), dist.ErrInvalid))
 	case s.filled:
-		return s.d.stepError(fmt.Errorf("gradient of %q: %w: it has come twice in one run", s.param.Name(), dist.ErrInvalid))
+		return s.d.stepError(fmt.Errorf("gradient of %q: %w: it was computed twice in one run", s.param.Name(), dist.ErrInvalid))
 	}
 	return s.count()
 }
@@ -55,5 +55,5 @@ func (s *slot) Reduced() error {
 	return nil
 }
 
-// Rank is this rank's number: random numbers of a compiled graph depend on it.
+// Rank returns this rank's number, which random numbers of a compiled graph depend on.
 func (s *slot) Rank() int { return s.d.world.Rank() }

@@ -13,11 +13,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Plan maps each gradient to its place in a bucket. It is the same on all ranks.
+// Plan is the layout of the buckets: which gradient is where in which bucket. It is equal on all
+// ranks.
 type Plan struct {
 	Params  []PlanParam  // the used parameters, in the order of the learnables
 	Buckets []PlanBucket // in the order in which they are started
-	Unused  []string     // learnables that the cost does not depend on; they are not trained
+	Unused  []string     // learnables that the cost does not depend on, which are not trained
 	Memory  string       // where the buckets are: "symmetric heap (shm)"
 	Stage   int          // Config.Stage
 }
@@ -31,7 +32,7 @@ type PlanParam struct {
 	Offset int // of its first element in the bucket, in elements
 }
 
-// PlanBucket is one bucket: a run of memory that is reduced by one collective.
+// PlanBucket is a bucket: a run of memory that one collective reduces.
 type PlanBucket struct {
 	DType    tensor.DType
 	Elements int   // padding included: with Stage >= 1 it is Shard for every rank
@@ -39,27 +40,27 @@ type PlanBucket struct {
 	Params   []int // indices of its parameters, in the order of their gradients
 }
 
-// Bytes is the size of the bucket.
+// Bytes returns the size of the bucket.
 func (b PlanBucket) Bytes() int64 { return int64(b.Elements) * int64(b.DType.Size()) }
 
-// Len is the number of elements of the parameter.
+// Len returns the number of elements of the parameter.
 func (p PlanParam) Len() int { return gtensor.Shape(p.Shape).TotalSize() }
 
-// String is "w0 f32(784, 512)".
+// String returns "w0 f32(784, 512)".
 func (p PlanParam) String() string {
 	return fmt.Sprintf("%s %v%v", p.Name, p.DType, gtensor.Shape(p.Shape))
 }
 
-// little is the bytes below which a bucket is not worth a collective of its own, whose bounds are
-// first and later bytes.
+// little returns the least bytes worth a collective of its own, for buckets of at most first and
+// later bytes.
 func little(first, later int64) int64 { return min(first/4, later/64) }
 
 // fill puts the parameters into buckets. order[0] is the index of the parameter whose gradient is
 // ready first. A bucket is a run of parameters of one dtype, in that order, of at most first bytes
-// (the first bucket of its dtype) or later bytes (the others); a larger parameter has a bucket to
-// itself. A bucket that is too small for a collective of its own, such as the bias of a large
-// layer, also takes the next parameter, whatever its size (see little). Gradients begin at
-// multiples of align bytes, and of optim.Block elements if they are sharded.
+// (the first bucket of its dtype) or later bytes (the others). A larger parameter has a bucket to
+// itself. A bucket of less than little bytes, as of a large layer's bias, also takes the next
+// parameter, of any size. Gradients begin at multiples of align bytes and, if sharded, of
+// optim.Block elements.
 func (p *Plan) fill(order []int, first, later int64, align int) {
 	open := make(map[tensor.DType]int) // index in filled of the bucket that takes the next parameter of the dtype
 	var filled []PlanBucket
@@ -67,7 +68,7 @@ func (p *Plan) fill(order []int, first, later int64, align int) {
 	gathered := p.Stage == stageParams
 	for pos := range order {
 		i := order[pos]
-		if gathered { // from the last gradient on: in the order in which the forward pass first uses the parameters
+		if gathered { // backward through order: as the forward pass first uses the parameters
 			i = order[len(order)-1-pos]
 		}
 		q := p.Params[i]
@@ -94,8 +95,8 @@ func (p *Plan) fill(order []int, first, later int64, align int) {
 			last[b] = pos
 		}
 	}
-	// Buckets of different dtypes fill side by side; they are started in the order in which they
-	// are full.
+	// Buckets of several dtypes fill at the same time. They start in the order in which they are
+	// full.
 	rank := make([]int, len(filled))
 	for b := range rank {
 		rank[b] = b
@@ -110,7 +111,7 @@ func (p *Plan) fill(order []int, first, later int64, align int) {
 	}
 }
 
-// lay lays the parameters out for a stage of sharding on so many ranks; see fill.
+// lay sets p.Stage and lays the parameters out for so many ranks; see fill.
 func (p *Plan) lay(order []int, c Config, ranks, align int) {
 	p.Stage = c.Stage
 	first, later := c.bucketBytes()
@@ -120,8 +121,8 @@ func (p *Plan) lay(order []int, c Config, ranks, align int) {
 	}
 }
 
-// lines is the plan, a line a fact, in the order in which differences between ranks are worth
-// telling.
+// lines returns the facts of the plan, one a line. Differences between ranks are reported in this
+// order.
 func (p *Plan) lines() []string {
 	var l []string
 	for i, q := range p.Params {
@@ -144,7 +145,7 @@ func (p *Plan) names(b PlanBucket) string {
 	return strings.Join(names, " ")
 }
 
-// String is a table of the buckets, and the unused parameters.
+// String returns a table of the buckets, and the unused parameters.
 func (p Plan) String() string {
 	var s strings.Builder
 	params, bytes := 0, int64(0)

@@ -68,8 +68,7 @@ func TestBucketsFillInTheOrderOfGradients(t *testing.T) {
 	}
 }
 
-// What is too little for a collective of its own goes with the next parameter, however large that
-// is.
+// A gradient too small for its own collective is put with the next parameter, of any size.
 func TestLittleGradientsGoWithLargeOnes(t *testing.T) {
 	const first, later = 4 * 40, 64 * 40
 	for _, c := range []struct {

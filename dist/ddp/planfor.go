@@ -10,12 +10,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// PlanFor is the Plan that Attach makes for parameters whose gradients come in the given order, on
-// so many ranks, on GPUs or on the host: how buckets are laid out, with no rank and no memory.
+// PlanFor returns the Plan that Attach makes for parameters whose gradients come in the given
+// order, on so many ranks, on GPUs or on the host. It needs neither ranks nor memory.
 //
-// Errors: those of Config.Validate; dist.ErrInvalid for an order that is none, no ranks, or virtual
-// ranks that they do not divide; its kinds for a parameter of another dtype than f32 and f64, or of
-// a negative dimension.
+// Errors: those of Config.Validate; dist.ErrInvalid if order is not a permutation, there are no
+// ranks, or VirtualRanks is no multiple of them; its kinds for a dtype other than f32 and f64, or a
+// negative dimension.
 func PlanFor(params []PlanParam, order []int, cfg Config, ranks int, gpu bool) (Plan, error) {
 	if err := cfg.Validate(); err != nil {
 		return Plan{}, err
@@ -44,7 +44,7 @@ func PlanFor(params []PlanParam, order []int, cfg Config, ranks int, gpu bool) (
 	return p, w.Close()
 }
 
-// check does the checks that Attach does on nodes.
+// check repeats Attach's check of a node's dtype and shape.
 func (p PlanParam) check() error {
 	switch {
 	case !slices.Contains(bucketTypes[:], p.DType):
@@ -55,8 +55,8 @@ func (p PlanParam) check() error {
 	return nil
 }
 
-// Supports is the error with which Attach refuses settings for so many ranks, on GPUs or on the
-// host, whatever the model is; nil if it takes them.
+// Supports returns the error of Attach for these settings on so many ranks, on GPUs or on the host,
+// for any model. It returns nil if Attach accepts them.
 //
 // Errors: those of Config.Validate; dist.ErrInvalid; dist.ErrUnsupported for settings that GPUs do
 // not support.
@@ -71,7 +71,7 @@ func Supports(cfg Config, ranks int, gpu bool) error {
 	return errors.Join(cfg.fits(w), w.Close())
 }
 
-// nowhere is a rank of a world that is only asked how large it is and where its buffers are.
+// nowhere is the transport of a world that only knows its size and device.
 type nowhere struct{ info dist.Info }
 
 func newNowhere(ranks int, gpu bool) (*dist.World, error) {
@@ -105,13 +105,13 @@ func (nowhere) Abort(error) error { return nil }
 // Close implements dist.Transport.
 func (nowhere) Close() error { return nil }
 
-// GradientOrder returns an order of gradients from which Attach makes these buckets: the order of
-// the gradients, except for the order between dtypes.
+// GradientOrder returns an order of gradients from which Attach makes these buckets. Within each
+// dtype it is the gradients' own order.
 func (p Plan) GradientOrder() []int {
 	var all []int
 	for _, b := range p.Buckets {
 		params := slices.Clone(b.Params)
-		if p.Stage == stageParams { // they lie in the order of the forward pass
+		if p.Stage == stageParams { // in the order of the forward pass
 			slices.Reverse(params)
 		}
 		all = append(all, params...)
@@ -119,8 +119,8 @@ func (p Plan) GradientOrder() []int {
 	return all
 }
 
-// Room is the bytes that Attach allocates on one rank for a Plan, without the values of nodes that
-// stay in place.
+// Room is the bytes that Attach takes on one rank for a Plan, without values that nodes keep
+// themselves.
 type Room struct {
 	Grads   int64 // whole buckets, or this rank's shards of them
 	Params  int64 // buckets of weights, or this rank's shards of them; on a GPU the weights of all parameters
@@ -128,7 +128,7 @@ type Room struct {
 	Scalars int64 // weights of ranks, and factors
 }
 
-// Room returns the bytes that Attach allocates for p.
+// Room returns the bytes that Attach takes for p.
 func (p Plan) Room(gpu bool) Room {
 	a := p.areas()
 	r := Room{Staging: int64(a.stages) * a.staging, Scalars: a.scalars}
@@ -144,14 +144,14 @@ func (p Plan) Room(gpu bool) Room {
 	return r
 }
 
-// Wire has the messages of the buckets of a Plan, if they differ from the buckets.
+// Wire describes the messages of a Plan's buckets.
 type Wire struct {
-	Messages [][]Message // of each bucket, in rounds; nil for buckets that travel as they are
-	Bytes    int64       // of memory on one rank: of messages, and of state between steps
+	Messages [][]Message // of each bucket, in rounds; nil for buckets that are sent unchanged
+	Bytes    int64       // of memory on one rank: messages, and the state kept between steps
 }
 
-// Wire returns the messages for p on so many ranks by the settings. On GPUs messages of all buckets
-// have memory; with Stage 2, of as many as there are buffers of buckets.
+// Wire returns the messages that Attach makes of the settings for p on so many ranks. On GPUs each
+// bucket's messages have their own memory; with Stage 2, each staging buffer's.
 //
 // Errors: those of the Hook; dist.ErrInvalid for no ranks.
 func (p Plan) Wire(cfg Config, ranks int, gpu bool) (Wire, error) {
@@ -189,12 +189,13 @@ func (p Plan) Wire(cfg Config, ranks int, gpu bool) (Wire, error) {
 	return w, nil
 }
 
-// sized is a Hook that knows the messages and the state bytes of its Codec without making one.
+// sized is a Hook that knows the messages of its Codec, and the bytes of its state, without making
+// one.
 type sized interface {
 	sizes(b HookBucket) (messages []Message, kept int64)
 }
 
-// sizes returns the messages of a hook's Codec for a bucket, and its bytes of state.
+// sizes returns the messages of a hook's Codec for a bucket, and the bytes of its state.
 func sizes(hook Hook, b HookBucket) (messages []Message, kept int64, err error) {
 	if s, ok := hook.(sized); ok {
 		messages, kept = s.sizes(b)
@@ -212,7 +213,7 @@ func sizes(hook Hook, b HookBucket) (messages []Message, kept int64, err error) 
 	return codec.Messages(), kept, nil
 }
 
-// virtualRoom returns the bytes of newVirtual for so many runs of each rank in a step.
+// virtualRoom returns the bytes that newVirtual takes for so many runs of each rank in a step.
 func (p Plan) virtualRoom(runs, ranks int) int64 {
 	total, longest := roundUp(int64(8*runs*ranks)), int64(0)
 	for _, b := range p.Buckets {

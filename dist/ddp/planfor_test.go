@@ -14,7 +14,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestPlanForIsThatOfAttach compares plans and bytes with what Attach makes, and has allocated, on
+// TestPlanForIsThatOfAttach compares plans and bytes with the plan and allocations of Attach, on
 // ranks.
 func TestPlanForIsThatOfAttach(t *testing.T) {
 	for _, dt := range []gtensor.Dtype{gtensor.Float32, gtensor.Float64} {

@@ -12,33 +12,32 @@ import (
 
 // PowerSGD is a hook that sends each parameter's gradient as two thin matrices (Vogels, Karimireddy
 // and Jaggi, PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization,
-// NeurIPS 2019). A parameter of shape (n, ...) is a matrix M of n rows and m columns; with Q of m
-// rows and Rank columns, from the step before,
+// NeurIPS 2019). A parameter of shape (n, ...) is a matrix M of n rows and m columns. With Q of m
+// rows and Rank columns from the previous step, a step is
 //
 //	M = share*gradient + residual
-//	P = sum over the ranks of M Q       orthonormal columns are made of it
+//	P = sum over the ranks of M Q       then orthonormalized
 //	Q = sum over the ranks of M' P
 //	gradient = P Q'                     residual = M - P (M' P)' of this rank
 //
-// which costs Rank*(n+m) elements on the wire instead of n*m. Parameters for which that is not at
-// most half are sent as they are, biases and norms among them. P and Q are in the gradient's dtype,
-// the same bits on all ranks.
+// which costs Rank*(n+m) elements on the wire instead of n*m. A parameter is sent unchanged unless
+// that is at most half; biases and norms are. P and Q are in the gradient's dtype, with the same
+// bits on all ranks.
 //
-// The gradient is the best one of rank Rank only after Q has turned to it over some steps, and it
-// is never complete: the rest is in the residual, and comes later. So training needs about the same
-// number of steps if gradients are nearly of low rank, as with large batches, and the same learning
-// rate. With momentum or Adam it may need a few more, since these see late gradients. Without
-// residuals it does not converge to the same point in general.
+// The gradient becomes the best approximation of rank Rank once Q has turned to it, after some
+// steps. The rest of a gradient is in the residual, and is sent in later steps. So the number of
+// steps and the learning rate hardly change where gradients are nearly of low rank, as with large
+// batches. Momentum or Adam may need a few more steps, since they get parts of gradients late.
+// Without residuals training converges to another place in general.
 //
-// A step with a gradient that is not finite counts as one that is not made, see Undoer. Where P is
-// not finite then, the residual stays as it was; those of other parameters, whose part of the step
-// is lost, become 0 on all ranks. A column of Q is kept times a power of two that makes its largest
-// element less than 1, which changes no bits of P's base, so that one step of huge gradients does
-// not make the next one overflow.
+// A step with a gradient that is not finite is undone, see Undoer. If its P is not finite, the
+// parameter's residual stays; residuals of other parameters become 0 on all ranks. A column of Q is
+// scaled by a power of two to a largest element less than 1, which changes no bits of P's base. So
+// one step of huge gradients does not make the next one overflow.
 type PowerSGD struct {
 	Rank            int    // of the approximation; 0 means 4
 	Seed            uint64 // of the first Q
-	NoErrorFeedback bool   // drop the error of the approximation; else 4 bytes for each element, on every rank
+	NoErrorFeedback bool   // drop the error of an approximation; otherwise it takes 4 bytes for each element, on every rank
 	NoWarmStart     bool   // begin every step with a random Q
 }
 
@@ -63,7 +62,7 @@ func (p PowerSGD) rank() int {
 	return p.Rank
 }
 
-// String returns "powersgd rank 4 seed 0", and disabled parts.
+// String returns "powersgd rank 4 seed 0", and the disabled features.
 func (p PowerSGD) String() string {
 	s := fmt.Sprintf("powersgd rank %d seed %d", p.rank(), p.Seed)
 	if p.NoErrorFeedback {
@@ -75,7 +74,7 @@ func (p PowerSGD) String() string {
 	return s
 }
 
-// Elementwise is false.
+// Elementwise returns false.
 func (p PowerSGD) Elementwise() bool { return false }
 
 // Codec implements Hook.
@@ -89,7 +88,7 @@ func (p PowerSGD) Codec(b HookBucket) (Codec, error) {
 	return newPower[float32](p, b), nil
 }
 
-// sizes implements sized: for each matrix Q, the number of the step, and residuals.
+// sizes implements sized: Q of each matrix, the number of the step, and residuals.
 func (p PowerSGD) sizes(b HookBucket) (messages []Message, kept int64) {
 	var first, second int
 	for _, q := range b.Params {
@@ -117,12 +116,12 @@ type power[T float32 | float64] struct {
 	hook     PowerSGD
 	dtype    tensor.DType
 	matrices []*matrix[T]
-	plain    []run0 // runs of the bucket that are sent as they are, after the matrices' P
+	plain    []run0 // runs of the bucket that are sent unchanged, after the matrices' P
 	first    int    // elements of round 0
 	second   int    // of round 1; 0 for a bucket without matrices
 }
 
-// run0 is elements of a bucket, and where in the message of round 0 they are.
+// run0 is a run of a bucket's elements, and its offset in the message of round 0.
 type run0 struct{ from, to, at int }
 
 // matrix is one parameter that is compressed.
@@ -138,7 +137,7 @@ type matrix[T float32 | float64] struct {
 	random   *rand.Rand // from source
 	name     uint64     // of the parameter, hashed
 	step     uint64
-	lost     bool // this step has something that is no finite number
+	lost     bool // this step has a number that is not finite
 	moved    bool // the residual is of this step
 }
 
@@ -171,8 +170,8 @@ func newPower[T float32 | float64](hook PowerSGD, b HookBucket) *power[T] {
 	return x
 }
 
-// cut is the rows and columns of a parameter's matrix and the rank of its approximation; 0 where it
-// is sent as it is.
+// cut returns the rows and columns of a parameter's matrix and the rank of its approximation; 0 if
+// it is sent unchanged.
 func (p PowerSGD) cut(param HookParam) (n, m, r int) {
 	if len(param.Shape) < 2 {
 		return 0, 0, 0
@@ -186,8 +185,8 @@ func (p PowerSGD) cut(param HookParam) (n, m, r int) {
 	return n, m, r
 }
 
-// seed fills the columns of q that are zero, which would stay so, with normal numbers that depend
-// on the parameter's name, the seed and the step, and on nothing that a rank has for itself.
+// seed fills zero columns of q, which would stay zero, with normal numbers. They depend on the
+// parameter's name, the seed and the step only, and are thus equal on all ranks.
 func (x *matrix[T]) seed(seed uint64) {
 	x.source.Seed(seed^x.step<<32, x.name)
 	for c := range x.r {
@@ -201,7 +200,7 @@ func (x *matrix[T]) seed(seed uint64) {
 	}
 }
 
-// nameHash is a number that depends on a name.
+// nameHash returns a number that depends on a name.
 func nameHash(name string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name)) // never fails

@@ -2,11 +2,10 @@ package ddp
 
 import "math"
 
-// Matrices of r columns, P and Q, are kept column by column: long loops over rows of M then run
-// over neighbours in memory, four columns at a time, which is how many sums a processor has to have
-// under way.
+// P and Q, matrices of r columns, are stored column by column. Long loops over rows of M then read
+// adjacent memory, for four columns at a time: as many sums as a processor needs in flight.
 
-// product makes grad share*grad + residual and p its product with q.
+// product sets grad to share*grad + residual and p to its product with q.
 func (x *matrix[T]) product(grad []T, share T, p []T) {
 	for i := range grad {
 		grad[i] *= share
@@ -27,8 +26,8 @@ func (x *matrix[T]) product(grad []T, share T, p []T) {
 	}
 }
 
-// project makes x.p orthonormal columns of the sum p, q this rank's transposed product with them,
-// and the residual the rest of grad. If p is not finite, which is so on all ranks, q is not either
+// project sets x.p to orthonormal columns of the sum p, q to this rank's transposed product with
+// them, and the residual to the rest of grad. If p is not finite, on all ranks then, q becomes NaN
 // and nothing else changes.
 func (x *matrix[T]) project(grad, p, q []T) {
 	x.lost, x.moved = !finite(p), false
@@ -61,15 +60,15 @@ func (x *matrix[T]) project(grad, p, q []T) {
 		for j, v := range grad[i*m:][:m] {
 			rest := float32(v - x.row[j])
 			if rest-rest != 0 {
-				rest = 0 // the sum is not finite either, and the step is not made; or it is too large to be kept
+				rest = 0 // the sum is not finite either, and the step is undone; or the rest is too large
 			}
 			left[j] = rest
 		}
 	}
 }
 
-// warm makes q the start of the next step. A power of two for each column, by its largest element,
-// keeps the sums of the next step in range, and their base the same.
+// warm sets the next step's Q. It scales each column by a power of two, by its largest element.
+// That keeps the next step's sums in range, and does not change the base made of them.
 func (x *matrix[T]) warm(q []T) {
 	copy(x.q, q)
 	for c := range x.r {
@@ -89,8 +88,7 @@ func (x *matrix[T]) warm(q []T) {
 	}
 }
 
-// restore makes grad the product of x.p and the sum q, which is the q of the next step if it is
-// finite.
+// restore sets grad to the product of x.p and the sum q. A finite q is the next step's.
 func (x *matrix[T]) restore(grad, q []T) {
 	if x.lost || !finite(q) {
 		for i := range grad {
@@ -104,7 +102,7 @@ func (x *matrix[T]) restore(grad, q []T) {
 	}
 }
 
-// rowOf makes to row i of the product of x.p and q.
+// rowOf sets to to row i of the product of x.p and q.
 func (x *matrix[T]) rowOf(to []T, i int, q []T) {
 	clear(to)
 	n, m, c := x.n, x.m, 0
@@ -117,7 +115,7 @@ func (x *matrix[T]) rowOf(to []T, i int, q []T) {
 	}
 }
 
-// Products are rounded before they are added, so that no compiler fuses them: ranks may be of
+// Products are rounded before they are added, so that no compiler fuses them: ranks may run on
 // different processors.
 
 func dot[T float32 | float64](a, b []T) T {
@@ -129,7 +127,7 @@ func dot[T float32 | float64](a, b []T) T {
 	return sum
 }
 
-// dot4 is four products with one row.
+// dot4 returns four products with one row.
 func dot4[T float32 | float64](row, a, b, c, d []T) (w, x, y, z T) {
 	a, b, c, d = a[:len(row)], b[:len(row)], c[:len(row)], d[:len(row)]
 	for j, v := range row {
@@ -141,7 +139,7 @@ func dot4[T float32 | float64](row, a, b, c, d []T) (w, x, y, z T) {
 	return w, x, y, z
 }
 
-// addTo is to += f*row.
+// addTo computes to += f*row.
 func addTo[T float32 | float64](to, row []T, f T) {
 	to = to[:len(row)]
 	for j, v := range row {
@@ -160,7 +158,7 @@ func add4[T float32 | float64](a, b, c, d, row []T, w, x, y, z T) {
 	}
 }
 
-// mix4 is to += w*a + x*b + y*c + z*d.
+// mix4 computes to += w*a + x*b + y*c + z*d.
 func mix4[T float32 | float64](to, a, b, c, d []T, w, x, y, z T) {
 	a, b, c, d = a[:len(to)], b[:len(to)], c[:len(to)], d[:len(to)]
 	for j := range to {
@@ -177,12 +175,12 @@ func finite[T float32 | float64](s []T) bool {
 	return true
 }
 
-// leastPart is the least part of a column that must remain, after its projection on the earlier
-// ones is removed, to have a direction of its own: float32 has 24 bits.
+// leastPart is the least length of a column, relative to before its projection on earlier columns
+// is subtracted, at which it has a direction of its own: float32 has 24 bits.
 const leastPart = 0x1p-20
 
-// orthonormal makes x.p an orthonormal base of the columns of p, by Gram and Schmidt's way,
-// modified, twice, in float64. A column that depends on those before it becomes zero.
+// orthonormal sets x.p to an orthonormal base of the columns of p, by the modified Gram-Schmidt
+// process, twice, in float64. A column that depends on earlier ones becomes zero.
 func (x *matrix[T]) orthonormal(p []T) {
 	n, r := x.n, x.r
 	for c := range r {
@@ -216,7 +214,7 @@ func (x *matrix[T]) orthonormal(p []T) {
 	}
 }
 
-// norm is the root of the sum of squares, of numbers scaled so that none overflows or is lost.
+// norm returns the root of the sum of squares, scaled so that nothing overflows or underflows.
 func norm(s []float64) float64 {
 	largest := 0.0
 	for _, v := range s {

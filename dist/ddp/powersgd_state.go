@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// State in addition to the residual: the matrix that a step begins with, and the number of the
-// step, on which a random one depends.
+// Slots other than the residual: the first Q of a step, and the number of the step, which seeds
+// random columns.
 const (
 	warmSlot = "q"
 	stepSlot = "step"
@@ -30,8 +30,8 @@ func (x *power[T]) State() []HookState {
 	return all
 }
 
-// Undo implements Undoer. Q and the number of steps, which are equal on all ranks, are valid for
-// the next step after any step.
+// Undo implements Undoer. Q and the number of steps, equal on all ranks, are valid whatever the
+// last step was.
 func (x *power[T]) Undo() {
 	for _, mx := range x.matrices {
 		if mx.moved {
@@ -41,8 +41,8 @@ func (x *power[T]) Undo() {
 	}
 }
 
-// kept is the state of one matrix; missing parts are nil.
-type kept[T float32 | float64] struct {
+// matrixState is the state of one matrix; nil for missing entries.
+type matrixState[T float32 | float64] struct {
 	residual []float32
 	q        []T
 	step     []float64
@@ -50,7 +50,7 @@ type kept[T float32 | float64] struct {
 
 // SetState implements Stateful.
 func (x *power[T]) SetState(state []HookState) error {
-	all := make([]kept[T], len(x.matrices))
+	all := make([]matrixState[T], len(x.matrices))
 	for i, mx := range x.matrices {
 		k, name := &all[i], mx.param.Name
 		var err error

@@ -46,7 +46,8 @@ func newSquad(t *testing.T, h ddp.Hook, ranks int, params ...ddp.HookParam) *squ
 	return s
 }
 
-// step sends the ranks' gradients, each times share, and returns what all ranks get.
+// step sends the ranks' gradients, each times share, and returns the result, which is equal on all
+// ranks.
 func (s *squad) step(t *testing.T, share float64, grads [][]float64) []float64 {
 	t.Helper()
 	for r, g := range grads {
@@ -88,7 +89,7 @@ func (s *squad) message(t *testing.T, rank, round int) []float64 {
 	return m
 }
 
-// residuals is the sum over the ranks of what was left out of a parameter.
+// residuals returns the sum over the ranks of a parameter's residuals.
 func (s *squad) residuals(t *testing.T, param string) []float64 {
 	t.Helper()
 	var sum []float64
@@ -294,7 +295,8 @@ func TestPowerSGDRefusesANegativeRank(t *testing.T) {
 	}
 }
 
-// TestPowerSGDOnRanks has the first step of a model: what is sent, and what of it is exact.
+// TestPowerSGDOnRanks checks the first step of a model: the messages, and the exact part of the
+// gradients.
 func TestPowerSGDOnRanks(t *testing.T) {
 	for _, dt := range []gtensor.Dtype{gtensor.Float32, gtensor.Float64} {
 		for _, mb := range []float64{0, 0.004} {

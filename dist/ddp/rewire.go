@@ -12,8 +12,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Param returns w for its consumers: use it instead of w while the model is built. It is rarely
-// needed: Attach finds the consumers of w by itself, and returns an error if it cannot.
+// Param returns w's hook node, for use instead of w while the model is built. It is optional:
+// Attach finds the users of w by itself, also those that Param was not used for, and names a node
+// for which it cannot.
 //
 //	h, err := ddp.Param(w)
 //	y, err := gorgonia.Mul(x, h)
@@ -31,8 +32,8 @@ func Param(w *gorgonia.Node) (*gorgonia.Node, error) {
 	return h.Node(), nil
 }
 
-// tryBuild is build with panics as errors: an op may panic when gorgonia asks it about a graph that
-// it does not expect, and the other ranks must know.
+// tryBuild is build with panics as errors: an op may panic on an unexpected graph, and the other
+// ranks must get the error.
 func (b *builder) tryBuild(learnables gorgonia.Nodes) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -43,7 +44,7 @@ func (b *builder) tryBuild(learnables gorgonia.Nodes) (err error) {
 }
 
 // modelOf returns the nodes that cost is computed from, and the node to differentiate, which has
-// the value of cost. It corrects the derivatives that gorgonia has wrong.
+// cost's value. It corrects wrong derivatives of gorgonia.
 func modelOf(cost *gorgonia.Node) (gorgonia.NodeSet, *gorgonia.Node, error) {
 	if err := checkFresh(cost.Graph(), ops.Below(cost)); err != nil {
 		return nil, nil, err
@@ -55,8 +56,8 @@ func modelOf(cost *gorgonia.Node) (gorgonia.NodeSet, *gorgonia.Node, error) {
 	return ops.Below(cost), cost, nil
 }
 
-// checkFresh refuses a graph that gorgonia.Grad has been over: it would take the gradients that are
-// there, which no hook sees, for its own.
+// checkFresh rejects a graph that gorgonia.Grad has differentiated: Grad would reuse the existing
+// gradients, which no hook sees.
 func checkFresh(g *gorgonia.ExprGraph, model gorgonia.NodeSet) error {
 	for _, n := range g.AllNodes() {
 		if model.Contains(n) && n.Deriv() != nil {
@@ -67,16 +68,15 @@ func checkFresh(g *gorgonia.ExprGraph, model gorgonia.NodeSet) error {
 	return nil
 }
 
-// giveName names an unnamed input by its place. Gorgonia would print a nil operation for its name,
-// the same for all of them. The node's hash does not change, so the graph finds the node as usual.
+// giveName names a nameless input after its place. Gorgonia prints the same text, a nil operation,
+// for all of them. The node keeps its hash, so the graph is unchanged.
 func giveName(w *gorgonia.Node, place int) {
 	if w != nil && w.IsVar() && strings.HasPrefix(w.Name(), "%!") {
 		gorgonia.WithName(fmt.Sprintf("learnable %d", place))(w)
 	}
 }
 
-// checkLearnables rejects nodes that cannot be parameters of cost's graph; valued means that they
-// have their values.
+// checkLearnables rejects nodes that cannot be parameters of cost's graph; valued requires values.
 func checkLearnables(cost *gorgonia.Node, learnables gorgonia.Nodes, valued bool) error {
 	index := make(map[*gorgonia.Node]int, len(learnables))
 	for i, w := range learnables {
@@ -111,8 +111,8 @@ func checkLearnables(cost *gorgonia.Node, learnables gorgonia.Nodes, valued bool
 	return nil
 }
 
-// checkApart refuses learnables whose values have memory in common, where each gets a place of its
-// own and would be trained alone.
+// checkApart rejects learnables whose values share memory: each would get its own memory and be
+// trained separately.
 func (d *DDP) checkApart(learnables gorgonia.Nodes) error {
 	if d.imagined || !d.sharded() && !d.onGPU() {
 		return nil
@@ -125,7 +125,7 @@ func (d *DDP) checkApart(learnables gorgonia.Nodes) error {
 		}
 		for j, v := range values[:i] {
 			if tensor.Overlap(v, values[i]) {
-				return fmt.Errorf("learnables %d and %d, %q and %q: %w: their values share memory, which sharding and GPUs take apart; use one node in both places",
+				return fmt.Errorf("learnables %d and %d, %q and %q: %w: their values share memory, which sharding and GPUs cannot keep; use one node in both places",
 					j, i, learnables[j].Name(), w.Name(), dist.ErrAlias)
 			}
 		}
@@ -139,7 +139,7 @@ func hook(g *gorgonia.ExprGraph, model gorgonia.NodeSet, params gorgonia.Nodes) 
 	for _, w := range params {
 		users[w] = nil
 	}
-	for _, n := range g.AllNodes() { // in the order of ids, so that all ranks do the same
+	for _, n := range g.AllNodes() { // in the order of ids, the same on all ranks
 		if _, isHook := n.Op().(*ops.Hook); isHook || !model.Contains(n) {
 			continue
 		}
@@ -168,7 +168,7 @@ func hook(g *gorgonia.ExprGraph, model gorgonia.NodeSet, params gorgonia.Nodes) 
 	return hooks, nil
 }
 
-// replace puts h in the place of w among the children of n.
+// replace replaces w by h among the children of n.
 //
 // Errors: dist.ErrUnsupported when gorgonia does not take the change.
 func replace(n, w, h *gorgonia.Node) error {
@@ -180,15 +180,14 @@ func replace(n, w, h *gorgonia.Node) error {
 	}
 	ops.Rewire(n, children)
 	if now := ops.Children(n); now.Contains(w) || !now.Contains(h) {
-		return fmt.Errorf("node %q: %w: it cannot be given other inputs; build it with ddp.Param(%s) instead of the parameter",
+		return fmt.Errorf("node %q: %w: its inputs cannot be replaced; build it with ddp.Param(%s) instead of the parameter",
 			n.Name(), dist.ErrUnsupported, w.Name())
 	}
 	return nil
 }
 
-// operations returns the operations of the program, a line a node, in the order of execution. It
-// leaves shapes out: ranks may have batches of different length, and the parameters' shapes are
-// compared by name.
+// operations lists the program's nodes in the order in which they run, one a line. It omits shapes:
+// lengths of batches may differ between ranks, and the parameters' shapes are compared separately.
 func operations(g *gorgonia.ExprGraph, program gorgonia.NodeSet) ([]string, error) {
 	sorted, err := ops.Sort(g)
 	if err != nil {
@@ -203,7 +202,7 @@ func operations(g *gorgonia.ExprGraph, program gorgonia.NodeSet) ([]string, erro
 	return lines, nil
 }
 
-// kind returns the operation of a node, without shapes, and so without names that gorgonia makes of
+// kind describes a node's operation without shapes, and so without gorgonia's names that contain
 // them.
 func kind(n *gorgonia.Node) string {
 	switch op := n.Op().(type) {

@@ -10,21 +10,21 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// watchedInputs is of how many inputs of a graph the ranks compare lengths.
+// watchedInputs is the number of a graph's inputs whose lengths ranks compare.
 const watchedInputs = 8
 
-// rowWatch looks for ranks whose parts of a batch have different lengths while no weight says so.
+// rowWatch detects parts of a batch whose lengths differ between ranks without SetWeight.
 type rowWatch struct {
-	inputs gorgonia.Nodes // the first inputs of the graph that are no learnables
+	inputs gorgonia.Nodes // the graph's first inputs that are not learnables
 	own    []int          // their first dimensions at Attach
-	uneven string         // "x: 1 on rank 0, 3 on rank 1" at Attach; "" where all ranks have the same
+	uneven string         // "x: 1 on rank 0, 3 on rank 1" at Attach; "" if all ranks have the same
 	weight bool           // SetWeight has been called
-	said   bool           // the warning has been given
+	said   bool           // the warning was printed
 
-	single string // the op for which a part cannot be run in pieces, see RunPart; "" for none
+	single string // the op that prevents running a part in pieces, see RunPart; "" for none
 }
 
-// watch makes d's rowWatch, which has seen this rank alone.
+// watch fills d's rowWatch with this rank's lengths.
 func (d *DDP) watch(cost *gorgonia.Node, learnables gorgonia.Nodes) {
 	w := &d.rows
 	model := ops.Below(cost)
@@ -44,7 +44,7 @@ func (d *DDP) watch(cost *gorgonia.Node, learnables gorgonia.Nodes) {
 	}
 }
 
-// coupled reports whether n's op looks at all rows at once, or talks to other ranks.
+// coupled reports whether n's op combines rows of a run, or communicates.
 func coupled(n *gorgonia.Node) bool {
 	switch n.Op().(type) {
 	case *ops.Hook, *ops.Begin, *ops.Start, *ops.Wait, *ops.Join:
@@ -55,7 +55,7 @@ func coupled(n *gorgonia.Node) bool {
 	return strings.HasPrefix(fmt.Sprintf("%T", n.Op()), "*ops.")
 }
 
-// agreeOn compares the results of Attach, and the lengths of the inputs, over the ranks.
+// agreeOn compares Attach's results over the ranks, and the lengths of inputs.
 //
 // Collective. Errors: those of agree.
 func (d *DDP) agreeOn(b *builder, learnables gorgonia.Nodes, failed error) error {
@@ -76,7 +76,7 @@ func (d *DDP) agreeOn(b *builder, learnables gorgonia.Nodes, failed error) error
 	return err
 }
 
-// compare notes the first input whose length differs between the ranks.
+// compare records the first input whose length differs between ranks.
 func (w *rowWatch) compare(all [][]byte) {
 	for i, n := range w.inputs {
 		lengths, differ := make([]string, len(all)), false
@@ -92,7 +92,7 @@ func (w *rowWatch) compare(all [][]byte) {
 	}
 }
 
-// warnOfRows warns, once, about parts of different lengths with equal weights.
+// warnOfRows warns, once, if parts have different lengths but equal weights.
 func (d *DDP) warnOfRows() {
 	w := &d.rows
 	if w.said || w.weight || d.world.Size() == 1 || !d.cfg.Average.divides() || d.imagined {

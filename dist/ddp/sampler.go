@@ -10,13 +10,13 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// SamplerConfig has the settings of a Sampler.
+// SamplerConfig is the data set and the rank of a Sampler.
 type SamplerConfig struct {
 	Samples     int   // in the data set
 	GlobalBatch int   // samples of a step, all ranks together
-	Rank        int   // who asks
-	Size        int   // among how many; 0 means 1
-	Seed        int64 // of the order
+	Rank        int   // of the caller
+	Size        int   // number of ranks; 0 means 1
+	Seed        int64 // seed of the order
 	Shuffle     bool  // a new order each epoch; otherwise 0, 1, 2, ...
 	DropLast    bool  // leave out the last batch of an epoch when it is shorter
 }
@@ -41,46 +41,45 @@ func (c SamplerConfig) Validate() error {
 	return nil
 }
 
-// Sampler deals the samples of a data set out to the ranks of a job, epoch after epoch. In every
-// epoch it puts them in an order that depends on Seed and epoch alone, cuts the order into global
-// batches,
+// Sampler distributes the samples of a data set to the ranks of a job, epoch after epoch. In every
+// epoch it orders them by Seed and epoch alone, cuts the order into global batches,
 //
 //	batch k = order[k*GlobalBatch : (k+1)*GlobalBatch]      (the last may be shorter)
 //
-// and cuts each batch, of n samples, into one piece for each rank, whose lengths differ by at most
+// and cuts each batch, of n samples, into one piece for each rank. Their lengths differ by at most
 // 1:
 //
 //	piece r = batch[n*r/Size : n*(r+1)/Size]
 //
-// So the batches do not depend on the number of ranks, and in an epoch each sample comes exactly
-// once, to one rank (without DropLast). Ranks agree without communication. Pass the number of a
-// piece's first sample, n*r/Size, to SetFirstSample of a machine if the graph draws random numbers.
+// So batches do not depend on the number of ranks, and in an epoch each sample comes exactly once,
+// on one rank (without DropLast). Ranks need no communication. If the graph draws random numbers,
+// pass the number of a piece's first sample, n*r/Size, to a machine's SetFirstSample.
 //
-// Pieces of a batch differ in length, and the last batch of an epoch may be shorter, so that a
-// rank's piece may have any number of samples, or none. DDP.RunPart trains on it, under both
-// machines, in one call. By hand that is SetWeight(Batch.Weight) and Machine.Let, which unlike
-// gorgonia.Let takes another number of rows than the graph was built with; a tape machine has no
-// such call. DropLast leaves short batches out, but keeps pieces of different lengths.
+// Pieces of a batch differ in length, and an epoch's last batch may be shorter. So a rank's piece
+// may have any number of samples, or none. DDP.RunPart trains on it in one call, under both
+// machines. The alternative is SetWeight(Batch.Weight) and Machine.Let, which unlike gorgonia.Let
+// changes the number of rows of a graph; a tape machine has no such call. DropLast omits short
+// batches, but pieces still differ in length.
 //
-// It is not for use by several goroutines at once.
+// Not for concurrent use.
 type Sampler struct {
 	cfg   SamplerConfig
-	order []int // of epoch at.Epoch; nil when not yet made
+	order []int // of epoch at.Epoch; nil until made
 	at    Cursor
 }
 
 // Batch is one rank's part of a global batch.
 type Batch struct {
-	Indices []int   // of the samples, this rank's part; may be empty. Valid until the next epoch begins
+	Indices []int   // this rank's samples; may be empty. Valid until the next epoch begins
 	Weight  float64 // len(Indices), for DDP.SetWeight
-	Global  int     // samples of the batch, all ranks together
+	Global  int     // samples of the batch, over all ranks
 	Epoch   int     // from 0
 	Step    int     // of the epoch, from 0
 }
 
-// Cursor is the position of a Sampler: the next batch is Step of epoch Epoch. It also has the
-// settings that determine the order, so that a Sampler of another order refuses it. It can be
-// marshalled, and is valid for any number of ranks.
+// Cursor is the position of a Sampler: batch Step of epoch Epoch is next. It includes the settings
+// that determine the order, so that a Sampler with another order rejects it. It can be marshalled,
+// and is valid for any number of ranks.
 type Cursor struct {
 	Epoch       int   `json:"epoch"`
 	Step        int   `json:"step"`
@@ -91,7 +90,7 @@ type Cursor struct {
 	DropLast    bool  `json:"drop_last"`
 }
 
-// NewSampler is a Sampler at the first batch of epoch 0.
+// NewSampler returns a Sampler at the first batch of epoch 0.
 //
 // Errors: dist.ErrInvalid.
 func NewSampler(cfg SamplerConfig) (*Sampler, error) {
@@ -104,7 +103,7 @@ func NewSampler(cfg SamplerConfig) (*Sampler, error) {
 	}}, nil
 }
 
-// Steps is the number of batches in an epoch.
+// Steps returns the number of batches in an epoch.
 func (s *Sampler) Steps() int {
 	if s.cfg.DropLast {
 		return s.cfg.Samples / s.cfg.GlobalBatch
@@ -112,8 +111,8 @@ func (s *Sampler) Steps() int {
 	return (s.cfg.Samples-1)/s.cfg.GlobalBatch + 1
 }
 
-// Next is this rank's part of the next batch. It never ends: after the last batch of an epoch comes
-// the first of the next.
+// Next returns this rank's part of the next batch. It never ends: the next epoch follows the last
+// batch of an epoch.
 func (s *Sampler) Next() Batch {
 	if s.order == nil {
 		s.order = order(s.order, s.cfg, s.at.Epoch)
@@ -128,20 +127,20 @@ func (s *Sampler) Next() Batch {
 	return b
 }
 
-// split is where the piece of rank begins when n things are cut into size pieces.
+// split returns the start of rank's piece when n things are cut into size pieces.
 func split(n, rank, size int) int {
 	hi, lo := bits.Mul64(uint64(n), uint64(rank)) // n*rank/size without overflow
 	q, _ := bits.Div64(hi, lo, uint64(size))
 	return int(q)
 }
 
-// Cursor returns the position of the Sampler, for a checkpoint.
+// Cursor returns the position of the Sampler, for checkpoints.
 func (s *Sampler) Cursor() Cursor { return s.at }
 
 // Seek makes the batch at c the next.
 //
-// Errors: dist.ErrInvalid when c is of another order (other Samples, GlobalBatch, Seed, Shuffle or
-// DropLast), naming the first difference, or lies outside an epoch.
+// Errors: dist.ErrInvalid when c has another order (Samples, GlobalBatch, Seed, Shuffle or
+// DropLast), naming the first difference, or is outside an epoch.
 func (s *Sampler) Seek(c Cursor) error {
 	for _, f := range [...]struct {
 		name      string
@@ -167,9 +166,9 @@ func (s *Sampler) Seek(c Cursor) error {
 	return nil
 }
 
-// order returns the order of the samples in an epoch. Checkpoints depend on it, so it never
-// changes: a Fisher-Yates shuffle (Knuth, The Art of Computer Programming 2, algorithm 3.4.2 P) of
-// 0, 1, 2, ... whose numbers are drawn without bias (Lemire, "Fast Random Integer Generation in an
+// order returns the order of the samples in an epoch. Checkpoints rely on it, so it never changes.
+// It is a Fisher-Yates shuffle (Knuth, The Art of Computer Programming 2, algorithm 3.4.2 P) of 0,
+// 1, 2, ... Its numbers are drawn without bias (Lemire, "Fast Random Integer Generation in an
 // Interval", 2019) from ChaCha8 (c2sp.org/chacha8rand) with the key SHA-256("symgrad sampler 1" ++
 // seed ++ epoch), the integers as 8 bytes, little-endian.
 func order(into []int, cfg SamplerConfig, epoch int) []int {
@@ -191,7 +190,7 @@ func order(into []int, cfg SamplerConfig, epoch int) []int {
 	return into
 }
 
-// below64 is a number from 0 to n-1, each equally likely.
+// below64 returns a uniformly distributed number from 0 to n-1.
 func below64(source *rand.ChaCha8, n uint64) uint64 {
 	hi, lo := bits.Mul64(source.Uint64(), n)
 	if lo < n {

@@ -39,7 +39,7 @@ func drawSampler(t *rapid.T) ddp.SamplerConfig {
 	return cfg
 }
 
-// globalBatch is what all ranks together get at one step, in rank order.
+// globalBatch returns the samples of all ranks at one step, in rank order.
 func globalBatch(t *rapid.T, ranks []*ddp.Sampler) []int {
 	var all []int
 	shortest, longest := 1<<30, 0

@@ -13,23 +13,23 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// The stages of sharding, Config.Stage, each with all of those before it.
+// The stages of sharding, Config.Stage. Each includes those before it.
 const (
-	stageState  = 1 // a rank has the solver's state of its own pieces only
-	stageGrads  = 2 // and the gradients
-	stageParams = 3 // and the parameters
+	stageState  = 1 // a rank has only the solver's state of its own pieces
+	stageGrads  = 2 // the same for gradients
+	stageParams = 3 // the same for parameters
 )
 
-// Piece is the run of a parameter that one rank owns: it updates these weights and no others.
+// Piece is the run of a parameter that one rank owns and updates.
 type Piece struct {
 	Param  int // index in Plan.Params
 	Offset int // of its first element in the parameter, a multiple of optim.Block
 	Len    int // elements
 }
 
-// Owned is the pieces of a rank, in the order of Params: all of every parameter without sharding,
-// else at most one piece of each, those that lie in elements rank*Shard to (rank+1)*Shard of a
-// bucket.
+// Owned returns the pieces of a rank, in the order of Params. Without sharding it returns every
+// whole parameter. With sharding a piece is the part of a parameter in elements rank*Shard to
+// (rank+1)*Shard of its bucket.
 func (p *Plan) Owned(rank int) []Piece {
 	var own []Piece
 	for i, q := range p.Params {
@@ -46,8 +46,7 @@ func (p *Plan) Owned(rank int) []Piece {
 	return own
 }
 
-// shard makes the buckets divisible: each is padded to Shard elements for every rank, with Shard a
-// multiple of optim.Block.
+// shard pads each bucket to Shard elements for every rank, with Shard a multiple of optim.Block.
 func (p *Plan) shard(ranks int) {
 	for i := range p.Buckets {
 		b := &p.Buckets[i]
@@ -57,7 +56,7 @@ func (p *Plan) shard(ranks int) {
 	}
 }
 
-// Pieces returns the pieces that this rank owns of the parameters of Plan.Params.
+// Pieces returns this rank's pieces of the parameters of Plan.Params.
 func (d *DDP) Pieces() []Piece { return d.plan.Owned(d.world.Rank()) }
 
 // sharded reports whether a rank updates only its own pieces.
@@ -66,13 +65,13 @@ func (d *DDP) sharded() bool { return d.cfg.Stage >= stageState }
 // staged reports whether whole buckets of gradients exist only while they fill and are reduced.
 func (d *DDP) staged() bool { return d.cfg.Stage >= stageGrads }
 
-// own is the part of buf, which has as many elements as b, that this rank owns.
+// own returns this rank's part of buf, which has as many elements as b.
 func (d *DDP) own(b *bucket, buf tensor.Buffer) (tensor.Buffer, error) {
 	lo := d.world.Rank() * b.shard
 	return buf.Slice(lo, lo+b.shard)
 }
 
-// valueOver is a value like v, of its type and shape, whose elements are those of b.
+// valueOver returns a value of v's type and shape whose elements are b.
 func valueOver(b tensor.Buffer, v gorgonia.Value) (gorgonia.Value, error) {
 	if d, ok := v.(*gtensor.Dense); ok && !d.Shape().IsScalar() {
 		return tensor.View(b, slices.Clone([]int(d.Shape()))...)
@@ -83,14 +82,13 @@ func valueOver(b tensor.Buffer, v gorgonia.Value) (gorgonia.Value, error) {
 	return (*gorgonia.F32)(b.Pointer()), nil
 }
 
-// rehome moves the weights of all parameters into the buckets of weights, if there are such: the
-// nodes' values become views of them. A value that the program has given a node since is moved in
-// again.
+// rehome moves the weights of all parameters into the buckets of weights, if any: the nodes' values
+// become views of them. It moves values again that the program has set since.
 func (d *DDP) rehome() error {
 	switch {
 	case d.gathers():
 		return d.adopt()
-	case d.onGPU(): // broadcastValues has copied them, and a machine does when values are let anew
+	case d.onGPU(): // broadcastValues has copied them, and a machine copies values that are let anew
 		return nil
 	}
 	for _, s := range d.slots {
@@ -119,7 +117,8 @@ func (d *DDP) countUnused(used, learnables gorgonia.Nodes) error {
 	return nil
 }
 
-// rehome copies the node's value to its place, unless it is there, and makes that the node's value.
+// rehome copies the node's value to its bucket, unless it is there, and sets the node's value to a
+// view of that.
 func (s *slot) rehome() error {
 	v := s.param.Value()
 	if v == nil {
@@ -143,10 +142,10 @@ func (s *slot) rehome() error {
 	return gorgonia.Let(s.param, home)
 }
 
-// moveOut gives the nodes values of their own, copies of their weights. Where gone says that the
-// memory is no more, they are NaN.
+// moveOut gives the nodes copies of their weights. If gone, the memory is freed, and copies are
+// NaN.
 //
-// Errors: dist.ErrClosed for those.
+// Errors: dist.ErrClosed if weights are lost.
 func (d *DDP) moveOut(gone bool) error {
 	if d.gathers() {
 		return d.forget()
@@ -197,7 +196,7 @@ func (s *slot) moveOut(gone bool) (bool, error) {
 	return true, gorgonia.Let(s.param, home)
 }
 
-// ownCopy is a copy of b on the Go heap; of NaN where gone says that b cannot be read.
+// ownCopy returns a copy of b on the Go heap, or NaNs if gone, when b cannot be read.
 func ownCopy[T float32 | float64](b tensor.Buffer, gone bool) (tensor.Buffer, error) {
 	own := make([]T, b.Len())
 	if gone {

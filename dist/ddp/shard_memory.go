@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// memory is where buckets and scalars lie.
+// memory holds the buckets and scalars of a DDP.
 type memory struct {
 	heap    symmetric.Heap // nil when the backend has none
 	parts   []symmetric.Region
@@ -18,16 +18,16 @@ type memory struct {
 	regions [2]tensor.Buffer // of the buckets, by position in bucketTypes
 	values  [2]tensor.Buffer // with sharding: of the buckets of weights
 	shards  [2]tensor.Buffer // with Stage 2: of this rank's shards of gradients
-	staging []tensor.Buffer  // with Stage 2: see staging
+	staging []tensor.Buffer  // with Stage 2: the buffers of the stagings
 	weights tensor.Buffer    // f64: this rank's weight, and the sum over the ranks
 	scales  [2]tensor.Buffer // this rank's factor, by position in bucketTypes
 	words   [4]tensor.Buffer // f64: see Layout.Weights
 
-	imagined *addresses // of Imagine, where there is no memory; else nil
+	imagined *addresses // of Imagine, which has no memory; else nil
 }
 
-// newMemory allocates the plan's areas, one of them for the scalars, in the symmetric heap, or from
-// Go where the backend has no heap: collectives work on any memory.
+// newMemory allocates the plan's areas, one of them for the scalars, in the symmetric heap. If the
+// backend has no heap it allocates Go memory, which collectives accept too.
 //
 // Collective: all ranks, one plan. Errors: those of Heap and Alloc; ErrUnsupported for a device
 // without a heap.
@@ -60,7 +60,7 @@ func newMemory(w *dist.World, p *Plan) (*memory, error) {
 	return m, nil
 }
 
-// carve allocates and types the parts.
+// carve allocates the parts and sets their dtypes.
 func (m *memory) carve(parts areas, alloc func(int64) (tensor.Buffer, error)) error {
 	for i, dt := range bucketTypes {
 		for _, a := range [...]struct {
@@ -114,17 +114,17 @@ func (m *memory) close() error {
 	return m.heap.Close()
 }
 
-// areas is how many bytes each part of the memory of a plan has.
+// areas is the sizes in bytes of a plan's memory.
 type areas struct {
 	grads   [2]int64 // whole buckets of gradients, by position in bucketTypes
 	values  [2]int64 // buckets of weights, or this rank's shards of them
-	shards  [2]int64 // this rank's shards of gradients, where there are no whole buckets
-	staging int64    // each of the buffers that gradients go through
+	shards  [2]int64 // this rank's shards of gradients, if whole buckets do not last
+	staging int64    // each of the buffers that gradients pass through
 	stages  int      // number of them
 	scalars int64
 }
 
-// areas is the parts for the plan's stage.
+// areas returns the sizes for the plan's stage.
 func (p *Plan) areas() areas {
 	a := areas{scalars: roundUp(1), stages: min(stagings, len(p.Buckets))}
 	for _, b := range p.Buckets {
@@ -148,8 +148,8 @@ func (p *Plan) areas() areas {
 	return a
 }
 
-// stageOf is the buffer, of those of Stage 2, that bucket i goes to where this is settled
-// beforehand: in turn, but one for each dtype if there are two, since a program's memory has one.
+// stageOf returns the index of bucket i's buffer in Stage 2, if it is fixed in advance. Buckets
+// take turns; with two dtypes each dtype has one buffer, since memory of a program has one dtype.
 func (p *Plan) stageOf(i int) int {
 	first := p.Buckets[0].DType
 	for _, b := range p.Buckets {
@@ -160,7 +160,7 @@ func (p *Plan) stageOf(i int) int {
 	return i % stagings
 }
 
-// total is the bytes of all parts.
+// total returns the sum of all sizes.
 func (a areas) total() int64 {
 	n := a.scalars + int64(a.stages)*a.staging
 	for k := range bucketTypes {
@@ -169,7 +169,7 @@ func (a areas) total() int64 {
 	return n
 }
 
-// typed allocates elements of a bucket type; nothing for no bytes.
+// typed allocates elements of a bucket type; nothing for 0 bytes.
 func typed(bytes int64, dt tensor.DType, alloc func(int64) (tensor.Buffer, error)) (tensor.Buffer, error) {
 	if bytes == 0 {
 		return tensor.Buffer{}, nil
@@ -181,14 +181,14 @@ func typed(bytes int64, dt tensor.DType, alloc func(int64) (tensor.Buffer, error
 	return tensor.FromPointer(raw.Pointer(), int(bytes)/dt.Size(), dt, raw.Device())
 }
 
-// cursor cuts buckets, or shards of them, out of the regions of their dtypes, in the order of the
+// cursor cuts buckets, or shards of them, from the regions of their dtypes, in the order of the
 // plan.
 type cursor struct {
 	regions *[2]tensor.Buffer
 	used    [2]int
 }
 
-// next is the next n elements of dt.
+// next returns the next n elements of dt.
 func (c *cursor) next(n int, dt tensor.DType) (tensor.Buffer, error) {
 	k := typeIndex(dt)
 	from := c.used[k]
@@ -196,24 +196,24 @@ func (c *cursor) next(n int, dt tensor.DType) (tensor.Buffer, error) {
 	return c.regions[k].Slice(from, from+n)
 }
 
-// Memory is the bytes that training has allocated on one rank, with padding, without activations
-// and the memory of machines and of other packages' solvers.
+// Memory is the bytes that one rank has allocated for training, padding included. It excludes
+// activations and memory of machines and other packages' solvers.
 type Memory struct {
 	Params  int64 // weights of all learnables
-	Grads   int64 // gradients that last from a run to the solver's step
-	State   int64 // state of the solver of NewSolver, with sharding; 0 before there is one
-	Staging int64 // buffers that gradients pass through, zeros for gradients that are elsewhere, state of hooks
+	Grads   int64 // gradients that last until the solver's step
+	State   int64 // state of NewSolver's solver, with sharding; 0 before it exists
+	Staging int64 // buffers that gradients pass through, zeros for missing gradients, state of hooks
 }
 
-// Total is the sum.
+// Total returns the sum.
 func (m Memory) Total() int64 { return m.Params + m.Grads + m.State + m.Staging }
 
-// String is "params 1024 B, grads 1024 B, state 2048 B, staging 0 B".
+// String returns "params 1024 B, grads 1024 B, state 2048 B, staging 0 B".
 func (m Memory) String() string {
 	return fmt.Sprintf("params %d B, grads %d B, state %d B, staging %d B", m.Params, m.Grads, m.State, m.Staging)
 }
 
-// Memory is the bytes of this rank.
+// Memory returns the bytes of this rank.
 func (d *DDP) Memory() Memory {
 	m := Memory{Params: d.unusedBytes}
 	for i, b := range d.buckets {

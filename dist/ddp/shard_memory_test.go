@@ -64,10 +64,10 @@ func vectors(lengths []int) (cost *gorgonia.Node, params gorgonia.Nodes) {
 	return cost, params
 }
 
-// TestMemoryIsThatOfTheFormulas is about the bytes of training with Adam in float32, for P
-// parameters on N ranks, of Rajbhandari et al. (arXiv:1910.02054): 8P + 8P/N for weights, gradients
-// and moments with Stage 1, and 4P + 12P/N with Stage 2; beside it two buckets of staging, and the
-// zeros that nodes have for gradients.
+// TestMemoryIsThatOfTheFormulas checks the bytes of training with Adam in float32, for P parameters
+// on N ranks, of Rajbhandari et al. (arXiv:1910.02054): 8P + 8P/N for weights, gradients and
+// moments with Stage 1, and 4P + 12P/N with Stage 2. In addition there are two buckets of staging,
+// and the zeros that nodes have for gradients.
 func TestMemoryIsThatOfTheFormulas(t *testing.T) {
 	lengths := []int{200003, 77, 150001, 1, 130517, 99991, 30011, 120000, 513}
 	total := 0
@@ -118,7 +118,7 @@ func TestMemoryIsThatOfTheFormulas(t *testing.T) {
 	}
 }
 
-// checkRealMemory compares what Memory says with the heap's regions and the solver's slices.
+// checkRealMemory compares Memory with the heap's regions and the solver's slices.
 func checkRealMemory(d *DDP, s optim.Solver, m Memory) error {
 	regions := int64(0)
 	for _, r := range d.mem.parts {
@@ -328,8 +328,8 @@ func TestAShardedStepAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestGPUsHaveStagesAndNarrowWires looks at what Attach refuses for a world of GPUs, and what it
-// does not.
+// TestGPUsHaveStagesAndNarrowWires checks which settings Attach rejects for a world of GPUs, and
+// which not.
 func TestGPUsHaveStagesAndNarrowWires(t *testing.T) {
 	w, err := dist.NewWorld(loner{tensor.CUDA(0)}, dist.LocalInfo{}, 0, nil)
 	if err != nil {

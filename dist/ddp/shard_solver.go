@@ -12,21 +12,21 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// NewSolver returns the solver of the parameters of d. Without sharding it is optim.New. With Stage
-// >= 1 its Step updates this rank's pieces and then gathers all weights, so that the nodes have the
-// new ones when it returns. Norms, and the test for gradients that are not finite, are over all
-// ranks' pieces. Without accumulation, weights have the bits of Stage 0.
+// NewSolver returns the solver that updates the parameters of d. Without sharding it is optim.New.
+// With Stage >= 1 its Step updates this rank's pieces and gathers all weights, so that the nodes
+// have the new ones when it returns. Norms and the test for finite gradients cover all ranks'
+// pieces. Weights get the bits of Stage 0, except with accumulation.
 //
 // Step needs Model's parameters in Model's order. It reads the reduced gradients in the buckets,
-// not from the nodes, and zeroes them and the values of gorgonia.BindDualValues. Its State is this
+// not in the nodes, and zeroes them and the sums of gorgonia.BindDualValues. Its State has this
 // rank's runs of the parameters, see optim.ParamState.Offset; SetState takes any runs that cover
 // them, such as whole parameters.
 //
-// Collective: all ranks, one config; so are Step and SwapAverages of a sharded one, and its setters
-// need equal arguments on all ranks. Returns: with Stage >= 1 the one solver of d. Errors: those of
-// optim.New; ErrPlan for ranks whose configs differ; dist.ErrInvalid for a second one. Step's
-// errors name rank, operation and bucket; after one of the group every Step fails. After a run
-// inside NoSync, or a failed one, a sharded Step returns optim.ErrNoGradient.
+// Collective: all ranks, one config; so are Step and SwapAverages of a sharded solver, and its
+// setters need equal arguments on all ranks. Returns: with Stage >= 1 the one solver of d. Errors:
+// those of optim.New; ErrPlan for ranks whose configs differ; dist.ErrInvalid for a second solver.
+// Step's errors name rank, operation and bucket; after an error of the group every Step fails.
+// After a run inside NoSync, or a failed one, a sharded Step returns optim.ErrNoGradient.
 func (d *DDP) NewSolver(c optim.Config) (optim.Solver, error) {
 	if err := d.ready(); err != nil {
 		return nil, fmt.Errorf("ddp solver: %w", err)
@@ -54,18 +54,18 @@ func (d *DDP) NewSolver(c optim.Config) (optim.Solver, error) {
 type shardSolver struct {
 	optim.PieceSolver
 	d     *DDP
-	norm  *dist.Group // a view of the world that names the sums over ranks
+	norm  *dist.Group // names the sums over ranks
 	works []dist.Work // of the buckets' gathers
 	runs  int         // d.runs when duals were zeroed last
 	keeps bool        // optim.Config.KeepGradients
-	slots int         // numbers kept for each element
+	slots int         // numbers of state for each element
 }
 
-// newSharded makes the solver; an error on one rank is an error on all.
+// newSharded makes the solver and compares settings and errors over the ranks.
 func (d *DDP) newSharded(c optim.Config) (*shardSolver, error) {
 	err := c.Validate()
 	if d.solver != nil {
-		err = fmt.Errorf("%w: there is one; a DDP whose solver is sharded has one", dist.ErrInvalid)
+		err = fmt.Errorf("%w: there is one already; a sharded DDP has one solver", dist.ErrInvalid)
 	}
 	s := &shardSolver{
 		d: d, norm: d.named("sums of the solver"), works: make([]dist.Work, len(d.buckets)), runs: d.runs,
@@ -74,12 +74,12 @@ func (d *DDP) newSharded(c optim.Config) (*shardSolver, error) {
 	if err == nil {
 		err = s.makePieces(c)
 	}
-	alike := fields(c)
-	alike.Workers = 0 // changes no bits
-	return s, agree(d.world, []string{fmt.Sprintf("optimizer: %+v", alike)}, err)
+	equal := fields(c)
+	equal.Workers = 0 // changes no bits
+	return s, agree(d.world, []string{fmt.Sprintf("optimizer: %+v", equal)}, err)
 }
 
-// fields is an optim.Config that is printed field by field.
+// fields is an optim.Config that prints field by field.
 type fields optim.Config
 
 func (s *shardSolver) makePieces(c optim.Config) error {
@@ -109,7 +109,7 @@ func (s *shardSolver) makePieces(c optim.Config) error {
 	return err
 }
 
-// piece is where a piece has its weights and gradients.
+// piece returns the memory of a piece's weights and gradients.
 func (d *DDP) piece(own Piece) (optim.Piece, error) {
 	q := d.plan.Params[own.Param]
 	b := d.buckets[q.Bucket]
@@ -122,7 +122,7 @@ func (d *DDP) piece(own Piece) (optim.Piece, error) {
 	return optim.Piece{Name: q.Name, Shape: slices.Clone(q.Shape), Offset: own.Offset, Weight: weight, Grad: grad}, err
 }
 
-// sum adds x over the ranks, in their order.
+// sum adds x over the ranks, in rank order.
 func (s *shardSolver) sum(x []float64) error {
 	b := tensor.Of(x)
 	work, err := s.norm.AllReduce(b, b, dist.Sum)
@@ -174,7 +174,7 @@ func (s *shardSolver) step(model []gorgonia.ValueGrad) error {
 	return d.gatherWeights(s.works)
 }
 
-// check is an error for a model that is not the DDP's, and where there is no memory any more.
+// check rejects a model that is not the DDP's, and a DDP without memory.
 func (s *shardSolver) check(model []gorgonia.ValueGrad) error {
 	d := s.d
 	if err := d.ready(); err != nil {
@@ -184,20 +184,21 @@ func (s *shardSolver) check(model []gorgonia.ValueGrad) error {
 		return err
 	}
 	if len(model) != len(d.slots) {
-		return fmt.Errorf("the model has %d parameters and the buckets %d: %w; give Step the result of Model", len(model), len(d.slots), optim.ErrMismatch)
+		return fmt.Errorf("the model has %d parameters and the buckets %d: %w; pass the result of Model to Step", len(model), len(d.slots), optim.ErrMismatch)
 	}
 	for i, p := range model {
 		if n, ok := p.(*gorgonia.Node); !ok || n != d.slots[i].param {
-			return fmt.Errorf("parameter %d is not %q, which the buckets have there: %w; give Step the result of Model", i, d.slots[i].param.Name(), optim.ErrMismatch)
+			return fmt.Errorf("parameter %d is not %q, which the buckets have there: %w; pass the result of Model to Step", i, d.slots[i].param.Name(), optim.ErrMismatch)
 		}
 	}
 	return nil
 }
 
-// duals zeroes the values of gorgonia.BindDualValues outside the reduced gradients, as solvers do.
+// duals zeroes the sums of gorgonia.BindDualValues, which are separate from the reduced gradients,
+// as solvers do.
 //
-// Errors: dist.ErrUnsupported when it holds the sum of several runs, of which the buckets have the
-// last alone, and where gradients are to be kept, so that it would.
+// Errors: dist.ErrUnsupported for a sum of several runs, since buckets have only the last, and if
+// gradients are to be kept, which would make such sums.
 func (s *shardSolver) duals() error {
 	runs := s.d.runs - s.runs
 	for _, t := range s.d.slots {
@@ -206,7 +207,7 @@ func (s *shardSolver) duals() error {
 			continue
 		}
 		if s.keeps {
-			return fmt.Errorf("gradient of %q: %w: BindDualValues adds up gradients that KeepGradients keeps, and sharded gradients are those of the last run; remove one of them",
+			return fmt.Errorf("gradient of %q: %w: BindDualValues sums the gradients that KeepGradients keeps, and sharded gradients are those of the last run; leave one of them out",
 				t.param.Name(), dist.ErrUnsupported)
 		}
 		if runs > 1 {
@@ -223,8 +224,7 @@ func (s *shardSolver) duals() error {
 	return nil
 }
 
-// gatherWeights gives every rank the weights of all, in place, and waits: from then on they may be
-// read.
+// gatherWeights gives every rank all weights, in place, and waits, so that they may be read.
 func (d *DDP) gatherWeights(works []dist.Work) error {
 	if d.gathers() {
 		return nil // the next run does
@@ -240,7 +240,7 @@ func (d *DDP) gatherWeights(works []dist.Work) error {
 	return err
 }
 
-// queueGathers queues the gathering of every bucket of weights, in place.
+// queueGathers queues an allgather of every bucket of weights, in place.
 func (d *DDP) queueGathers(works []dist.Work) (err error) {
 	for i, b := range d.buckets {
 		if works[i], err = b.gather.AllGather(b.weights, b.mine); err != nil {
@@ -250,8 +250,8 @@ func (d *DDP) queueGathers(works []dist.Work) (err error) {
 	return nil
 }
 
-// waitAll waits for all works, also after an error of the first: their memory may be freed then. It
-// joins their errors to err.
+// waitAll waits for all works, also after an error, since their memory may be freed then. It joins
+// their errors to err.
 func waitAll(works []dist.Work, err error) error {
 	for _, w := range works {
 		err = errors.Join(err, w.Wait())
@@ -277,7 +277,7 @@ func (s *shardSolver) SwapAverages(model []gorgonia.ValueGrad) error {
 	return nil
 }
 
-// stateBytes returns the bytes of the solver's state of the pieces; State would copy it.
+// stateBytes returns the size of the solver's state without copying it, as State would.
 func (s *shardSolver) stateBytes() int64 {
 	n := int64(0)
 	for _, own := range s.d.Pieces() {

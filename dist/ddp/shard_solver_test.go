@@ -117,14 +117,14 @@ func TestRanksWithOtherSolversAreTold(t *testing.T) {
 	})
 }
 
-// saved is what is needed to go on: the weights of all parameters, and each rank's state.
+// saved is the state for resuming: the weights of all parameters, and each rank's solver state.
 type saved struct {
 	weights []float64
 	states  []optim.State
 }
 
-// trainFrom makes steps from to to of the odd perceptron on three ranks, from what has been saved
-// or, without that, from the start. see, if there is one, looks at each rank at the end.
+// trainFrom makes steps from to to of the odd perceptron on three ranks, from start or, without
+// that, from the beginning. see, if not nil, checks each rank at the end.
 func trainFrom(t *testing.T, start *saved, stage, from, to int, see func(w *dist.World, p *prepared) error) *saved {
 	t.Helper()
 	const ranks = 3
@@ -232,7 +232,7 @@ func TestShardedSolversRefuseDualValuesThatAreKept(t *testing.T) {
 }
 
 // TestSolversOfShardsWantReducedGradients has steps where nodes would have no gradients, or zeros:
-// before any run, and behind one inside NoSync. What is accumulated is none the worse for it.
+// before any run, and after one inside NoSync. The accumulated gradients must survive.
 func TestSolversOfShardsWantReducedGradients(t *testing.T) {
 	var want []float64
 	for stage := range 4 {

@@ -9,21 +9,21 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// stagings is how many buffers the buckets of Stage 2 go through, if there are more: one fills
-// while the one before it is reduced.
+// stagings is the most buffers that buckets of Stage 2 share: one fills while the previous one is
+// reduced.
 const stagings = 2
 
-// staging is memory that a bucket has from its first gradient until this rank's part of the sum has
-// been taken out of it.
+// staging is memory of a bucket from its first gradient until this rank's part of the sum has been
+// copied out.
 type staging struct {
 	buf    tensor.Buffer // f64 of the largest bucket's size
-	holder *bucket       // nil while it is free
+	holder *bucket       // nil while free
 }
 
-// claim gives b memory to fill. It takes a free buffer, or that of the bucket whose reduction began
-// first, for which it waits; all ranks have begun that one or will without this rank's doing. Where
-// all buffers are still filling, which the order of a machine with two dtypes can make happen, b
-// gets memory of its own for good.
+// claim gives b memory to fill: a free buffer, or else that of the bucket whose reduction started
+// first, after waiting for it. All ranks start that reduction without this rank's help. If all
+// buffers are still filling, as two dtypes under one machine can cause, b gets memory of its own
+// permanently.
 //
 // Errors: those of the reduction waited for.
 func (d *DDP) claim(b *bucket) error {
@@ -40,8 +40,8 @@ func (d *DDP) claim(b *bucket) error {
 	return d.put(b, s)
 }
 
-// freest returns a free buffer of at least bytes bytes, or the one that will be free first; nil
-// when all are filling.
+// freest returns a buffer of at least bytes bytes that is free or will be free first; nil when all
+// are filling.
 func (d *DDP) freest(bytes int64) *staging {
 	var oldest *staging
 	for _, s := range d.stages {
@@ -56,7 +56,7 @@ func (d *DDP) freest(bytes int64) *staging {
 	return oldest
 }
 
-// put makes s the memory of b, whose gaps between gradients become 0.
+// put makes s the memory of b, and clears the gaps between gradients.
 func (d *DDP) put(b *bucket, s *staging) error {
 	var err error
 	if b.buf, err = tensor.FromPointer(s.buf.Pointer(), b.elements, b.dtype, s.buf.Device()); err != nil {
@@ -73,7 +73,7 @@ func (d *DDP) put(b *bucket, s *staging) error {
 	return nil
 }
 
-// clearGaps clears the gaps between the gradients of a bucket, and after them.
+// clearGaps zeroes the elements between and after the gradients of a bucket.
 func (d *DDP) clearGaps(b *bucket) {
 	raw, size, end := b.buf.Raw(), b.dtype.Size(), 0
 	for _, t := range b.slots {
@@ -84,8 +84,8 @@ func (d *DDP) clearGaps(b *bucket) {
 	clear(raw[end*size:])
 }
 
-// takeOut copies this rank's part of the sum of a staged bucket to its permanent place, and frees
-// the buffer.
+// takeOut copies this rank's part of a staged bucket's sum to its lasting memory, and frees the
+// buffer.
 func (d *DDP) takeOut(b *bucket) error {
 	sum, err := d.own(b, b.buf)
 	if err != nil {
@@ -103,8 +103,8 @@ func (d *DDP) takeOut(b *bucket) error {
 	return reduce.Weighted(b.owned, []tensor.Buffer{b.owned, sum}, []float64{factor, 1})
 }
 
-// joinFactor returns the factor of the sums of earlier micro-batches: 1 while more follow, and then
-// this run's factor without part.
+// joinFactor returns the factor of the sums of earlier micro-batches: 1 while more micro-batches
+// follow, and in the last run that run's factor without part.
 func (d *DDP) joinFactor(b *bucket) (float64, error) {
 	if d.run.local || d.cfg.Average == PreMulSum {
 		return 1, nil
@@ -112,8 +112,8 @@ func (d *DDP) joinFactor(b *bucket) (float64, error) {
 	return d.share(b.dtype)
 }
 
-// dropStaged takes their buffers from buckets that an unfinished run has left with them. Nothing is
-// in flight.
+// dropStaged frees the buffers that an unfinished run's buckets still hold. No operation is in
+// flight.
 func (d *DDP) dropStaged() {
 	for _, s := range d.stages {
 		if s.holder != nil {
@@ -122,8 +122,8 @@ func (d *DDP) dropStaged() {
 	}
 }
 
-// startStaged starts the buckets that are full. Without overlap they are waited for at once: a
-// bucket whose buffer others need cannot wait for the end of the backward pass.
+// startStaged starts the full buckets. Without overlap it also waits for them: other buckets need
+// the buffer before the backward pass ends.
 func (d *DDP) startStaged() error {
 	if err := d.startFull(); err != nil {
 		return err
@@ -142,8 +142,8 @@ func (d *DDP) startStaged() error {
 	return nil
 }
 
-// sendPart queues the factor of the buckets of a micro-batch if others follow: it does not depend
-// on the weights of all of them. It is sendWeight for a run inside NoSync.
+// sendPart is sendWeight for a run inside NoSync. It queues the factor of a micro-batch that others
+// follow, which does not depend on all their weights.
 func (d *DDP) sendPart() (err error) {
 	u := &d.part
 	u.mem, u.factor = d.mem, d.cfg.Average.part(d.cfg.Factor)
@@ -155,8 +155,7 @@ func (d *DDP) sendPart() (err error) {
 	return u.Run(nil, 0)
 }
 
-// part returns the part of the factor of a rank's gradients before the sum that is equal for all
-// micro-batches.
+// part returns the factor of a rank's gradients that is the same for all micro-batches.
 func (a Average) part(factor float64) float64 {
 	if a == PreMulSum {
 		return factor
@@ -164,8 +163,7 @@ func (a Average) part(factor float64) float64 {
 	return 1
 }
 
-// partFactor writes the factor of a micro-batch to where the buckets' collectives read it. It is a
-// dist.Runner.
+// partFactor writes the factor of a micro-batch for the buckets' collectives. It is a dist.Runner.
 type partFactor struct {
 	mem    *memory
 	factor float64
@@ -174,7 +172,7 @@ type partFactor struct {
 // Run writes it.
 func (u *partFactor) Run(*dist.Op, uint64) error { return u.mem.setShare(u.factor) }
 
-// placeShard cuts this rank's shard of b, and of its weights, out of the memory.
+// placeShard cuts this rank's shard of b, and of its weights, from the memory.
 func (d *DDP) placeShard(b *bucket, values, shards *cursor) error {
 	b.gather = d.named(weightsPrefix + strconv.Itoa(b.index))
 	var err error

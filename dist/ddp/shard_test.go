@@ -232,7 +232,7 @@ func TestAnAttachThatFailsLeavesNodesTheirWeights(t *testing.T) {
 	})
 }
 
-// TestTheTimelineOfAShardedStepHasGathers also looks at what counts as exposed.
+// TestTheTimelineOfAShardedStepHasGathers also checks the exposed time.
 func TestTheTimelineOfAShardedStepHasGathers(t *testing.T) {
 	onRanks(t, 3, func(w *dist.World) error {
 		p, err := prepare(w, odd, ddp.Config{Stage: 2, BucketMB: 1.0 / 1024}, 0, optim.Config{Name: optim.SGD})

@@ -23,7 +23,7 @@ var odd = family{name: "odd", in: []int{31}, out: 5, layers: func(b *build, x *G
 	return affine(b, h, "2", 29, 5)
 }}
 
-// optimizers are what sharding must not change.
+// optimizers are the solvers whose results sharding must not change.
 var optimizers = []struct {
 	name string
 	optim.Config
@@ -50,7 +50,7 @@ type regime struct {
 	rows      func(rank, ranks int) int     // as in trial
 }
 
-// outcome is what a rank has at the end.
+// outcome is the result of a rank.
 type outcome struct {
 	weights []float64
 	norms   []float64
@@ -268,7 +268,7 @@ func TestShardedAccumulation(t *testing.T) {
 	}
 }
 
-// TestShardedTrainingTakesOtherAverages has what buckets are scaled by, on their way and after it.
+// TestShardedTrainingTakesOtherAverages has averages that scale buckets before and after the sum.
 func TestShardedTrainingTakesOtherAverages(t *testing.T) {
 	for _, average := range []ddp.Average{ddp.Sum, ddp.PreMulSum, ddp.PreDivide} {
 		cfg := small
@@ -292,8 +292,7 @@ func TestShardedTrainingTakesOtherAverages(t *testing.T) {
 	}
 }
 
-// TestShardedTrainingTakesNarrowWires has gradients that travel as bf16, with what that rounds off
-// kept.
+// TestShardedTrainingTakesNarrowWires sends gradients as bf16, with error feedback.
 func TestShardedTrainingTakesNarrowWires(t *testing.T) {
 	cfg := small
 	cfg.WireDType, cfg.ErrorFeedback = tensor.BF16, true

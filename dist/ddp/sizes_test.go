@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// unsized hides what a hook knows of sizes, so that a Codec is asked.
+// unsized hides the sizes method of a hook, so that a Codec is made.
 type unsized struct{ Hook }
 
 func TestSizesAreThoseOfCodecs(t *testing.T) {

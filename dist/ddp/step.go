@@ -14,14 +14,14 @@ type run struct {
 	running bool    // between Begin and Join
 	local   bool    // inside NoSync
 	joins   bool    // micro-batches have been accumulated before this run
-	each    bool    // every run is reduced by itself, those inside NoSync too: Stage 2
-	apart   bool    // it is a virtual rank: its gradients are kept apart from those of other runs
+	each    bool    // every run is reduced by itself, also inside NoSync: Stage 2
+	apart   bool    // a virtual rank, whose gradients are kept apart from those of other runs
 	weight  float64 // of this run
 	next    int     // index of the first bucket that has not been started
-	counted bool    // among DDP.runs
+	counted bool    // in DDP.runs
 }
 
-// how is the way in which the run's gradients go into the slots.
+// how returns the manner in which the run's gradients go into the slots.
 func (r *run) how() manner {
 	switch {
 	case r.each && r.weight != 0 && (r.joins || r.local):
@@ -40,7 +40,7 @@ func (r *run) how() manner {
 	return overwrite
 }
 
-// phases is the ops.Step of a DDP, apart so that a DDP does not have its methods.
+// phases is the ops.Step of a DDP, a type of its own so that DDP does not export the methods.
 type phases struct{ d *DDP }
 
 // Begin starts a step: it makes the buckets writable and sends this rank's weight.
@@ -91,7 +91,7 @@ func (p phases) Begin() error {
 	return nil
 }
 
-// Join runs when the last gradient has come.
+// Join runs after the last gradient.
 func (p phases) Join() error {
 	d := p.d
 	if err := d.checkFull(); err != nil {
@@ -120,8 +120,7 @@ func (p phases) Join() error {
 	return nil
 }
 
-// uncount takes back that the run counts, when it turns out to have failed: no gradient of it is to
-// be stepped with.
+// uncount removes a failed run from the count, so that no step uses its gradients.
 func (d *DDP) uncount() {
 	if d.run.counted {
 		d.runs--
@@ -132,8 +131,8 @@ func (d *DDP) uncount() {
 // drop forgets the accumulated micro-batches.
 func (d *DDP) drop() { d.pending, d.micro = 0, 0 }
 
-// settle waits for operations in flight, so that buckets and scalars may be written. The run that
-// they belong to has reported their errors.
+// settle waits for operations in flight, so that buckets and scalars may be written. Their run has
+// reported their errors.
 func (d *DDP) settle() {
 	_ = d.exchange.Wait()
 	_ = d.factored.Wait()
@@ -142,7 +141,7 @@ func (d *DDP) settle() {
 	}
 }
 
-// checkFull is an error naming the parameters whose gradient did not come.
+// checkFull returns an error that names the parameters without a gradient.
 func (d *DDP) checkFull() error {
 	var names []string
 	for _, s := range d.slots {
@@ -157,8 +156,8 @@ func (d *DDP) checkFull() error {
 		strings.Join(names, " "), dist.ErrInvalid)
 }
 
-// startFull starts the buckets that are full, up to the first that is not: all ranks start them in
-// one order, whatever the order in which they fill.
+// startFull starts full buckets up to the first that is not full, so that all ranks start them in
+// one order.
 func (d *DDP) startFull() error {
 	for ; d.run.next < len(d.buckets); d.run.next++ {
 		b := d.buckets[d.run.next]
@@ -175,8 +174,8 @@ func (d *DDP) startFull() error {
 	return nil
 }
 
-// exchangeBucket queues the reduction of a full bucket. Like a collective it does not wait for
-// peers.
+// exchangeBucket queues the combination of a full bucket over the ranks. Like a collective it does
+// not wait for peers.
 func (d *DDP) exchangeBucket(b *bucket) (dist.Work, error) {
 	if d.wire != nil {
 		return d.wire.start(b)
@@ -185,8 +184,7 @@ func (d *DDP) exchangeBucket(b *bucket) (dist.Work, error) {
 }
 
 // reduceBucket queues the collective of a bucket, in place in buf, which has the bucket's length
-// and this or another dtype. With sharding the sum is only in this rank's part of it, see own; the
-// rest stays as it is.
+// and any dtype. With sharding only this rank's part holds the sum, see own; the rest is unchanged.
 func (d *DDP) reduceBucket(b *bucket, buf tensor.Buffer, red dist.RedOp) (dist.Work, error) {
 	if !d.sharded() {
 		return b.group.AllReduce(buf, buf, red)
@@ -227,25 +225,28 @@ func (d *DDP) await(b *bucket) error {
 	return d.checkWeight()
 }
 
-// stepError says in which step err happened.
+// stepError adds the step and the rank to err.
 func (d *DDP) stepError(err error) error {
 	return fmt.Errorf("ddp step %d rank %d/%d: %w", d.step, d.world.Rank(), d.world.Size(), err)
 }
 
-// NoSync runs fn; runs of the graph in it add their gradients, times the weight, to the buckets of
-// this rank and communicate nothing. The next run outside it adds its own and reduces the sum.
+// NoSync runs fn. Runs of the graph inside fn add their gradients, times the weight, to this rank's
+// buckets and communicate nothing. The next run outside adds its own gradients and reduces the sum.
 // Inside, gradients are zero.
 //
-// All ranks must have the same number of runs outside NoSync; inside, they may differ. With Stage
-// >= 2, where no rank has whole gradients to add to, each run inside is reduced as well and a rank
-// adds up its own pieces. There all ranks must have as many, and sums have another order, so the
-// last bits differ. On GPUs a step has runs inside NoSync on all ranks or on none: the run that
-// ends an accumulation is another program, which all ranks begin together. Gradients inside are not
-// zero there: nodes keep those of the previous run. With OverlapGather the first run inside gathers
-// weights: there, all ranks must drop their accumulated gradients, or none.
+// All ranks must make the same number of runs outside NoSync; inside, numbers may differ.
+// Exceptions:
+//   - Stage >= 2: no rank has whole gradients to add to, so each run inside is reduced and a rank
+//     adds up its own pieces. All ranks must make the same number of runs inside. The last bits
+//     differ, since sums have another order.
+//   - GPUs: a step has runs inside NoSync on all ranks or on none, since the run that ends an
+//     accumulation is another program. Gradients inside are not zero: nodes keep those of the run
+//     before.
+//   - OverlapGather: the first run inside gathers weights. Either all ranks drop their accumulated
+//     gradients, or none.
 //
-// Errors: fn's; then, and after a panic, everything accumulated so far is dropped. dist.ErrInvalid
-// for a call inside fn, and for a nil fn.
+// Errors: fn's; then, and after a panic, all accumulated gradients are dropped. dist.ErrInvalid for
+// a call inside fn, and for a nil fn.
 func (d *DDP) NoSync(fn func() error) error {
 	if fn == nil {
 		return fmt.Errorf("ddp nosync: %w: no function", dist.ErrInvalid)
@@ -257,7 +258,7 @@ func (d *DDP) NoSync(fn func() error) error {
 	whole := false
 	defer func() {
 		d.noSync = false
-		if !whole { // also a panic, which a caller may recover from
+		if !whole { // also after a panic, which a caller may recover from
 			d.drop()
 		}
 	}()

@@ -8,33 +8,33 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Timeline has the times of events in the last step that communicated, since the epoch of the
-// world's recorder.
+// Timeline is the times of the last step that communicated, since the epoch of the world's
+// recorder.
 type Timeline struct {
 	Step          int           // counted from 1
 	BackwardStart time.Duration // the forward pass has ended
 	BackwardEnd   time.Duration // the last gradient has come
 	End           time.Duration // the last gradient has been reduced, if the program has waited for it; with Stage 1 and 2, the solver has all weights
-	Exposed       time.Duration // how long the program stood still to wait for buckets, and in a sharded solver for other ranks
-	Period        time.Duration // from the end of the step before to the end of this one; from BackwardStart in the first step
+	Exposed       time.Duration // time that the program waited for buckets, and in a sharded solver for other ranks
+	Period        time.Duration // from the end of the previous step to the end of this one; from BackwardStart in the first step
 	Buckets       []BucketTimes // in the order in which they were started
 	Gathers       []BucketTimes // with Stage 1 and 2: of the weights, after the solver's update; Ready is when it was queued
 }
 
-// BucketTimes has the times of one bucket. Started and Ended are 0 before these events, or when the
-// recorder's ring no longer has the operation.
+// BucketTimes is the times of one bucket. Started and Ended are 0 before they happen, or when the
+// recorder's ring has lost the operation.
 type BucketTimes struct {
 	Bucket  int
 	Bytes   int64
-	Ready   time.Duration // all its gradients were there, and the buckets before it had been queued
+	Ready   time.Duration // all its gradients were computed, and earlier buckets were queued
 	Started time.Duration // the reduction, or the first operation of several, began to run
-	Ended   time.Duration // the last of them
+	Ended   time.Duration // the last of them ended
 }
 
-// clock keeps the times of the last step.
+// clock holds the times of the last step.
 type clock struct {
 	begun, joined, ended, exposed time.Duration
-	before                        time.Duration // end of the step before; 0 in the first
+	before                        time.Duration // end of the previous step; 0 in the first
 }
 
 func (c *clock) begin(now time.Duration) {
@@ -54,7 +54,7 @@ func (c *clock) period() time.Duration {
 
 func (d *DDP) now() time.Duration { return time.Since(d.epoch) }
 
-// Timeline is the times of the last step that communicated. It must not be called while the graph
+// Timeline returns the times of the last step that communicated. Do not call it while the graph
 // runs.
 func (d *DDP) Timeline() Timeline {
 	c := &d.clock
@@ -76,7 +76,7 @@ func (d *DDP) Timeline() Timeline {
 					if q.Started == 0 {
 						q.Started = time.Duration(r.Started)
 					}
-					q.Ended = time.Duration(r.Ended) // of several, that of the last
+					q.Ended = time.Duration(r.Ended) // of several, the last
 					break
 				}
 			}
@@ -91,16 +91,15 @@ func (d *DDP) Timeline() Timeline {
 	return t
 }
 
-// Names of the operations of buckets and of gathers of weights, before the bucket's number, and of
-// the ranks' weights.
+// Names of operations: prefixes of buckets and of gathers of weights, followed by the bucket's
+// number, and the exchange of the ranks' weights.
 const (
 	bucketPrefix  = "bucket "
 	weightsPrefix = "weights "
 	weightName    = "ddp weight"
 )
 
-// named is a view of the world whose operations have a name that tells this DDP from others of the
-// world.
+// named returns a view of the world whose operation names identify this DDP of the world.
 func (d *DDP) named(name string) *dist.Group {
 	if d.prefix != "" {
 		name = d.prefix + strings.TrimPrefix(name, "ddp ")
@@ -108,8 +107,8 @@ func (d *DDP) named(name string) *dist.Group {
 	return d.world.Named(name)
 }
 
-// ExposedComm is how long the last step stood still to wait for communication, and which part that
-// is of the time from the end of the step before to its own end.
+// ExposedComm returns the exposed communication of the last step, and its fraction of the time from
+// the previous step's end to its own end.
 func (d *DDP) ExposedComm() (time.Duration, float64) {
 	period := d.clock.period()
 	if period <= 0 {

@@ -32,8 +32,8 @@ func operations(l *learner) ([]string, error) {
 	return names, nil
 }
 
-// Two DDPs of one world take turns: their operations have other names, but for what is before them,
-// and each finds its own.
+// Two DDPs of one world take turns: their operations have other prefixes, by which each finds its
+// own.
 func TestDDPsOfAWorldAreToldApart(t *testing.T) {
 	for stage := range 4 {
 		t.Run(fmt.Sprint("stage ", stage), func(t *testing.T) {
@@ -71,8 +71,8 @@ func TestDDPsOfAWorldAreToldApart(t *testing.T) {
 	}
 }
 
-// The steps of two DDPs that take turns within a step are told apart in their timelines: buckets of
-// one are larger.
+// The timelines of two DDPs that take turns within a step have only their own operations: buckets
+// of one are larger.
 func TestTimelinesAreOfOneDDP(t *testing.T) {
 	for stage := range 4 {
 		onRanks(t, 2, func(w *dist.World) error {

@@ -14,8 +14,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// machines are the ways in which users make the stock tape machine. grads is what gorgonia.Grad or
-// DDP.Grads returned.
+// machines are the methods by which users make the stock tape machine. grads is the result of
+// gorgonia.Grad or DDP.Grads.
 var machines = []struct {
 	name string
 	make func(m *model, grads G.Nodes) (G.VM, error)
@@ -63,8 +63,8 @@ type trial struct {
 	rows func(rank, ranks int) int
 }
 
-// result is what a rank has at the end: the gradients of the last step before the solver saw them,
-// and the weights.
+// result is the result of a rank: the gradients of the last step before the solver saw them, and
+// the weights.
 type result struct{ grads, weights []float64 }
 
 // evenly deals 12 samples a step.

@@ -14,9 +14,9 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// Traps that are met on the way of a gradient, each with what keeps us out of it. Those of the
-// graph itself are tested in package ops, those of weights, memory and errors beside what they are
-// about.
+// Traps for a gradient on its path to the solver, each with the reason why it is harmless. Traps of
+// the graph itself are tested in package ops, those of weights, memory and errors next to the tests
+// of these.
 
 // TestWeightsAreOnlyChangedBySolvers has a model whose every use of a parameter tempts the machine
 // to write into it: w+x, Reshape(w)+x, Square(w), and two uses.
@@ -120,7 +120,7 @@ func TestAdamW(t *testing.T) {
 	})
 }
 
-// TestDropoutOfGorgonia is a warning: its backward pass divides by p in place of 1-p (v0.9.18).
+// TestDropoutOfGorgonia is a warning: its backward pass divides by p instead of 1-p (v0.9.18).
 func TestDropoutOfGorgonia(t *testing.T) {
 	g := G.NewGraph()
 	w := G.NewVector(g, G.Float64, G.WithName("w"), G.WithShape(64), G.WithInit(G.Ones()))
@@ -142,7 +142,7 @@ func TestDropoutOfGorgonia(t *testing.T) {
 	}
 }
 
-// TestReadsStayWhereTheyAre has statements in the graph that read what Attach moves.
+// TestReadsStayWhereTheyAre has statements in the graph that read nodes which Attach replaces.
 func TestReadsStayWhereTheyAre(t *testing.T) {
 	want := plainGradient(t, mlp, indices(0, 6))
 	onRanks(t, 2, func(w *dist.World) error {

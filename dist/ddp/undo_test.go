@@ -73,7 +73,7 @@ func (l *learner) overflow() error {
 	return l.vm.RunAll()
 }
 
-// kept is what a hook keeps of a parameter in a slot, as float64.
+// kept returns a hook's state of a parameter in a slot, as float64.
 func kept(state []ddp.HookState, param, slot string) ([]float64, error) {
 	for _, s := range state {
 		if s.Param == param && s.Slot == slot {
@@ -84,8 +84,8 @@ func kept(state []ddp.HookState, param, slot string) ([]float64, error) {
 	return nil, fmt.Errorf("there is no %s of %s", slot, param)
 }
 
-// begunAnew is an error unless nothing of a step that was not made is in what is kept now; before
-// is what was kept before. Of a, which overflowed, PowerSGD has kept all.
+// begunAnew returns an error if now holds traces of an undone step; before is the state before it.
+// PowerSGD has kept all of a, which overflowed.
 func begunAnew(w *dist.World, cfg ddp.Config, before, now []ddp.HookState) error {
 	for _, param := range []string{"a", "b"} {
 		got, err := kept(now, param, "residual")
@@ -119,8 +119,7 @@ func begunAnew(w *dist.World, cfg ddp.Config, before, now []ddp.HookState) error
 }
 
 // TestSkippedStepLeavesNothingWithHooks has a step with gradients that overflow on one rank, and
-// trains on: the rest is as if that step had not been, and feedback of what it moved had begun
-// anew.
+// trains on. The rest is as without that step, with the residuals that it used restarted at 0.
 func TestSkippedStepLeavesNothingWithHooks(t *testing.T) {
 	for _, cfg := range forks {
 		for _, opt := range []optim.Config{
@@ -151,8 +150,8 @@ func TestSkippedStepLeavesNothingWithHooks(t *testing.T) {
 	}
 }
 
-// acrossAnOverflow is weights after four steps, one that is not made, and four steps, and what is
-// kept behind that one.
+// acrossAnOverflow returns the weights after four steps, an undone one, and four steps, and the
+// state after the undone one.
 func acrossAnOverflow(w *dist.World, cfg ddp.Config, opt optim.Config) ([]float64, []ddp.HookState, error) {
 	l, err := forkLearner(w, cfg, opt)
 	if err != nil {
@@ -260,9 +259,8 @@ func TestFailedRunLeavesNothingWithHooks(t *testing.T) {
 	})
 }
 
-// TestPowerSGDHasTheRangeOfItsNumbers has gradients a power of two as large, or as small, as
-// others, whose squares are no finite numbers: what is sent of them is that power as large, to the
-// bit.
+// TestPowerSGDHasTheRangeOfItsNumbers scales gradients by a large or small power of two, so that
+// their squares are not finite: the messages are scaled by it, to the bit.
 func TestPowerSGDHasTheRangeOfItsNumbers(t *testing.T) {
 	for _, exponent := range []int{-600, 600} {
 		rng := rand.New(rand.NewPCG(6, 1))
@@ -309,7 +307,7 @@ func TestPowerSGDForgetsWhatItCannotKeep(t *testing.T) {
 	}
 }
 
-// stumbling is a Cast whose Decompress fails while it is told to.
+// stumbling is a Cast whose Decompress fails while *fail is set.
 type stumbling struct {
 	ddp.Cast
 	fail *bool
@@ -337,8 +335,7 @@ func (c stumblingCodec) Decompress(bucket tensor.Buffer, messages []tensor.Buffe
 	return c.Undoer.Decompress(bucket, messages)
 }
 
-// TestFailedDecompressLeavesNothingWithHooks fails behind the last sum: the step is not made
-// either.
+// TestFailedDecompressLeavesNothingWithHooks fails after the last sum: that step is undone too.
 func TestFailedDecompressLeavesNothingWithHooks(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		fail := false

@@ -8,17 +8,18 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// virtual sums the gradients of V virtual ranks, of which each of the n real ones is V/n, in their
-// order:
+// virtual sums the gradients of V virtual ranks in their order. Each of the n real ranks runs V/n
+// of them:
 //
 //	runs inside NoSync    bucket copied to its place in send, in n slices, one for each rank
 //	the run outside       its bucket likewise, then for each bucket
 //	  alltoall            slices to their ranks: V of them for each
 //	  sum                 share_0*slice_0 + ... + share_V-1*slice_V-1
-//	  allgather           the sums, then copied into the bucket; not with Stage 1
+//	  allgather           the sums, then copied into the bucket; not with Stage 1, where a rank
+//	                      needs only its own
 //
-// Products are rounded before they are added, as premulsum does it: with any n the bits are those
-// of V real ranks. It is an exchanger.
+// Products are rounded before they are added, as premulsum does: for any n the bits are those of V
+// real ranks. It is an exchanger.
 type virtual struct {
 	d       *DDP
 	runs    int // of each real rank in a step: V/n
@@ -29,29 +30,29 @@ type virtual struct {
 	parcels []*parcel     // in the order of the buckets
 }
 
-// parcel is the way of one bucket. It is a dist.Runner.
+// parcel is the exchange of one bucket. It is a dist.Runner.
 type parcel struct {
 	v     *virtual
 	b     *bucket
-	slice int             // elements that each rank adds up; the last one's may be fewer
+	slice int             // elements that each rank sums; the last rank may have fewer
 	send  tensor.Buffer   // [rank][run][slice]
-	got   tensor.Buffer   // [virtual rank][slice]; all buckets share it, in stream order
-	parts []tensor.Buffer // of got, while they are summed
+	got   tensor.Buffer   // [virtual rank][slice]; shared by all buckets, in stream order
+	parts []tensor.Buffer // of got, during the sum
 	all   tensor.Buffer   // [rank][slice]; likewise
 	mine  tensor.Buffer   // in all
 
-	sent, gathered dist.Work // the exchanges, each written before the part that looks at it is queued
+	sent, gathered dist.Work // the exchanges, each set before the part that reads it is queued
 }
 
-// The parts of a parcel's way.
+// The parts of a parcel's exchange.
 const (
 	packLast = iota
 	sumSlices
 	unpack
 )
 
-// newVirtual takes memory: V/n times that of the buckets, and V/n+1 times that of the largest. It
-// is never nil: after an error it is to be closed.
+// newVirtual allocates V/n times the bytes of the buckets, and V/n+1 times those of the largest.
+// The result is never nil; close it after an error too.
 //
 // Collective: all ranks, one plan.
 func newVirtual(d *DDP) (*virtual, error) {
@@ -77,8 +78,8 @@ func newVirtual(d *DDP) (*virtual, error) {
 	return v, nil
 }
 
-// carve places all parts. The memory that all buckets share begins at byte shared, and its second
-// part v.runs*longest later.
+// carve assigns memory. The part shared by all buckets begins at byte shared, and its second half
+// v.runs*longest later.
 func (v *virtual) carve(shared, longest int64) error {
 	n := v.d.world.Size()
 	var err error
@@ -115,11 +116,11 @@ func (v *virtual) bytes(b *bucket) int64 {
 
 func (v *virtual) close() error { return v.mem.close() }
 
-// checkVirtual is an error when the run that begins is not one of a virtual rank, or one that a
-// hook cannot have.
+// checkVirtual rejects a run that is not the next virtual rank's, or that the hook does not
+// support.
 func (d *DDP) checkVirtual() error {
 	if x, ok := d.wire.(*hooked); ok && d.run.local && d.staged() && x.stateful() {
-		return fmt.Errorf("%w: hook %v keeps residuals of the gradients of whole steps, and with Stage %d runs inside NoSync are reduced one by one; use Stage 1, or no error feedback",
+		return fmt.Errorf("%w: hook %v keeps state of whole steps, and with Stage %d runs inside NoSync are reduced one by one; use Stage 1, or no error feedback",
 			dist.ErrUnsupported, x.hook, d.cfg.Stage)
 	}
 	if d.virtual == nil {
@@ -148,7 +149,7 @@ func (d *DDP) keepVirtual() error {
 	return nil
 }
 
-// pack copies the bucket to where run's slices are sent from.
+// pack copies the bucket to the send memory of a run's slices.
 func (p *parcel) pack(run int) error {
 	for rank := range p.v.d.world.Size() {
 		lo := min(rank*p.slice, p.b.buf.Len())
@@ -182,7 +183,7 @@ func (v *virtual) sendWeights() error {
 
 // Run computes the shares of all virtual ranks.
 func (v *virtual) Run(*dist.Op, uint64) error {
-	if err := v.d.exchange.Wait(); err != nil { // over, in stream order
+	if err := v.d.exchange.Wait(); err != nil { // done, in stream order
 		return err
 	}
 	all, err := tensor.Data[float64](v.weights)
@@ -230,13 +231,13 @@ func (p *parcel) start() (dist.Work, error) {
 	return d.inOrder(p, p.b.name, unpack)
 }
 
-// Run does one part of a bucket's way.
+// Run runs one part of a bucket's exchange.
 func (p *parcel) Run(_ *dist.Op, part uint64) error {
 	switch part {
 	case packLast:
 		return p.pack(p.v.runs - 1)
 	case sumSlices:
-		if err := p.sent.Wait(); err != nil { // over, in stream order
+		if err := p.sent.Wait(); err != nil { // done, in stream order
 			return err
 		}
 		return p.sum()
@@ -254,8 +255,8 @@ func (p *parcel) Run(_ *dist.Op, part uint64) error {
 	return nil
 }
 
-// sum adds up this rank's slices: where they are sent from or, with gradients that are sharded,
-// where they belong.
+// sum adds up this rank's slices, into the send memory or, with sharding, into this rank's part of
+// the bucket.
 func (p *parcel) sum() error {
 	to, d := p.mine, p.v.d
 	if d.sharded() { // a slice is a shard

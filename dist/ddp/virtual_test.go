@@ -69,7 +69,7 @@ func (v virtualRun) on(w *dist.World) (result, error) {
 	return res, l.close()
 }
 
-// everywhere is what the ranks of all worlds have; all must have the same bits.
+// everywhere checks that the ranks of all worlds have the same bits.
 func (v virtualRun) everywhere(t *testing.T, want result, sizes ...int) {
 	t.Helper()
 	onWorlds(t, sizes, func(t *testing.T, w *dist.World) error {

@@ -9,23 +9,22 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// ErrNoWeight is returned by RunAll on all ranks when the weights of a step sum to 0, so that there
-// is no mean.
+// ErrNoWeight is returned by RunAll on all ranks when the weights of a step sum to 0, so that no
+// mean exists.
 var ErrNoWeight = errors.New("the weights of all ranks sum to 0")
 
 // SetWeight sets the weight of this rank's gradient in later steps: the number of samples in the
-// mean of its cost. It is 1 at the start, on all ranks, so equal parts need no call. A rank without
-// samples sets 0; it must still run the graph, on any input, because the others reduce with it. Its
-// gradients do not count on the host, nor on GPUs with Config.Idle. On GPUs without it they are
-// multiplied by 0 and so must be finite: use zeros or the previous batch as input.
+// mean of its cost. It is 1 at the start, so that equal parts need no call. A rank without samples
+// sets 0 and still runs the graph, on any input, because the others reduce with it. Its gradients
+// are ignored on the host, and on GPUs with Config.Idle. On GPUs without Idle they are multiplied
+// by 0 and must be finite: run on zeros, or on the previous batch.
 //
-// Ranks whose parts differ in length must call it; RunPart does. Without it, and where the lengths
-// of inputs differ, rank 0 warns once. To give a graph another number of rows, as of the last batch
-// of an epoch, use Machine.Let of package machine: gorgonia.Let refuses it. A tape machine has
-// RunPart.
+// Ranks whose parts differ in length must call it; RunPart does. If lengths of inputs differ
+// without a call, rank 0 warns once. Machine.Let of package machine changes the number of rows of a
+// graph; gorgonia.Let rejects that. For a tape machine use RunPart.
 //
-// Not collective. Errors: dist.ErrInvalid for a weight that is negative or not finite; the weight
-// stays as it was.
+// Not collective. Errors: dist.ErrInvalid for a weight that is negative or not finite, which
+// changes nothing.
 func (d *DDP) SetWeight(weight float64) error {
 	if !(weight >= 0) || math.IsInf(weight, 1) {
 		return fmt.Errorf("ddp weight %v rank %d/%d: %w: want a number of samples, at least 0",
@@ -35,13 +34,12 @@ func (d *DDP) SetWeight(weight float64) error {
 	return nil
 }
 
-// Weight is this rank's weight.
+// Weight returns this rank's weight.
 func (d *DDP) Weight() float64 { return d.weight }
 
 // sendWeight queues the sum of the weights over the ranks, if the average needs it, and then the
-// computation of this rank's factor, which the buckets' collectives read when they run. So the
-// backward pass does not wait for the other ranks' weights, except on a stream that runs no host
-// code.
+// computation of this rank's factor. The buckets' collectives read the factor when they run. So the
+// backward pass waits for other ranks' weights only on a stream that runs no host code.
 func (d *DDP) sendWeight() error {
 	if d.virtual != nil {
 		return d.virtual.sendWeights()
@@ -78,9 +76,9 @@ type submitter interface {
 	Submit(run dist.Runner, op dist.Op, tag uint64) (dist.Work, error)
 }
 
-// onStream runs a part of the factor's computation in stream order, or at once, after the weights'
-// exchange, where the stream cannot. Nothing is touched when the world is closed, and its heap with
-// it.
+// onStream runs one part of the factor's computation in stream order. If the stream runs no host
+// code, it waits for the exchange of weights and computes at once. A closed world's memory is not
+// touched.
 //
 // Errors: dist.ErrClosed.
 func (d *DDP) onStream(part uint64) (err error) {
@@ -94,28 +92,28 @@ func (d *DDP) onStream(part uint64) (err error) {
 	return d.factor.Run(nil, part)
 }
 
-// open returns dist.ErrClosed if the world is closed, and its heap with it, which must then not be
-// touched.
+// open returns dist.ErrClosed when the world is closed, and its heap with it, which must then not
+// be touched.
 func (d *DDP) open() (err error) {
 	if d.queue != nil {
-		_, err = d.queue.Submit(nothing{}, dist.Op{Name: "ddp open"}, 0) // does not allocate, as asking for a heap does
+		_, err = d.queue.Submit(nothing{}, dist.Op{Name: "ddp open"}, 0) // does not allocate, unlike a request for a heap
 	} else if d.worldClosed() {
 		err = dist.ErrClosed
 	}
 	return err
 }
 
-// nothing is an empty dist.Runner, queued to see whether a stream still takes work.
+// nothing is queued to find out whether a stream is open. It is a dist.Runner.
 type nothing struct{}
 
 // Run does nothing.
 func (nothing) Run(*dist.Op, uint64) error { return nil }
 
-// factor is the computation of a rank's share of the average. It is a dist.Runner.
+// factor computes a rank's share of the average. It is a dist.Runner.
 type factor struct {
 	mem     *memory
 	weight  float64 // this rank's, for the sum
-	own     float64 // factor of the slots, without the sum of weights
+	own     float64 // the slots' multiplier, before the division by the sum of weights
 	average Average
 	factor  float64 // Config.Factor, with its default
 	ranks   float64
@@ -128,8 +126,8 @@ const (
 	putShare
 )
 
-// Run writes this rank's weight to where the exchange reads it, or its share, for each dtype, to
-// where the buckets do; 0 if it is a part of 0, for which the Waits return an error.
+// Run writes this rank's weight to the input of the exchange, or its share, for each dtype, to the
+// input of the buckets' collectives. A share of a zero sum is 0; the Waits return an error for it.
 func (f *factor) Run(_ *dist.Op, part uint64) error {
 	weights, err := tensor.Data[float64](f.mem.weights)
 	if err != nil {
@@ -160,7 +158,7 @@ func (m *memory) setShare(share float64) error {
 	return nil
 }
 
-// checkWeight returns an error if the sum of weights, which is equal on all ranks, gives no mean.
+// checkWeight returns an error if the sum of weights gives no mean. It is equal on all ranks.
 func (d *DDP) checkWeight() error {
 	if !d.cfg.Average.divides() || d.cfg.LocalSteps > 0 {
 		return nil

@@ -9,10 +9,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// exchanger transforms and exchanges full buckets, if that is more than one reduction.
+// exchanger exchanges full buckets by more than one reduction.
 type exchanger interface {
-	// start queues it for one bucket; the Work is that of the last part. Like a collective it does
-	// not wait for peers.
+	// start queues the exchange of one bucket and returns the Work of its last part. Like a
+	// collective it does not wait for peers.
 	start(b *bucket) (dist.Work, error)
 	// bytes returns the bytes that this rank passes to the collectives of one bucket.
 	bytes(b *bucket) int64
@@ -20,14 +20,14 @@ type exchanger interface {
 	close() error
 }
 
-// nextRun is how a run that begins now goes.
+// nextRun returns the state of a run that begins now.
 func (d *DDP) nextRun() run {
 	r := run{local: d.noSync, apart: d.virtual != nil, weight: d.weight}
 	r.joins = d.micro > 0 && !d.run.running && !r.apart
 	return r
 }
 
-// allocateWire makes the exchanger of the settings. The buckets are placed.
+// allocateWire makes the exchanger of the settings. The buckets have their memory.
 //
 // Collective: all ranks, one plan.
 func (d *DDP) allocateWire() error {
@@ -63,8 +63,8 @@ func (d *DDP) closeWire() error {
 	return d.wire.close()
 }
 
-// WireBytes returns the bytes of gradients that this rank passes to collectives in one step: of
-// buckets, or of the messages that a WireDType or Hook makes of them. A backend may move more.
+// WireBytes returns the bytes of gradients that this rank passes to collectives in one step:
+// buckets, or the messages of a WireDType or Hook. The bytes that a backend moves may differ.
 func (d *DDP) WireBytes() int64 {
 	total := int64(0)
 	for _, b := range d.buckets {
@@ -80,7 +80,7 @@ func (d *DDP) wireBytes(b *bucket) int64 {
 	return d.wire.bytes(b)
 }
 
-// share returns the factor of a bucket; it is known when the stream has reached the bucket.
+// share returns the factor of a bucket, which is known when the stream has reached the bucket.
 func (d *DDP) share(dt tensor.DType) (float64, error) {
 	if dt == tensor.F64 {
 		f, err := tensor.Data[float64](d.mem.scales[1])
@@ -96,10 +96,10 @@ func (d *DDP) share(dt tensor.DType) (float64, error) {
 	return float64(f[0]), nil
 }
 
-// inOrder runs part of r on the world's stream, after the work queued there, or now if the stream
-// runs no host code; then r waits for its inputs.
+// inOrder queues part of r on the world's stream. If the stream runs no host code, it runs part at
+// once, and r waits for its inputs.
 //
-// Errors: dist.ErrClosed; r's, where it runs now.
+// Errors: dist.ErrClosed; r's, if it runs at once.
 func (d *DDP) inOrder(r dist.Runner, name string, part uint64) (dist.Work, error) {
 	if d.queue != nil {
 		return d.queue.Submit(r, dist.Op{Name: name}, part)
@@ -107,16 +107,16 @@ func (d *DDP) inOrder(r dist.Runner, name string, part uint64) (dist.Work, error
 	return dist.Work{}, r.Run(nil, part)
 }
 
-// hooked is a Hook at work on all buckets. All messages share one memory: the stream is done with
-// those of one bucket before it begins with the next.
+// hooked applies a Hook to all buckets. All messages share one memory: the stream finishes those of
+// one bucket before it begins the next.
 type hooked struct {
 	hook  Hook
 	mem   *arena
 	lines []*line // in the order of the buckets
 }
 
-// line is the way of one bucket. It is a dist.Runner whose parts are the rounds, and decompression
-// after them.
+// line is the exchange of one bucket. It is a dist.Runner whose parts are the rounds, and then the
+// decompression.
 type line struct {
 	d        *DDP
 	b        *bucket
@@ -127,24 +127,24 @@ type line struct {
 	sums     []dist.Work // of the messages
 	whole    bool        // the message is elements of the bucket
 	owned    [1]tensor.Buffer
-	err      error // of a part of this step; the stream's, as are those below
-	ran      bool  // the codec has seen gradients of this step
-	bad      bool  // and made some of them that no step is made of
+	err      error // of a part of this step; the stream owns it, and the fields below
+	ran      bool  // the codec has read gradients of this step
+	bad      bool  // the gradient is not finite, so that the step is undone
 }
 
-// newHooked never returns nil: close the result also after an error. Ranks exchange errors before
-// they allocate memory.
+// newHooked compares errors and messages over the ranks before it allocates memory. The result is
+// never nil; close it after an error too.
 //
 // Collective: all ranks, one plan.
 func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
 	x := &hooked{hook: hook}
 	all, err := x.makeLines(d, rest)
-	alike, longest := make([]string, len(all)), int64(0)
+	lines, longest := make([]string, len(all)), int64(0)
 	for i, messages := range all {
-		alike[i] = fmt.Sprintf("messages of %s: %v", d.buckets[i].name, messages)
+		lines[i] = fmt.Sprintf("messages of %s: %v", d.buckets[i].name, messages)
 		longest = max(longest, arenaBytes(messages))
 	}
-	if err := agree(d.world, alike, err); err != nil {
+	if err := agree(d.world, lines, err); err != nil {
 		return x, err
 	}
 	if x.mem, err = newArena(d.world, longest); err != nil {
@@ -158,7 +158,7 @@ func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
 	return x, nil
 }
 
-// makeLines makes the codec of each bucket. It returns the messages of each.
+// makeLines makes the line of each bucket. It returns the messages of each.
 func (x *hooked) makeLines(d *DDP, rest float64) ([][]Message, error) {
 	var all [][]Message
 	for i, b := range d.buckets {
@@ -179,7 +179,7 @@ func (x *hooked) makeLines(d *DDP, rest float64) ([][]Message, error) {
 	return all, nil
 }
 
-// hookBucket returns the description of a bucket for a Codec.
+// hookBucket returns bucket i as a Codec gets it.
 func (d *DDP) hookBucket(i int) HookBucket {
 	p := d.plan.Buckets[i]
 	h := HookBucket{Index: i, DType: p.DType, Elements: p.Elements, Rank: d.world.Rank(), Ranks: d.world.Size()}
@@ -233,12 +233,12 @@ func (l *line) sum(message tensor.Buffer) (dist.Work, error) {
 	return l.b.group.AllReduce(message, message, dist.Sum)
 }
 
-// Run does one part. An error of a round does not keep the other ranks from their sums, which are
-// NaN then; it is that of the bucket.
+// Run runs one part. If a round fails, the bucket gets the error, and the other ranks get NaN for
+// the round's sums.
 func (l *line) Run(_ *dist.Op, part uint64) error {
 	round := int(part)
 	for _, w := range l.sums[:round] {
-		if err := w.Wait(); err != nil { // over, in stream order
+		if err := w.Wait(); err != nil { // done, in stream order
 			return err
 		}
 	}
@@ -254,8 +254,8 @@ func (l *line) Run(_ *dist.Op, part uint64) error {
 	return l.err
 }
 
-// spoil makes all floating-point numbers of a message NaN, so that its old contents are not taken
-// for a gradient.
+// spoil sets a message to NaN, if of floating-point numbers, so that its old contents are not used
+// as a gradient.
 func spoil(message tensor.Buffer) {
 	raw := message.Raw()
 	for i := range raw {
@@ -266,7 +266,7 @@ func spoil(message tensor.Buffer) {
 func (l *line) compress(round int) error {
 	if l.undo != nil {
 		if err := l.d.checkWeight(); err != nil {
-			return err // on all ranks: no step is made, and nothing that is kept is sent for it
+			return err // on all ranks: the step is undone, and no residual is sent for it
 		}
 	}
 	share, err := l.d.share(l.b.buf.DType())
@@ -280,8 +280,7 @@ func (l *line) compress(round int) error {
 	return nil
 }
 
-// decompress makes the gradient of the sums: the part of it that this rank owns, where it does not
-// own all.
+// decompress makes the gradient of the sums; with sharding, this rank's part of it.
 func (l *line) decompress() error {
 	to, from := l.b.buf, l.messages
 	if l.whole && l.d.sharded() {
@@ -304,7 +303,7 @@ func (l *line) decompress() error {
 	return nil
 }
 
-// scaled is buckets that are reduced, or not at all, and multiplied by a number: the rest of
+// scaled reduces buckets, or leaves them local, and multiplies them by a number: the rest of
 // PreDivide, or this rank's share of its own micro-batches.
 type scaled struct {
 	lines []*scaling // in the order of the buckets
@@ -369,7 +368,7 @@ func (l *scaling) Run(*dist.Op, uint64) error {
 	return multiply(to, by)
 }
 
-// multiply is x[i] *= by for every element of b.
+// multiply computes x[i] *= by for every element of b.
 func multiply(b tensor.Buffer, by float64) error {
 	if by == 1 {
 		return nil

@@ -9,14 +9,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// arena is memory for messages other than buckets: a piece of a symmetric heap, or process memory
-// if there is none.
+// arena is memory for messages other than buckets: a part of a symmetric heap, or process memory if
+// the backend has no heap.
 type arena struct {
 	heap symmetric.Heap
 	raw  tensor.Buffer // as bytes, or words
 }
 
-// newArena is one of at least the given bytes.
+// newArena returns an arena of at least the given bytes.
 //
 // Collective: all ranks, same size. Errors: those of Heap and Alloc.
 func newArena(w *dist.World, bytes int64) (*arena, error) {
@@ -37,12 +37,12 @@ func newArena(w *dist.World, bytes int64) (*arena, error) {
 	return a, nil
 }
 
-// at is n elements from the given byte on.
+// at returns n elements from the given byte on.
 func (a *arena) at(byte int64, n int, dt tensor.DType) (tensor.Buffer, error) {
 	return tensor.FromPointer(unsafe.Add(a.raw.Pointer(), byte), n, dt, tensor.Host)
 }
 
-// arenaBytes returns the bytes of the messages, one after the other.
+// arenaBytes returns the bytes of messages stored one after the other.
 func arenaBytes(messages []Message) int64 {
 	total := int64(0)
 	for _, m := range messages {
@@ -51,7 +51,7 @@ func arenaBytes(messages []Message) int64 {
 	return total
 }
 
-// carve gives each message its place, from the first byte on.
+// carve assigns memory to each message, from the first byte on.
 func (a *arena) carve(to []tensor.Buffer, messages []Message) error {
 	from := int64(0)
 	for i, m := range messages {

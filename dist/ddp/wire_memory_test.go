@@ -66,7 +66,7 @@ func TestWireDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// BenchmarkWire is what a bucket of 4 MiB of float32 takes besides its sum.
+// BenchmarkWire measures the cost of a bucket of 4 MiB of float32, without its sum.
 func BenchmarkWire(b *testing.B) {
 	const n = 1 << 20
 	for _, h := range []Hook{

@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// premul is a premulsum of one dtype: what each rank has, drawn from its number, and the sum as it
-// is defined.
+// premul checks a premulsum of one dtype: each rank's input is drawn from its number, and the sum
+// computed by definition.
 func premul[T tensor.Element](random func(*rand.Rand) T, times, plus func(a, b T) T) func(w *dist.World) error {
 	return func(w *dist.World) error {
 		const length = 1777

@@ -76,7 +76,7 @@ func TestWireIsTheSameForEveryStage(t *testing.T) {
 	}
 }
 
-// TestBitsDoNotDependOnChunks has what is done to buckets on two backends, of which one cuts
+// TestBitsDoNotDependOnChunks compares hooks and averages on two backends, of which one cuts
 // everything into small pieces.
 func TestBitsDoNotDependOnChunks(t *testing.T) {
 	chunked := sharedMemory("shm in chunks", 192)
@@ -107,8 +107,8 @@ func TestBitsDoNotDependOnChunks(t *testing.T) {
 	}
 }
 
-// TestAccumulationWithAWireAndStages is about what is rounded in another order with Stage 2, where
-// each run is reduced.
+// TestAccumulationWithAWireAndStages checks sums that are rounded in another order with Stage 2,
+// where each run is reduced.
 func TestAccumulationWithAWireAndStages(t *testing.T) {
 	for _, c := range []struct {
 		cfg   ddp.Config

@@ -44,7 +44,7 @@ func shareOracle(dt gtensor.Dtype, share, g float64) float64 {
 	return float64(float32(share) * float32(g))
 }
 
-// wireOracle is what the ranks' gradients become by a wire dtype, written out.
+// wireOracle computes the combined gradient with a wire dtype, step by step.
 func wireOracle(dt gtensor.Dtype, wire tensor.DType, shares []float64, grads [][]float64) []float64 {
 	out := make([]float64, len(grads[0]))
 	for i := range out {
@@ -110,7 +110,7 @@ func TestWireDTypeGivesTheBitsOfItsDefinition(t *testing.T) {
 	}
 }
 
-// bucketBytes is what the recorder has of collectives of buckets.
+// bucketBytes returns the recorded bytes of collectives of buckets.
 func bucketBytes(w *dist.World) int64 {
 	total := int64(0)
 	for _, r := range w.Recorder().Records() {

@@ -17,8 +17,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// student learns what a teacher does: a network of one hidden layer, with numbers drawn once. Its
-// loss is multiplied by a scale, as mixed precision does it.
+// student is trained on a teacher's outputs: a network of one hidden layer, with numbers drawn
+// once. Its loss is multiplied by a scale, as with mixed precision.
 type student struct {
 	*learner
 	scale  *G.Node
@@ -141,8 +141,8 @@ func course(w *dist.World, steps int, cfg ddp.Config, opt optim.Config, scaler *
 	return sum[0], errors.Join(err, agreeOn(w, "weights", weights), s.close())
 }
 
-// TestTrainingConverges has the losses of what changes gradients beside that of plain data
-// parallelism, on the same samples.
+// TestTrainingConverges compares the losses of settings that change gradients with those of plain
+// data parallelism, on the same samples.
 func TestTrainingConverges(t *testing.T) {
 	if !long.Enabled() {
 		t.Skip(long.Reason)
@@ -207,7 +207,7 @@ func TestStepsThatAreNotFiniteAreLeftOutByAllRanks(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		cfg   ddp.Config
-		spoil float64 // what multiplies one sample of the last rank
+		spoil float64 // factor of one sample of the last rank
 	}{
 		{"NaN", ddp.Config{}, math.NaN()},
 		{"NaN in many buckets", ddp.Config{BucketMB: 1.0 / 1024}, math.NaN()},

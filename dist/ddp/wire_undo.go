@@ -2,8 +2,8 @@ package ddp
 
 import "github.com/symgrad/symgrad/tensor"
 
-// measurable reports whether all elements, and their squares, are finite: solvers leave out a step
-// of others.
+// measurable reports whether all elements and their squares are finite. Otherwise solvers skip the
+// step.
 func measurable(b tensor.Buffer) bool {
 	if b.DType() == tensor.F32 {
 		x, err := tensor.Data[float32](b)
@@ -18,9 +18,9 @@ func measurable(b tensor.Buffer) bool {
 	return err == nil
 }
 
-// judge undoes the last step in the codecs if it was not made: it failed, or all ranks found a
-// gradient that is not finite. With sharding each rank judges its own part, and the solver knows
-// all. It also clears the gaps between gradients, where no later step writes. No operation is in
+// judge undoes the last step in the codecs if it failed, or if all ranks found a gradient that is
+// not finite. With sharding each rank checks only its own part, and the solver reports for all. It
+// also clears the gaps between gradients, which later steps do not write. No operation is in
 // flight.
 func (x *hooked) judge(failed bool) {
 	for _, l := range x.lines {
@@ -34,7 +34,7 @@ func (x *hooked) judge(failed bool) {
 			l.undo.Undo()
 		}
 		d := l.d
-		if !d.staged() && !d.closed && d.open() == nil { // else gaps are cleared before the bucket fills, or it is gone
+		if !d.staged() && !d.closed && d.open() == nil { // else gaps are cleared before the bucket fills, or it is freed
 			d.clearGaps(l.b)
 		}
 	}
@@ -48,7 +48,7 @@ func (x *hooked) begin() {
 	}
 }
 
-// takeBack is for the solver, after a step that it has not made.
+// takeBack undoes a step that the solver has skipped or failed.
 func (d *DDP) takeBack() {
 	if x, ok := d.wire.(*hooked); ok {
 		d.settle()
@@ -56,7 +56,7 @@ func (d *DDP) takeBack() {
 	}
 }
 
-// beginWire prepares a run, after one that may have failed.
+// beginWire begins a run, after one that may have failed.
 func (d *DDP) beginWire(failed bool) {
 	if x, ok := d.wire.(*hooked); ok {
 		x.judge(failed)

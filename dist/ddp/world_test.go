@@ -12,8 +12,8 @@ import (
 	"github.com/symgrad/symgrad/internal/sim"
 )
 
-// stepsOf is n in long tests and a quarter of it in short ones. With invariants or the race
-// detector it is a tenth: they find in few steps what they look for.
+// stepsOf returns n in long tests and a quarter of it in short ones. With invariants or the race
+// detector it is a tenth, which is enough for these to find errors.
 func stepsOf(n int) int {
 	if invariants.Enabled {
 		return max(n/10, 5)

@@ -12,25 +12,24 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Stage 3: a rank keeps its shard of each bucket of parameters, and nothing else of them. The graph
-// that Attach leaves is
+// Stage 3: a rank keeps only its shard of each bucket of parameters. Attach makes the graph
 //
-//	shard_b = adopt(memory)               input, Shard elements of the symmetric heap
-//	full_b  = ops.AllGather(shard_b)      whole bucket b, while it is needed
-//	w_i     = part(hook_i, full_b)        Reshape(Slice(full_b)): read by the users of parameter i
-//	dw_i    = Wait(Start(hold(dy_i)))     as in lower stages: the gradient's place in bucket b
+//	shard_b = adopt(memory)            input, Shard elements of the symmetric heap
+//	full_b  = ops.AllGather(shard_b)   whole bucket b, while it is needed
+//	w_i     = part(hook_i, full_b)     Reshape(Slice(full_b)): read by the users of parameter i
+//	dw_i    = Wait(Start(hold(dy_i)))  as in earlier stages: the gradient is copied into bucket b
 //
-// and the gradient of shard_b is this rank's result of the reduction of bucket b, Stage 2's
-// ReduceScatter: each gradient is copied to its slot, and not through slices that add zeros.
+// The gradient of shard_b is this rank's result of bucket b's ReduceScatter, as in Stage 2. Each
+// gradient is copied into its slot; slices would add zeros.
 
 // gathers reports whether the parameters are sharded.
 func (d *DDP) gathers() bool { return d.cfg.Stage == stageParams }
 
 // insertParts puts a part between each hook and its users, and between the parameter and its other
-// readers, such as gorgonia.Read. The places of the parts are not known yet.
+// readers, such as gorgonia.Read. The offsets of parts are set later.
 func (b *builder) insertParts() error {
 	g := b.cost.Graph()
-	parts := make(map[*gorgonia.Node]*gorgonia.Node, 2*len(b.hooks)) // by the nodes that they replace
+	parts := make(map[*gorgonia.Node]*gorgonia.Node, 2*len(b.hooks)) // by the node that they replace
 	for _, h := range b.hooks {
 		o := &part{node: node{"part " + h.Param().Name() + " " + strconv.Itoa(len(b.parts)), h.Param().Shape().Clone()}, hook: h}
 		if h.Param().IsScalar() {
@@ -43,7 +42,7 @@ func (b *builder) insertParts() error {
 		b.parts = append(b.parts, n)
 		parts[h.Param()], parts[h.Node()] = n, n
 	}
-	for _, n := range g.AllNodes() { // in the order of ids, so that all ranks do the same
+	for _, n := range g.AllNodes() { // in the order of ids, the same on all ranks
 		if _, isHook := n.Op().(*ops.Hook); isHook || b.isPart(n) {
 			continue
 		}
@@ -64,7 +63,7 @@ func (b *builder) isPart(n *gorgonia.Node) bool {
 	return ok
 }
 
-// gatherParams adds the gathering of each bucket of the plan, and hangs the parts on it.
+// gatherParams adds the allgather of each bucket of the plan, and makes it an input of the parts.
 func (b *builder) gatherParams() error {
 	d := b.d
 	for i, pb := range d.plan.Buckets {
@@ -97,8 +96,7 @@ func (b *builder) gatherParams() error {
 	return nil
 }
 
-// fillShards takes the weights, which are rank 0's, into the shards, and their memory from the
-// nodes.
+// fillShards copies rank 0's weights into the shards, and removes the nodes' memory.
 func (d *DDP) fillShards(inputs gorgonia.Nodes) error {
 	d.inputs = inputs
 	for i, b := range d.buckets {
@@ -114,8 +112,8 @@ func (d *DDP) fillShards(inputs gorgonia.Nodes) error {
 	return d.adopt()
 }
 
-// adopt takes over the weights that nodes have been given since the last run, this rank's pieces of
-// them, and leaves the nodes without elements. A machine that has no steps for it calls Adopt.
+// adopt copies this rank's pieces of weights that nodes were given since the last run, and leaves
+// the nodes without elements. A machine that has no steps for it calls Adopt.
 func (d *DDP) adopt() error {
 	for _, s := range d.slots {
 		if err := s.adopt(); err != nil {
@@ -125,7 +123,7 @@ func (d *DDP) adopt() error {
 	return nil
 }
 
-// forget takes the shards, whose memory is about to be freed, from the graph.
+// forget removes the shards, whose memory will be freed, from the graph.
 func (d *DDP) forget() error {
 	for _, n := range d.inputs {
 		if err := gorgonia.Let(n, shardedValue(n)); err != nil {
@@ -135,12 +133,12 @@ func (d *DDP) forget() error {
 	return nil
 }
 
-// Adopt takes over, with Stage 3, the weights that the learnables' nodes have been given by
-// gorgonia.Let or Consolidate, as the next run would. Machines that run graphs without calling Do
-// call it before each run.
+// Adopt takes over, with Stage 3, weights that the learnables' nodes were given by gorgonia.Let or
+// Consolidate, as the next run would. Machines that run graphs without calling Do call it before
+// each run.
 //
-// Not collective: all ranks must have given their nodes equal values. Errors: dist.ErrClosed; a
-// value that does not fit the parameter.
+// Not collective: all ranks must have given their nodes the same values. Errors: dist.ErrClosed; a
+// value of another type or length.
 func (d *DDP) Adopt() error {
 	if err := d.ready(); err != nil {
 		return fmt.Errorf("ddp: %w", err)
@@ -194,10 +192,10 @@ func (s *slot) adopt() error {
 }
 
 // Consolidate gives, with Stage 3, the nodes of the learnables their whole values, for evaluation
-// and checkpoints. The nodes have them until the next run of the graph, the next step of the solver
-// or Adopt, which take over the values of the nodes. In lower stages nodes always have their
-// values, and it does nothing, except with OverlapGather: there it gathers the weights that the
-// last run updated, and a machine's Sync then gives them to the nodes.
+// and checkpoints. The next run of the graph, step of the solver or Adopt takes over the values
+// that nodes then have. In earlier stages nodes always have their values and it does nothing,
+// except with OverlapGather: it gathers the last run's updates, which a machine's Sync then gives
+// the nodes.
 //
 // Collective: all ranks, between runs. Errors: dist.ErrClosed; those of the group, naming rank and
 // bucket.
@@ -263,8 +261,8 @@ func (d *DDP) consolidate() error {
 	return nil
 }
 
-// noDual makes v, which is zeros, the value to which gorgonia.BindDualValues adds gradients.
-// Gorgonia would otherwise make a copy of the parameter's value, which has no elements.
+// noDual makes v, which is zeros, the sum of gorgonia.BindDualValues. Gorgonia would otherwise make
+// a value like the parameter's, which has no elements.
 func (s *slot) noDual(v gorgonia.Value) (err error) {
 	if g, err := s.param.Grad(); err == nil && g != nil && g != s.wait.Value() {
 		return nil
@@ -278,7 +276,7 @@ func (s *slot) noDual(v gorgonia.Value) (err error) {
 	return nil
 }
 
-// heapless is n elements of Go's memory.
+// heapless returns n elements of Go's memory.
 func heapless(n int, dt tensor.DType) tensor.Buffer {
 	if dt == tensor.F64 {
 		return tensor.Of(make([]float64, n))

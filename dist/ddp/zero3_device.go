@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// fillShardsOfGPU is fillShards where the shards are on GPUs: a machine binds them, and the inputs
-// have no elements.
+// fillShardsOfGPU is fillShards for shards on GPUs: a machine binds them, and the inputs have no
+// elements.
 //
 // Collective: all ranks.
 func (d *DDP) fillShardsOfGPU(inputs gorgonia.Nodes) error {
@@ -26,7 +26,7 @@ func (d *DDP) fillShardsOfGPU(inputs gorgonia.Nodes) error {
 	return d.adopt()
 }
 
-// spread copies rank 0's value of the parameter to the nodes of all ranks, by way of the memory of
+// spread copies rank 0's value of the parameter to the nodes of all ranks, through the memory of
 // the bucket.
 //
 // Collective: all ranks.
@@ -56,8 +56,8 @@ func (s *slot) spread() error {
 	return err
 }
 
-// writeOwn copies n elements of a value on the host, from number first on, to this rank's weights
-// of b, from number to on.
+// writeOwn copies n elements of a value on the host, from element first on, to this rank's weights
+// of b, from element to on.
 func (d *DDP) writeOwn(b *bucket, to int, value tensor.Buffer, first, n int) error {
 	part, err := value.Slice(first, first+n)
 	if err != nil {
@@ -73,9 +73,9 @@ func (d *DDP) writeOwn(b *bucket, to int, value tensor.Buffer, first, n int) err
 	return d.mem.heap.Quiet()
 }
 
-// gatherFromGPUs copies the weights of a bucket to the host, by way of the memory of its gradients.
+// gatherFromGPUs copies the weights of a bucket to the host, through the memory of its gradients.
 //
-// Collective: all ranks, while no run is on its way.
+// Collective: all ranks, while no run is in flight.
 func (d *DDP) gatherFromGPUs(b *bucket, to tensor.Buffer) error {
 	r, at, err := d.mem.regionOf(b.buf)
 	if err != nil {

@@ -17,50 +17,50 @@ import (
 // node is the common part of the ops of Stage 3. They compute nothing, and none writes into an
 // input.
 type node struct {
-	what  string // unique in a graph
+	name  string // unique in the graph
 	shape gtensor.Shape
 }
 
-// ReturnsPtr is true.
+// ReturnsPtr returns true.
 func (*node) ReturnsPtr() bool { return true }
 
-// CallsExtern is false.
+// CallsExtern returns false.
 func (*node) CallsExtern() bool { return false }
 
-// OverwritesInput is -1: none.
+// OverwritesInput returns -1: none.
 func (*node) OverwritesInput() int { return -1 }
 
-// InferShape is the shape that was given.
+// InferShape returns the fixed shape.
 func (o *node) InferShape(...gorgonia.DimSizer) (gtensor.Shape, error) { return o.shape.Clone(), nil }
 
-// WriteHash writes a text that is unique in the graph.
-func (o *node) WriteHash(h hash.Hash) { _, _ = fmt.Fprint(h, "symgrad "+o.what) }
+// WriteHash writes the name, which is unique in the graph.
+func (o *node) WriteHash(h hash.Hash) { _, _ = fmt.Fprint(h, "symgrad "+o.name) }
 
-// Hashcode is the hash of WriteHash.
+// Hashcode returns the hash of WriteHash.
 func (o *node) Hashcode() uint32 {
 	h := fnv.New32a()
 	o.WriteHash(h)
 	return h.Sum32()
 }
 
-// String returns the text of the op: "part w0".
-func (o *node) String() string { return o.what }
+// String returns the name: "part w0".
+func (o *node) String() string { return o.name }
 
-// adopt is the identity of a shard of parameters, between its memory and its gather. It takes over
-// values that the parameters' nodes were given since the last run.
+// adopt is the identity of a shard of parameters, between its memory and its allgather. It takes
+// over values that the parameters' nodes were given since the last run.
 type adopt struct {
 	node
 	d      *DDP
 	bucket int
 }
 
-// Arity is 1.
+// Arity returns 1.
 func (*adopt) Arity() int { return 1 }
 
-// Type is a → a.
+// Type returns a → a.
 func (*adopt) Type() hm.Type { return hm.NewFnType(hm.TypeVariable('a'), hm.TypeVariable('a')) }
 
-// Do is the shard, under a header of its own.
+// Do returns the shard, under a new header.
 func (o *adopt) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("%v: %w: no input", o, dist.ErrInvalid)
@@ -76,22 +76,22 @@ func (o *adopt) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	return headerOf(inputs[0]), nil
 }
 
-// part is a parameter for those that use it: a part of a gathered bucket, in the parameter's shape.
-// Its inputs are the parameter's hook, which the gradient goes to, and the bucket. The bucket is
-// known when the graph has been differentiated.
+// part is a parameter as its users read it: a part of a gathered bucket, in the parameter's shape.
+// Its inputs are the parameter's hook, which gets the gradient, and the bucket, which is known once
+// the graph has been differentiated.
 type part struct {
 	node
 	hook   *ops.Hook
 	offset int // of the first element in the bucket
 }
 
-// Arity is 1; the bucket is hung on later.
+// Arity returns 1; the bucket becomes an input later.
 func (*part) Arity() int { return 1 }
 
-// Type is a → a.
+// Type returns a → a.
 func (*part) Type() hm.Type { return hm.NewFnType(hm.TypeVariable('a'), hm.TypeVariable('a')) }
 
-// Do is a view of the bucket; a copy where a node might write into it, as with hooks.
+// Do returns a view of the bucket; a copy if a node might write into it, as with hooks.
 func (o *part) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	if len(inputs) < 2 {
 		return nil, fmt.Errorf("%v: %w: it is not attached", o, dist.ErrInvalid)
@@ -117,7 +117,7 @@ func (o *part) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	return v, nil
 }
 
-// number is the one element of b as a scalar.
+// number returns the one element of b as a scalar.
 func number(b tensor.Buffer) (gorgonia.Value, error) {
 	if x, err := tensor.Data[float64](b); err == nil {
 		return gorgonia.NewF64(x[0]), nil
@@ -129,7 +129,7 @@ func number(b tensor.Buffer) (gorgonia.Value, error) {
 	return gorgonia.NewF32(x[0]), nil
 }
 
-// DiffWRT is true for the hook.
+// DiffWRT returns true for the hook.
 func (*part) DiffWRT(inputs int) []bool {
 	wrt := make([]bool, inputs)
 	if inputs > 0 {
@@ -138,11 +138,11 @@ func (*part) DiffWRT(inputs int) []bool {
 	return wrt
 }
 
-// SymDiff returns the gradient, for the hook, in a node that also keeps output alive until then.
-// Otherwise a tape machine may let the last node that reads it overwrite it, and the input of
-// another node.
+// SymDiff returns the gradient, for the hook, through a hold that keeps output alive until then.
+// Otherwise a tape machine may let output's last reader overwrite it, and with it memory that
+// another node reads under another name.
 func (o *part) SymDiff(inputs gorgonia.Nodes, output, grad *gorgonia.Node) (gorgonia.Nodes, error) {
-	n, err := applyOnce(&hold{node{"hold " + o.what, o.shape}}, grad, output)
+	n, err := applyOnce(&hold{node{"hold " + o.name, o.shape}}, grad, output)
 	if err != nil {
 		return nil, err
 	}
@@ -151,18 +151,18 @@ func (o *part) SymDiff(inputs gorgonia.Nodes, output, grad *gorgonia.Node) (gorg
 	return grads, nil
 }
 
-// hold is its first input. The second one lives until then.
+// hold returns its first input and keeps its second alive until then.
 type hold struct{ node }
 
-// Arity is 2: gradient and part.
+// Arity returns 2: gradient and part.
 func (*hold) Arity() int { return 2 }
 
-// Type is a → b → b: the gradient becomes the parameter's.
+// Type returns a → b → b: the gradient becomes the parameter's.
 func (*hold) Type() hm.Type {
 	return hm.NewFnType(hm.TypeVariable('a'), hm.TypeVariable('b'), hm.TypeVariable('b'))
 }
 
-// Do is the first input, under a header of its own.
+// Do returns the first input, under a new header.
 func (o *hold) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	if len(inputs) == 0 {
 		return nil, fmt.Errorf("%v: %w: no input", o, dist.ErrInvalid)
@@ -170,7 +170,7 @@ func (o *hold) Do(inputs ...gorgonia.Value) (gorgonia.Value, error) {
 	return headerOf(inputs[0]), nil
 }
 
-// headerOf is v under a header of its own, over the same memory: no two nodes may have one header.
+// headerOf returns v under a new header, over the same memory: two nodes must not share a header.
 func headerOf(v gorgonia.Value) gorgonia.Value {
 	if d, ok := v.(*gtensor.Dense); ok {
 		return d.ShallowClone()
@@ -178,29 +178,30 @@ func headerOf(v gorgonia.Value) gorgonia.Value {
 	return v
 }
 
-// applyOnce is gorgonia.ApplyOp for an op that no other node may be merged with.
+// applyOnce is gorgonia.ApplyOp for an op that must stay a node of its own.
 //
-// Errors: gorgonia's; a node of the graph that has the same 32-bit hash.
+// Errors: gorgonia's; a node of the graph with the same 32-bit hash.
 func applyOnce(op gorgonia.Op, children ...*gorgonia.Node) (*gorgonia.Node, error) {
 	n, err := gorgonia.ApplyOp(op, children...)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", op, err)
 	}
 	if n.Op() != op {
-		return nil, fmt.Errorf("%v: %w: gorgonia takes it for node %q, which has an equal hash; rename a parameter", op, dist.ErrInvalid, n.Name())
+		return nil, fmt.Errorf("%v: %w: gorgonia takes it for node %q, whose hash is equal; rename a parameter", op, dist.ErrInvalid, n.Name())
 	}
 	return n, nil
 }
 
-// Gathered is where a parameter is that Stage 3 gathers: elements Offset and on of the second input
+// Gathered locates a parameter in its gathered bucket: elements from Offset on of the second input
 // of its node, in Shape.
 type Gathered struct {
 	Offset int
 	Shape  []int // empty for a scalar
 }
 
-// PartOf describes a node that Stage 3 has put into a graph, for machines that run graphs without
-// calling Do. same: it equals its first input. Neither: it is not of Stage 3.
+// PartOf describes a node that Stage 3 has added to a graph, for machines that run graphs without
+// calling Do. isPart: it is the parameter g. same: it returns its first input. Neither: it is not
+// of Stage 3.
 func PartOf(n *gorgonia.Node) (g Gathered, isPart, same bool) {
 	switch o := n.Op().(type) {
 	case *part:
@@ -211,8 +212,8 @@ func PartOf(n *gorgonia.Node) (g Gathered, isPart, same bool) {
 	return Gathered{}, false, false
 }
 
-// Sharded returns the learnables of a graph whose values are on all ranks, a part on each, so that
-// their nodes have no elements to read.
+// Sharded returns the learnables of a graph whose values are spread over all ranks, so that their
+// nodes have no elements to read.
 func Sharded(g *gorgonia.ExprGraph) gorgonia.NodeSet {
 	all := gorgonia.NewNodeSet()
 	for _, n := range g.AllNodes() {
@@ -233,8 +234,8 @@ func IsShard(n *gorgonia.Node) bool {
 	return is
 }
 
-// ShardOf is the bucket, in the Plan, whose shard an input is: the one in Layout.Own. false for
-// other nodes.
+// ShardOf returns the bucket, in the Plan, whose shard an input is: the one in Layout.Own. It
+// returns false for other nodes.
 func ShardOf(n *gorgonia.Node) (bucket int, ok bool) {
 	if n.Op() != nil || n.Graph() == nil {
 		return 0, false
@@ -247,8 +248,8 @@ func ShardOf(n *gorgonia.Node) (bucket int, ok bool) {
 	return 0, false
 }
 
-// Staged reports whether the gradient is copied in every run, by StartFrom: it has no place where
-// it could be computed.
+// Staged reports whether the gradient is copied in every run, by StartFrom, because it cannot be
+// computed in its slot.
 func (s *slot) Staged() bool { return s.d.staged() }
 
 // StartFrom is Start for the elements of the gradient, in C order.

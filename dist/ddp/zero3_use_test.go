@@ -22,8 +22,8 @@ func gatheredModel(w *dist.World) (*attached, error) {
 	return attach(w, odd, 3, ddp.Config{Stage: 3, BucketMB: 5.0 / 1024, FirstBucketMB: 5.0 / 1024}, 0)
 }
 
-// TestGatheredLearnablesHaveNoElements looks at what is left of them, at who is refused, and at
-// what Consolidate gives.
+// TestGatheredLearnablesHaveNoElements checks their values, the errors of code that needs elements,
+// and the values of Consolidate.
 func TestGatheredLearnablesHaveNoElements(t *testing.T) {
 	want, err := weights(odd.make(gtensor.Float64, 3, 1).params) // rank 0's
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// sharded is the value of a parameter with a part on each rank: its type and shape, and no
-// elements. Code that needs elements, such as a solver of Gorgonia's, returns an error and does not
-// train a useless copy.
+// sharded is the value of a parameter that is spread over all ranks. It has type and shape, and no
+// elements. Code that needs elements, such as a solver of Gorgonia, returns an error instead of
+// training a useless copy.
 type sharded struct {
 	name  string
 	typ   hm.Type
@@ -20,7 +20,7 @@ type sharded struct {
 
 var _ gorgonia.Value = (*sharded)(nil)
 
-// shardedValue is that of n.
+// shardedValue returns the sharded value of n.
 func shardedValue(n *gorgonia.Node) *sharded {
 	v := &sharded{name: n.Name(), typ: n.Dtype(), dtype: n.Dtype(), shape: gtensor.ScalarShape()}
 	if !n.IsScalar() {
@@ -30,37 +30,37 @@ func shardedValue(n *gorgonia.Node) *sharded {
 	return v
 }
 
-// Shape is the parameter's.
+// Shape returns the parameter's.
 func (v *sharded) Shape() gtensor.Shape { return v.shape }
 
-// Size is the number of elements of the parameter.
+// Size returns the number of elements of the parameter.
 func (v *sharded) Size() int { return v.shape.TotalSize() }
 
-// Data is nil.
+// Data returns nil.
 func (v *sharded) Data() any { return nil }
 
-// Dtype is the parameter's.
+// Dtype returns the parameter's.
 func (v *sharded) Dtype() gtensor.Dtype { return v.dtype }
 
-// Type is the parameter's.
+// Type returns the parameter's.
 func (v *sharded) Type() hm.Type { return v.typ }
 
-// Uintptr is 0.
+// Uintptr returns 0.
 func (v *sharded) Uintptr() uintptr { return 0 }
 
-// MemSize is 0.
+// MemSize returns 0.
 func (v *sharded) MemSize() uintptr { return 0 }
 
-// Clone is v itself, which never changes.
+// Clone returns v itself, which never changes.
 func (v *sharded) Clone() any { return v }
 
-// CopyFrom takes nothing, since v has nothing.
+// CopyFrom copies nothing, since v has no elements.
 func (v *sharded) CopyFrom(any) error { return nil }
 
-// ZeroValue is v.
+// ZeroValue returns v.
 func (v *sharded) ZeroValue() gorgonia.Value { return v }
 
-// Format is "w0 f32(784, 512), sharded".
+// Format prints "w0 f32(784, 512), sharded".
 func (v *sharded) Format(s fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(s, "%s %v%v, sharded", v.name, v.dtype, v.shape)
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A Get of what is there: one round trip.
+// A Get of an existing value: one round trip.
 func BenchmarkStoreGet(b *testing.B) {
 	ca, err := newAuthority()
 	if err != nil {

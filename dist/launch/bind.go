@@ -2,6 +2,6 @@ package launch
 
 // The values of SpawnConfig.Bind.
 const (
-	BindNone = "none" // ranks move between the cores that the launcher may use
+	BindNone = "none" // ranks may use all cores of the launcher
 	BindCore = "core" // each rank has cores of its own
 )

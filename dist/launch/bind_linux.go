@@ -9,7 +9,7 @@ import (
 
 // deal returns the processors of each rank; nil if ranks are not bound.
 //
-// Errors: dist.ErrInvalid if there are fewer cores than ranks.
+// Errors: dist.ErrInvalid for fewer cores than ranks.
 func (c SpawnConfig) deal() ([][]int, error) {
 	if c.Bind != BindCore {
 		return nil, nil
@@ -18,22 +18,22 @@ func (c SpawnConfig) deal() ([][]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("launch: bind ranks: %w", err)
 	}
-	hands := cores.Deal(allowed, cores.System(), c.N)
-	if hands == nil {
+	processors := cores.Deal(allowed, cores.System(), c.N)
+	if processors == nil {
 		return nil, fmt.Errorf("launch: bind %d ranks: processors %v have fewer cores; start fewer ranks, or bind none: %w", c.N, allowed, dist.ErrInvalid)
 	}
-	return hands, nil
+	return processors, nil
 }
 
-// bound runs start on a thread that is kept on the processors of the rank: a child inherits them,
-// and a Go program counts them when it starts. The caller has locked the thread.
+// bound runs start on a thread bound to the rank's processors: a child inherits them, and a Go
+// program counts them when it starts. The caller has locked the thread.
 func (j *job) bound(rank int, start func() (*child, error)) (*child, error) {
-	if j.hands == nil {
+	if j.processors == nil {
 		return start()
 	}
 	before, err := cores.Allowed()
 	if err == nil {
-		err = cores.Bind(j.hands[rank])
+		err = cores.Bind(j.processors[rank])
 	}
 	if err != nil {
 		return nil, err

@@ -14,27 +14,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// credentialsFD is the descriptor that a child finds its credentials at: the first after stdin,
-// stdout and stderr. The handover of the job comes after it.
+// credentialsFD is the child's descriptor of its credentials: the first after stdin, stdout and
+// stderr. The handover of the job is the next.
 const credentialsFD = 3
 
 // child is one rank as a process.
 type child struct {
 	rank           int
 	cmd            *exec.Cmd
-	stdout, stderr *os.File // its output
+	stdout, stderr *os.File // pipes that it writes to
 	output         *rankOutput
 
 	mu      sync.Mutex
-	ended   bool               // it was waited for: its process id may be another's
-	stopped bool               // it got a signal to end before it ended
+	ended   bool               // it was waited for: another process may have its id
+	stopped bool               // the launcher stopped it before it ended
 	status  syscall.WaitStatus // valid when ended
-	memory  string             // how the lack of memory explains its end; "" where it does not. The supervisor's
-	order   int64              // how many ranks had ended when it did, itself included
+	memory  string             // explains its end by lack of memory, or ""; the supervisor owns it
+	order   int64              // number of ranks that had ended with it, itself included
 }
 
-// startChild starts one rank as the leader of a process group. The rank inherits the files that are
-// not nil, from credentialsFD on. It must be called on a thread that outlives the child.
+// startChild starts one rank as the leader of a process group. The rank inherits the non-nil files,
+// from credentialsFD on. Call it on a thread that outlives the child.
 func startChild(cfg SpawnConfig, env []string, rank int, inherited ...*os.File) (*child, error) {
 	c := &child{rank: rank, cmd: exec.Command(cfg.Program, cfg.Args...)}
 	c.cmd.Env, c.cmd.Dir = env, cfg.Dir
@@ -73,11 +73,11 @@ func startChild(cfg SpawnConfig, env []string, rank int, inherited ...*os.File) 
 	return c, nil
 }
 
-// pid is the process id of the rank, and the id of its process group.
+// pid returns the process id of the rank, and of its process group.
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
-// signal sends sig to the rank and its children, if the rank has not ended. stop means that the
-// signal ends it.
+// signal sends sig to the rank and the processes it started, unless the rank has ended. stop marks
+// the rank as stopped by the launcher.
 func (c *child) signal(sig syscall.Signal, stop bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,20 +85,19 @@ func (c *child) signal(sig syscall.Signal, stop bool) {
 		return
 	}
 	c.stopped = c.stopped || stop
-	_ = unix.Kill(-c.pid(), sig) // it cannot fail: the leader is at least a zombie
-	// A process that is stopped, for reading from the terminal perhaps, takes no signal but SIGKILL
-	// before it goes on.
+	_ = unix.Kill(-c.pid(), sig) // cannot fail: the leader is at least a zombie
+	// A stopped process, as one that read from the terminal, only handles SIGKILL until it is
+	// continued.
 	_ = unix.Kill(-c.pid(), unix.SIGCONT)
 }
 
-// wait waits for the end of the rank, ends its remaining children, and sends c to exits. count is
-// the number of ended ranks.
+// wait waits for the rank to end, ends its remaining processes, and sends c to exits. count is the
+// number of ranks that have ended.
 func (c *child) wait(count *atomic.Int64, exits chan<- *child) {
-	// Without reaping: as long as the leader is a zombie, no other process can get its id, nor a
-	// group.
+	// Without reaping: while the leader is a zombie, no other process or group can get its id.
 	for errors.Is(unix.Waitid(unix.P_PID, c.pid(), nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 	}
-	c.order = count.Add(1) // before anybody can see that the process is gone
+	c.order = count.Add(1) // before another process can see that this one is gone
 	c.mu.Lock()
 	_ = unix.Kill(-c.pid(), unix.SIGKILL) // the rest of its group
 	_ = c.cmd.Wait()                      // the status says more than the error
@@ -109,9 +108,9 @@ func (c *child) wait(count *atomic.Int64, exits chan<- *child) {
 	exits <- c
 }
 
-// reapGroup waits for the processes of a group that are children of this process: orphans of the
-// rank, which became so when it ended. Their own children become so before they end themselves,
-// hence none is left when there is no child.
+// reapGroup waits for processes of a group that are children of this process: orphans of the rank,
+// whose parent became this process at the rank's end. Their own children become so before they end,
+// so without children none is left.
 func reapGroup(group int) {
 	for {
 		_, err := unix.Wait4(-group, nil, 0, nil)
@@ -121,7 +120,7 @@ func reapGroup(group int) {
 	}
 }
 
-// code is the exit code of a rank that has ended, as a shell would give it.
+// code returns the exit code of an ended rank, as in a shell.
 func (c *child) code() int {
 	if c.status.Signaled() {
 		return 128 + int(c.status.Signal())
@@ -136,7 +135,7 @@ func (c *child) unasked() bool {
 	return !c.stopped && c.status.Signaled() && c.status.Signal() == syscall.SIGKILL
 }
 
-// how says how a rank has ended.
+// how describes the end of a rank.
 func (c *child) how() string {
 	switch {
 	case c.status.Signaled() && c.status.CoreDump():
@@ -148,15 +147,15 @@ func (c *child) how() string {
 	}
 }
 
-// wakeReaders makes readers of the rank's output look whether the job has ended.
+// wakeReaders makes readers of the rank's output check whether the job has ended.
 func (c *child) wakeReaders() {
 	for _, r := range []*os.File{c.stdout, c.stderr} {
 		_ = r.SetReadDeadline(time.Now()) // the reader may have closed it
 	}
 }
 
-// drain copies r to w until its end. When closing is closed, all output of the job is in the pipe,
-// and drain stops after it: an escaped process may hold the other end, and write without end.
+// drain copies r to w until its end. When closing is closed, the job's output is in the pipe, and
+// drain stops after it: a process that escaped may hold the other end and write without end.
 func drain(r *os.File, w io.Writer, closing <-chan struct{}) {
 	buf := make([]byte, 32<<10)
 	for left := -1; left != 0; { // bytes to copy; unknown before the end
@@ -171,7 +170,7 @@ func drain(r *os.File, w io.Writer, closing <-chan struct{}) {
 		p := buf
 		if left > 0 {
 			p = buf[:min(left, len(buf))]
-			_ = r.SetReadDeadline(time.Time{}) // a pipe has deadlines; wakeReaders may set one at any moment
+			_ = r.SetReadDeadline(time.Time{}) // pipes have deadlines; wakeReaders may set one at any moment
 		}
 		n, err := r.Read(p)
 		_, _ = w.Write(p[:n]) // a stream takes everything
@@ -184,7 +183,7 @@ func drain(r *os.File, w io.Writer, closing <-chan struct{}) {
 	}
 }
 
-// buffered is how many bytes wait in a pipe.
+// buffered returns the number of bytes in a pipe.
 func buffered(r *os.File) int {
 	conn, err := r.SyscallConn()
 	if err != nil {

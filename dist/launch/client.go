@@ -13,8 +13,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Client is one rank's end of a Server: a dist.Store, and this rank's sign of life. It may be used
-// by many goroutines.
+// Client is one rank's end of a Server: a dist.Store, and the connection that shows that this rank
+// lives. Any number of goroutines may use it.
 type Client struct {
 	cfg  DialConfig
 	conn net.Conn
@@ -22,17 +22,17 @@ type Client struct {
 	write sync.Mutex // held to send a frame
 
 	mu      sync.Mutex
-	last    uint32                // id of the latest request
+	last    uint32                // id of the newest request
 	pending map[uint32]chan frame // requests without a reply yet
-	err     error                 // why no request succeeds any more
+	err     error                 // why requests fail
 	closing bool
-	late    bool          // this rank leaves because others did not come in time
+	late    bool          // this rank leaves because others did not join in time
 	closed  chan struct{} // closed by Close, at its end
 
 	ended chan struct{} // closed when the reader has ended; err is set
 }
 
-// newClient takes over conn, on which hello has been said.
+// newClient takes over conn, on which the hello was accepted.
 func newClient(cfg DialConfig, conn net.Conn, r *bufio.Reader) *Client {
 	c := &Client{
 		cfg: cfg, conn: conn, pending: map[uint32]chan frame{}, closed: make(chan struct{}), ended: make(chan struct{}),
@@ -41,7 +41,7 @@ func newClient(cfg DialConfig, conn net.Conn, r *bufio.Reader) *Client {
 	return c
 }
 
-// read hands replies to those who wait for them, until the connection ends.
+// read passes replies to their callers, until the connection ends.
 func (c *Client) read(r *bufio.Reader) {
 	defer close(c.ended)
 	for {
@@ -65,7 +65,7 @@ func (c *Client) read(r *bufio.Reader) {
 	}
 }
 
-// lost is the error for a connection that ended with err. c.mu is held.
+// lost returns the error for a connection that ended with err. c.mu is held.
 func (c *Client) lost(err error) error {
 	switch {
 	case c.closing || errors.Is(err, errStoreClosed):
@@ -77,7 +77,7 @@ func (c *Client) lost(err error) error {
 	}
 }
 
-// Set is dist.Store's.
+// Set implements dist.Store.
 func (c *Client) Set(ctx context.Context, key string, value []byte) error {
 	if err := checkSet(ctx, key, value); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (c *Client) Set(ctx context.Context, key string, value []byte) error {
 	return err
 }
 
-// Get is dist.Store's.
+// Get implements dist.Store.
 func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
 	if err := checkGet(ctx, key); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (c *Client) Get(ctx context.Context, key string) ([]byte, error) {
 	return c.call(ctx, frame{kind: opGet, key: key}, "get")
 }
 
-// Add is dist.Store's.
+// Add implements dist.Store.
 func (c *Client) Add(ctx context.Context, key string, delta int64) (int64, error) {
 	if err := checkGet(ctx, key); err != nil {
 		return 0, err
@@ -115,13 +115,13 @@ func (c *Client) meet(ctx context.Context) error {
 	return err
 }
 
-// missing is the ranks that have not joined.
+// missing returns the ranks that have not joined.
 func (c *Client) missing(ctx context.Context) ([]int, error) {
 	ranks, err := c.call(ctx, frame{kind: opMissing}, "missing")
 	return decodeRanks(ranks), err
 }
 
-// giveUp is Close of a rank for which others did not come in time, and who are to be blamed.
+// giveUp is Close for a rank whose peers did not join in time. They are to blame for the failure.
 func (c *Client) giveUp() error {
 	c.mu.Lock()
 	c.late = true
@@ -129,8 +129,8 @@ func (c *Client) giveUp() error {
 	return c.Close()
 }
 
-// Close says goodbye and ends the connection: the other ranks do not take the end of this one for
-// its death. Requests that wait fail with dist.ErrClosed. Idempotent.
+// Close says goodbye and ends the connection, so that other ranks do not take the end of this one
+// for a death. Waiting requests fail with dist.ErrClosed. Idempotent.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closing {
@@ -149,8 +149,8 @@ func (c *Client) Close() error {
 	if lost == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
 		defer cancel()
-		// A server that does not answer is gone, or takes this end for a death; neither matters to
-		// a rank that leaves.
+		// A server that does not answer is gone, or counts this rank as dead. Neither matters to a
+		// rank that leaves.
 		_, _ = c.roundTrip(ctx, bye)
 	}
 	_ = c.conn.Close() // the reader may have closed it first
@@ -160,9 +160,9 @@ func (c *Client) Close() error {
 
 // call sends f and waits for the reply. Its errors name the operation and the key.
 func (c *Client) call(ctx context.Context, f frame, verb string) ([]byte, error) {
-	what := "store " + verb
+	action := "store " + verb
 	if f.key != "" {
-		what = fmt.Sprintf("store %s %q", verb, f.key)
+		action = fmt.Sprintf("store %s %q", verb, f.key)
 	}
 	c.mu.Lock()
 	c.last++
@@ -173,14 +173,14 @@ func (c *Client) call(ctx context.Context, f frame, verb string) ([]byte, error)
 	closing := c.closing
 	c.mu.Unlock()
 	if closing {
-		return nil, fmt.Errorf("%s: %w", what, dist.ErrClosed)
+		return nil, fmt.Errorf("%s: %w", action, dist.ErrClosed)
 	}
 	reply, err := c.roundTrip(ctx, f)
 	if err == nil {
 		err = reply.asError()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", action, err)
 	}
 	return reply.value, nil
 }
@@ -215,7 +215,7 @@ func (c *Client) roundTrip(ctx context.Context, f frame) (frame, error) {
 	}
 }
 
-// send writes f. A server that does not take it in time is lost: the reader then says so.
+// send writes f. If the server does not read it in time, the reader reports the connection as lost.
 func (c *Client) send(f frame) {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -228,7 +228,7 @@ func (c *Client) send(f frame) {
 	}
 }
 
-// asError is the error that a reply stands for.
+// asError returns the error that a reply encodes.
 func (f frame) asError() error {
 	switch f.kind {
 	case replyOK:
@@ -249,8 +249,7 @@ func (f frame) asError() error {
 	return fmt.Errorf("malformed reply: kind %d, %d B", f.kind, len(f.value))
 }
 
-// refusal is the server's word on why a request failed. Its text names the sentinel that it
-// matches.
+// refusal is the server's error for a request. Its text names the sentinel that it matches.
 type refusal struct {
 	text     string
 	sentinel error

@@ -14,26 +14,24 @@ import (
 	"time"
 )
 
-// maxCredentials bounds the credentials of a rank, whose descriptor may be of any file if the
-// variable is wrong.
+// maxCredentials bounds the credentials of a rank, since a wrong variable may name any file.
 const maxCredentials = 64 << 10
 
-// storeName is the name in the server's certificate.
+// storeName is the subject of the server's certificate.
 const storeName = "symgrad-store"
 
-// lifetime is how long credentials hold: longer than any job, as they end with the launcher's
+// lifetime is the validity of credentials: longer than any job, since they end with the launcher's
 // memory.
 const lifetime = 5 * 365 * 24 * time.Hour
 
-// authority is the certificate authority of one job. Its key never leaves the memory of the
-// launcher.
+// authority is the certificate authority of one job. Its key never leaves the launcher's memory.
 type authority struct {
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
 	pool *x509.CertPool
 }
 
-// rankName returns the name in the certificate of a rank.
+// rankName returns the subject of a rank's certificate.
 func rankName(rank int) string { return "rank-" + strconv.Itoa(rank) }
 
 func newAuthority() (*authority, error) {
@@ -85,8 +83,8 @@ func (a *authority) issue(name string, usage x509.ExtKeyUsage) (der []byte, key 
 	return der, key, nil
 }
 
-// server is the configuration of the job's store: TLS 1.3, for clients with a certificate of this
-// authority.
+// server returns the configuration of the job's store: TLS 1.3, for clients with a certificate of
+// this authority.
 func (a *authority) server() (*tls.Config, error) {
 	der, key, err := a.issue(storeName, x509.ExtKeyUsageServerAuth)
 	if err != nil {
@@ -98,8 +96,8 @@ func (a *authority) server() (*tls.Config, error) {
 	}, nil
 }
 
-// rank returns the credentials with which a rank joins the store, as PEM: the authority's
-// certificate, its own, and its key.
+// rank returns a rank's credentials for the store, as PEM: the authority's certificate, its own,
+// and its key.
 func (a *authority) rank(rank int) ([]byte, error) {
 	der, key, err := a.issue(rankName(rank), x509.ExtKeyUsageClientAuth)
 	if err != nil {
@@ -114,7 +112,7 @@ func (a *authority) rank(rank int) ([]byte, error) {
 	return append(out, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})...), nil
 }
 
-// parseCredentials returns the configuration of a client with the result of rank.
+// parseCredentials returns the configuration of a client with credentials of authority.rank.
 func parseCredentials(data []byte) (*tls.Config, error) {
 	var blocks []*pem.Block
 	for b, rest := pem.Decode(data); b != nil; b, rest = pem.Decode(rest) {

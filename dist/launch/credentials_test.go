@@ -149,7 +149,7 @@ func TestUnixSocketsAreForOneUser(t *testing.T) {
 	}
 }
 
-// asNobody runs do on a thread whose user is nobody. Credentials belong to threads; the thread ends
+// asNobody runs do on a thread of the user "nobody". Credentials belong to threads; the thread ends
 // with the goroutine.
 func asNobody(t *testing.T, do func()) {
 	const nobody = 65534

@@ -2,10 +2,10 @@ package launch
 
 import "os"
 
-// Environ is the environment of this process, in which searches for libraries find folders.
+// Environ returns the environment of this process, where library searches find folders.
 func Environ() []string { return os.Environ() }
 
-// Current is who this process is, from its environment.
+// Current identifies this process from its environment.
 //
 // Errors: those of Detect.
 func Current() (Env, error) { return Detect(os.Environ()) }

@@ -1,7 +1,7 @@
 package launch
 
-// detectMPICH knows Hydra, the mpiexec of MPICH and Intel MPI. It gives no job id. srun --mpi=pmi2
-// sets PMI_RANK and PMI_SIZE but not the local numbers: such a rank is Slurm's.
+// detectMPICH recognizes Hydra, the mpiexec of MPICH and Intel MPI, which gives no job id. srun
+// --mpi=pmi2 sets PMI_RANK and PMI_SIZE but not the local numbers: such a rank is Slurm's.
 func detectMPICH(v vars) (Env, bool, error) {
 	names := rankVars{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}
 	_, inStep := v.slurmStep()

@@ -1,7 +1,7 @@
 package launch
 
-// detectOpenMPI knows mpirun and oshrun of Open MPI 4 and 5. The job id is the one of PMIx, which
-// both speak; 4.x tells it in OMPI_MCA_ess_base_jobid too.
+// detectOpenMPI recognizes mpirun and oshrun of Open MPI 4 and 5. The job id is PMIx's, which both
+// set; 4.x sets OMPI_MCA_ess_base_jobid too.
 func detectOpenMPI(v vars) (Env, bool, error) {
 	names := rankVars{
 		"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",

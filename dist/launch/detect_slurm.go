@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// slurmMaxStep is SLURM_MAX_NORMAL_STEP_ID of slurm.h. Ids above it are no steps of srun but the
-// batch script (0xfffffffb), the shell of salloc (0xfffffffa) and their like: one process, whatever
+// slurmMaxStep is SLURM_MAX_NORMAL_STEP_ID of slurm.h. Ids above it are not steps of srun but the
+// batch script (0xfffffffb), the shell of salloc (0xfffffffa) and others: one process, whatever
 // SLURM_NTASKS says.
 const slurmMaxStep = 0xfffffff0
 
-// slurmStep is the id of the Slurm step that this process is a task of. SLURM_PROCID alone does not
-// tell: salloc and sbatch leave one in the environment of everything below them.
+// slurmStep returns the id of the Slurm step of this task. SLURM_PROCID alone proves nothing: all
+// processes under salloc and sbatch inherit one.
 func (v vars) slurmStep() (step uint64, ok bool) {
 	step, err := strconv.ParseUint(v["SLURM_STEP_ID"], 10, 32)
 	return step, err == nil && step <= slurmMaxStep
@@ -69,8 +69,8 @@ func (v vars) slurmRanks(rankName string) (Env, error) {
 	return e, nil
 }
 
-// tasksPerNode reads Slurm's "4(x2),3": two nodes with 4 tasks each, one with 3. It is the number
-// of tasks of the node with this index, 0 if the list ends before it, and of all nodes.
+// tasksPerNode reads Slurm's "4(x2),3": two nodes with 4 tasks each, one with 3. It returns the
+// tasks of the node with this index, 0 if the list ends before it, and of all nodes.
 func tasksPerNode(list string, index int) (local, total int, ok bool) {
 	nodes := 0
 	for item := range strings.SplitSeq(list, ",") {

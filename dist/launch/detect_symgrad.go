@@ -22,7 +22,7 @@ const (
 // maxColumns bounds the width of a terminal.
 const maxColumns = 1 << 16
 
-// Variables are the names of the SYMGRAD_ variables of this package, which are no settings.
+// Variables returns the names of this package's SYMGRAD_ variables, which are not settings.
 func Variables() []string {
 	return []string{rankVar, sizeVar, localRankVar, localSizeVar, jobVar, masterVar, storeFDVar, columnsVar, handoverVar, boundVar}
 }
@@ -49,7 +49,7 @@ func detectSymgrad(v vars) (Env, bool, error) {
 		}
 		for _, name := range []string{masterVar, jobVar} {
 			if !v.any(name) {
-				return Env{}, false, v.wrong(name, "what the launcher set, because it set %s=%d", storeFDVar, e.StoreFD)
+				return Env{}, false, v.wrong(name, "the launcher's value, because %s=%d is set", storeFDVar, e.StoreFD)
 			}
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// detectTorchrun knows the variables of torchrun, which others set too. When torchrun's agent
-// serves a store at MASTER_ADDR:MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), no rank can listen
-// there, and Master stays empty.
+// detectTorchrun recognizes the variables of torchrun, which other launchers set too. If torchrun's
+// agent serves a store at MASTER_ADDR:MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), that port is
+// taken, and Master stays empty.
 func detectTorchrun(v vars) (Env, bool, error) {
 	names := rankVars{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
 	if !v.any(names.all()...) {
@@ -25,7 +25,7 @@ func detectTorchrun(v vars) (Env, bool, error) {
 	if v["TORCHELASTIC_USE_AGENT_STORE"] != "True" {
 		e.Master = master
 	}
-	// The run id is "none" unless asked for; the port distinguishes jobs of one host. A restart is
+	// The run id is "none" unless requested; the port distinguishes jobs of one host. A restart is
 	// a new job.
 	if run := v["TORCHELASTIC_RUN_ID"]; master != "" || (run != "" && run != "none") {
 		e.Job = strings.Join([]string{run, master, v["TORCHELASTIC_RESTART_COUNT"]}, "/")
@@ -33,7 +33,7 @@ func detectTorchrun(v vars) (Env, bool, error) {
 	return e, true, nil
 }
 
-// masterAddress is MASTER_ADDR:MASTER_PORT, or "" when neither is set.
+// masterAddress returns MASTER_ADDR:MASTER_PORT, or "" if neither is set.
 func (v vars) masterAddress() (string, error) {
 	const addr, port = "MASTER_ADDR", "MASTER_PORT"
 	if !v.any(addr, port) {

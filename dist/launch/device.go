@@ -6,30 +6,31 @@ import (
 	"strings"
 )
 
-// visibleVar is NVIDIA's: the GPUs that the driver shows to a process, and their order.
+// visibleVar is NVIDIA's variable: the GPUs that the driver shows to a process, in order.
 const visibleVar = "CUDA_VISIBLE_DEVICES"
 
-// GPU returns the rank's GPU among the count GPUs that this process sees, in the driver's numbers:
-// those of CUDA_VISIBLE_DEVICES. Ranks of a host take one after the other by their local rank. A
-// rank that sees one GPU takes that: launchers such as srun --gpus-per-task=1 show each rank its
-// own. If ranks see fewer GPUs than there are ranks, some get the same; package backend, which
-// knows the GPUs by their ids, then refuses.
+// GPU returns the rank's GPU among the count GPUs that this process sees, in the driver's numbering
+// after CUDA_VISIBLE_DEVICES. Ranks of a host take GPUs in turn by their local rank. A rank that
+// sees one GPU takes that: launchers such as srun --gpus-per-task=1 show each rank its own. If
+// there are fewer GPUs than ranks, some get the same one; package backend, which compares ids, then
+// returns an error.
 //
 // Shapes/units: count is at least 1.
 func (e Env) GPU(count int) int { return e.LocalRank % count }
 
-// Visible is CUDA_VISIBLE_DEVICES as the driver reads it: names before the first invalid one.
+// Visible is the value of CUDA_VISIBLE_DEVICES as the driver reads it: names up to the first
+// invalid one.
 type Visible struct {
-	Set   bool     // the variable is there, if only as an empty one
+	Set   bool     // the variable is set, maybe empty
 	Value string   // as it is set
-	Names []string // "0", "GPU-8932f937", "MIG-..."; nil where it is not set, or hides all
-	Odd   string   // why the driver shows fewer GPUs than Value names; "" if it does not
+	Names []string // "0", "GPU-8932f937", "MIG-..."; nil if it is unset, or hides all
+	Odd   string   // why the driver shows fewer GPUs than Value names, or ""
 }
 
-// FindVisible returns the visible GPUs of an environment.
+// FindVisible returns the GPUs that an environment makes visible.
 //
-// Shapes/units: environ as from os.Environ; the last of several values counts. Unlike for other
-// variables an empty value is one: it hides all GPUs.
+// Shapes/units: environ as from os.Environ; the last of several values counts. An empty value,
+// unlike that of other variables, counts as set: it hides all GPUs.
 func FindVisible(environ []string) Visible {
 	var v Visible
 	for _, s := range environ {
@@ -44,10 +45,10 @@ func FindVisible(environ []string) Visible {
 		name = strings.TrimSpace(name)
 		switch {
 		case !isGPUName(name):
-			v.Odd = "the GPUs after \"" + name + "\", which names no GPU, are hidden"
+			v.Odd = "everything after \"" + name + "\", which names no GPU, is hidden"
 			return v
 		case slices.Contains(v.Names, name):
-			v.Names, v.Odd = nil, "\""+name+"\" is there twice, which hides all"
+			v.Names, v.Odd = nil, "\""+name+"\" appears twice, which hides all"
 			return v
 		}
 		v.Names = append(v.Names, name)
@@ -55,7 +56,7 @@ func FindVisible(environ []string) Visible {
 	return v
 }
 
-// CurrentVisible returns the visible GPUs of this process's environment.
+// CurrentVisible returns the GPUs that the environment of this process makes visible.
 func CurrentVisible() Visible { return FindVisible(os.Environ()) }
 
 // isGPUName reports whether name is a number or the id of a GPU or of a part of one.
@@ -70,7 +71,7 @@ func isGPUName(name string) bool {
 // Hidden reports whether v hides all GPUs.
 func (v Visible) Hidden() bool { return v.Set && len(v.Names) == 0 }
 
-// String returns "CUDA_VISIBLE_DEVICES=0,1", with its oddity, or that it is not set.
+// String returns "CUDA_VISIBLE_DEVICES=0,1", with v.Odd, or that it is not set.
 func (v Visible) String() string {
 	if !v.Set {
 		return visibleVar + " is not set"
@@ -82,18 +83,18 @@ func (v Visible) String() string {
 	return text
 }
 
-// libraryVars are the settings of libraries that exist only as environment variables. NVLink
-// multicast (NVLS) stays off: on a host whose fabric is shared it can put every GPU of the host out
-// of service. NCCL connects when a communicator is made and not in the first operation, which then
-// waits for no peer.
+// libraryVars are options that libraries read only from the environment. NVLink multicast (NVLS)
+// stays off: on a host whose fabric is shared it can put every GPU of the host out of service. NCCL
+// connects when a communicator is made, not in the first operation, which would then wait for
+// peers.
 var libraryVars = [...]struct{ name, value string }{
 	{"NCCL_NVLS_ENABLE", "0"},
 	{"NVSHMEM_DISABLE_NVLS", "1"},
 	{"NCCL_RUNTIME_CONNECT", "0"},
 }
 
-// SetLibraryVariables sets the variables of NCCL and NVSHMEM in the environment of this process,
-// and overwrites present ones. Call it before either is loaded.
+// SetLibraryVariables sets the options of NCCL and NVSHMEM in the environment of this process, over
+// existing values. Call it before either is loaded.
 //
 // Errors: those of os.Setenv.
 func SetLibraryVariables() error {

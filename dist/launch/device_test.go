@@ -34,10 +34,10 @@ func TestVisibleIsReadAsTheDriverDoes(t *testing.T) {
 		{[]string{"CUDA_VISIBLE_DEVICES=2, 0"}, []string{"2", "0"}, false, "CUDA_VISIBLE_DEVICES=2, 0"},
 		{[]string{"CUDA_VISIBLE_DEVICES=1", "CUDA_VISIBLE_DEVICES=3"}, []string{"3"}, false, "CUDA_VISIBLE_DEVICES=3"},
 		{[]string{"CUDA_VISIBLE_DEVICES=GPU-8932f937,MIG-1"}, []string{"GPU-8932f937", "MIG-1"}, false, "CUDA_VISIBLE_DEVICES=GPU-8932f937,MIG-1"},
-		{[]string{"CUDA_VISIBLE_DEVICES=0,-1,1"}, []string{"0"}, false, `(the GPUs after "-1", which names no GPU, are hidden)`},
+		{[]string{"CUDA_VISIBLE_DEVICES=0,-1,1"}, []string{"0"}, false, `(everything after "-1", which names no GPU, is hidden)`},
 		{[]string{"CUDA_VISIBLE_DEVICES=-1"}, nil, true, `"-1"`},
 		{[]string{"CUDA_VISIBLE_DEVICES=NoDevFiles"}, nil, true, `"NoDevFiles"`},
-		{[]string{"CUDA_VISIBLE_DEVICES=1,0,1"}, nil, true, `"1" is there twice, which hides all`},
+		{[]string{"CUDA_VISIBLE_DEVICES=1,0,1"}, nil, true, `"1" appears twice, which hides all`},
 	} {
 		v := FindVisible(tt.environ)
 		if !slices.Equal(v.Names, tt.names) || v.Hidden() != tt.hidden || !strings.Contains(v.String(), tt.text) {
@@ -53,7 +53,7 @@ func TestCurrentVisibleIsThatOfTheProcess(t *testing.T) {
 	}
 }
 
-// Multicast stays off even where somebody has switched it on.
+// Multicast stays off even if the environment switches it on.
 func TestLibrariesAreToldToLeaveMulticastOff(t *testing.T) {
 	for _, v := range libraryVars {
 		t.Setenv(v.name, "2")

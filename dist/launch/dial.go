@@ -13,18 +13,18 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// DialConfig says which store to join, and as whom.
+// DialConfig identifies the store and the rank that joins it.
 type DialConfig struct {
 	Address    string      // as in ServerConfig
-	Job        string      // as the server names it
-	Rank, Size int         // who joins
+	Job        string      // as in ServerConfig
+	Rank, Size int         // the rank that joins
 	TLS        *tls.Config // nil means no TLS
-	files      []string    // unix sockets in private folders, to be tried before Address
-	ByRank0    bool        // rank 0 serves, not the launcher: it may not be there yet, and its loss is the loss of a rank
+	files      []string    // unix sockets in private folders, tried before Address
+	ByRank0    bool        // rank 0 serves, not the launcher: it may start later, and its loss is the loss of a rank
 }
 
-// Dial joins the store of a job. With ByRank0 it tries again until ctx ends if no rank listens, too
-// many dial at once, or the store belongs to an earlier meeting.
+// Dial joins the store of a job. With ByRank0 it retries until ctx ends, while no server listens,
+// too many ranks dial at once, or the store is that of an earlier meeting.
 //
 // Owns: the caller closes the client. Errors: ctx's with the last refusal; dist.ErrInvalid when the
 // server is of another job or user, or the rank is taken.
@@ -46,8 +46,8 @@ func Dial(ctx context.Context, cfg DialConfig) (*Client, error) {
 	}
 }
 
-// passing reports whether a refusal may be over soon: no rank listens yet, the listener was just
-// closing, or more ranks dial at a time than a unix socket queues (EAGAIN of connect(2)).
+// passing reports whether a refusal may end soon: no server listens yet, the listener was closing,
+// or more ranks dial at a time than a unix socket queues (EAGAIN of connect(2)).
 func passing(err error) bool {
 	for _, soon := range []error{
 		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EAGAIN, errNoAnswer, errOver, errForeign, dist.ErrClosed,
@@ -59,7 +59,7 @@ func passing(err error) bool {
 	return false
 }
 
-// errNoAnswer is a server that ended the connection instead of answering hello.
+// errNoAnswer is the error of a server that ended the connection instead of answering hello.
 var errNoAnswer = errors.New("no answer to hello")
 
 func dialOnce(ctx context.Context, cfg DialConfig) (*Client, error) {
@@ -75,13 +75,13 @@ func dialOnce(ctx context.Context, cfg DialConfig) (*Client, error) {
 	}
 	r := bufio.NewReader(conn)
 	if err := sayHello(ctx, cfg, conn, r); err != nil {
-		_ = conn.Close() // the error at hand says why
+		_ = conn.Close() // err has the cause
 		return nil, err
 	}
 	return newClient(cfg, conn, r), nil
 }
 
-// reach connects to a process of this user at the first of the addresses that has one.
+// reach connects to a process of this user at the first address that has one.
 func reach(ctx context.Context, cfg DialConfig) (net.Conn, error) {
 	var d net.Dialer
 	for _, path := range cfg.files {
@@ -99,7 +99,7 @@ func reach(ctx context.Context, cfg DialConfig) (net.Conn, error) {
 	}
 	if err := checkPeer(conn); err != nil {
 		_ = conn.Close()        // nothing was said on it
-		if len(cfg.files) > 0 { // rank 0 is to come there
+		if len(cfg.files) > 0 { // rank 0 will listen there
 			err = fmt.Errorf("%w: %w", errForeign, err)
 		}
 		return nil, err
@@ -107,7 +107,7 @@ func reach(ctx context.Context, cfg DialConfig) (net.Conn, error) {
 	return conn, nil
 }
 
-// sayHello joins, or says why not.
+// sayHello joins the store, or returns why it cannot.
 func sayHello(ctx context.Context, cfg DialConfig, conn net.Conn, r *bufio.Reader) error {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
@@ -122,7 +122,7 @@ func sayHello(ctx context.Context, cfg DialConfig, conn net.Conn, r *bufio.Reade
 		return fmt.Errorf("%w: %w", errNoAnswer, context.Cause(ctx))
 	}
 	if err != nil {
-		// TLS 1.3 tells a client here, on its first read, that its certificate was refused.
+		// TLS 1.3 reports a rejected certificate to the client here, on its first read.
 		var refused *tls.CertificateVerificationError
 		var alert *net.OpError
 		if errors.As(err, &refused) || (errors.As(err, &alert) && alert.Op == "remote error") {

@@ -1,57 +1,67 @@
-// Package launch starts the ranks of a job, tells each who it is, and lets them meet.
+// Package launch starts the ranks of a job, identifies each rank, and runs their rendezvous.
 //
-// # Who am I
+// # Files
 //
-// Detect reads an environment and knows this project's launcher, Open MPI, MPICH (and its kin),
-// torchrun, PMIx and Slurm. An environment that names none of them is one rank of one. A variable
-// that is wrong or half set is an EnvError, never a guess.
+//	env.go, vars.go, detect_*.go            Env: rank and launcher of this process
+//	rendezvous.go, host.go                  where ranks meet
+//	server*.go, client.go, dial.go          the store, its protocol and TLS (listen.go, meeting.go,
+//	                                        table.go, frame.go, credentials.go)
+//	spawn*.go, child_linux.go               starting ranks (bind*.go, handover*.go)
+//	supervise_linux.go, report.go, exit.go  signals, failures, exit codes (orphans_linux.go)
+//	output.go, tail.go, lastword.go         output of the ranks
+//	device.go                               which GPU belongs to a rank
 //
-// # Meeting
+// # Which rank is this process?
 //
-// Rendezvous gives every rank the same dist.Store and returns when all have arrived. Who serves the
-// store depends on who started the ranks:
+// Detect reads an environment. It knows this project's launcher, Open MPI, MPICH and its relatives,
+// torchrun, PMIx and Slurm. An environment without any of them is one rank of one. A wrong or
+// incomplete set of variables is an EnvError, never a guess.
+//
+// # How do ranks meet?
+//
+// Rendezvous gives every rank the same dist.Store and returns when all ranks have arrived. The
+// server of the store depends on the launcher:
 //
 //	symgrad run, Self          the launcher, over TCP with mutual TLS 1.3
-//	everything else, one host  rank 0, on unix sockets that only this user's processes may join: in
-//	                           a private runtime folder, if there is one, and abstract
-//	one rank                   none: the store is memory
+//	everything else, one host  rank 0, on unix sockets that only this user's processes may join:
+//	                           in a private runtime folder, if any, and abstract
+//	one rank                   no server: the store is memory
 //
-// The store is also how a death becomes known: a rank whose connection ends without a goodbye, or
-// whose process the launcher saw end, makes every pending and later Get of the job fail with a
-// dist.RankError that names it.
+// The store also detects deaths. If a rank's connection ends without a goodbye, or the launcher saw
+// its process end, every pending and later Get of the job fails with a dist.RankError that names
+// the rank.
 //
 // # Starting ranks
 //
 // Spawn starts N ranks of a program on this host and watches them. Self does the same with the
-// running program, for a configuration that asks for more than one rank of a program started
-// plainly. Both return when every process of the job, with the children of the ranks, has ended.
-// When a rank fails the others get half of the grace to notice by themselves, then SIGTERM, then
-// SIGKILL. The report on stderr starts with the last lines of the rank that failed first. A rank
-// that fails only because it lost a peer ends with the exit code ExitPeerLost, and is blamed only
-// if no other rank is.
+// running program, if its configuration asks for several ranks and it was started without a
+// launcher. Both return when every process of the job is gone, children of the ranks included. When
+// a rank fails, the others get half of the grace to notice, then SIGTERM, then SIGKILL. The report
+// on stderr starts with the last lines of the rank that failed first. A rank that fails only
+// because it lost a peer exits with ExitPeerLost, and is blamed only if no other rank can be.
 //
 // # Environment
 //
-// This is the one package that reads environment variables, except config, for settings. A child
-// gets the environment of its launcher and these; nothing else is set, in particular neither
-// GOMAXPROCS nor the thread count of a BLAS:
+// Only this package, and config for settings, read environment variables. A child gets the
+// environment of its launcher and these variables; in particular neither GOMAXPROCS nor the thread
+// count of a BLAS is set:
 //
-//	SYMGRAD_RANK         rank in the job; SYMGRAD_WORLD_SIZE is their number
-//	SYMGRAD_LOCAL_RANK   rank on this host; SYMGRAD_LOCAL_WORLD_SIZE is their number
-//	SYMGRAD_JOB          id of the job, unique on this host
-//	SYMGRAD_MASTER       host:port of the launcher's store
-//	SYMGRAD_STORE_FD     inherited file descriptor with the credentials for the store
-//	SYMGRAD_COLUMNS      for rank 0, if the launcher's stdout is a terminal: its width
-//	SYMGRAD_BOUND        core, if the launcher gave each rank cores of its own
-//	SYMGRAD_HANDOVER_FD  inherited file descriptor with SpawnConfig.Handover, if any
+//	SYMGRAD_RANK, SYMGRAD_WORLD_SIZE              rank and size in the job
+//	SYMGRAD_LOCAL_RANK, SYMGRAD_LOCAL_WORLD_SIZE  rank and size on this host
+//	SYMGRAD_JOB                                   id of the job, unique on this host
+//	SYMGRAD_MASTER                                host:port of the launcher's store
+//	SYMGRAD_STORE_FD                              inherited descriptor with credentials for it
+//	SYMGRAD_COLUMNS                               rank 0: width of the launcher's terminal, if any
+//	SYMGRAD_BOUND                                 core, if the launcher gave each rank its own cores
+//	SYMGRAD_HANDOVER_FD                           inherited descriptor with SpawnConfig.Handover
 //
-// They may also be set by hand, without SYMGRAD_STORE_FD, if no known launcher is present.
-// SYMGRAD_JOB overrides the job id of any launcher, for ranks that cannot agree on one by
-// themselves.
+// They may also be set by hand, without SYMGRAD_STORE_FD, if no known launcher is used. SYMGRAD_JOB
+// overrides the job id of any launcher. The error of ranks that cannot agree on an id names this
+// variable.
 //
-// CUDA_VISIBLE_DEVICES is NVIDIA's: the driver reads it, and this package only to explain the
-// visible GPUs of a rank. Env.GPU chooses a rank's GPU among them. SetLibraryVariables sets
-// variables of NCCL and NVSHMEM for which they have no other setting.
+// CUDA_VISIBLE_DEVICES is NVIDIA's: the driver reads it, and this package only to explain which
+// GPUs a rank sees. Env.GPU chooses a rank's GPU among the visible ones. SetLibraryVariables sets
+// the options that NCCL and NVSHMEM read only from the environment.
 //
 // # Sources
 //

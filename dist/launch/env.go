@@ -10,32 +10,32 @@ const (
 	Torchrun = "torchrun" // torchrun, or its variables set by hand or by an operator
 	PMIx     = "pmix"     // srun --mpi=pmix
 	Slurm    = "slurm"    // srun
-	None     = "none"     // started plainly: one rank
+	None     = "none"     // no launcher: one rank
 )
 
-// Env is who a rank is, as its launcher tells it.
+// Env identifies a rank, from its launcher's variables.
 type Env struct {
 	Rank, Size           int    // in the job
 	LocalRank, LocalSize int    // among the ranks of this host
 	Launcher             string // Symgrad, OpenMPI, ...
-	Job                  string // the same on all ranks, unique on this host; "" if the launcher gives none
-	Master               string // host:port of the store, or where rank 0 may serve one; "" if there is none
-	StoreFD              int    // descriptor with the credentials for the launcher's store at Master; 0 if there is none
-	Columns              int    // width of the terminal that shows this rank's output; 0 if there is none
-	Bound                bool   // the launcher gave this rank cores of its own, which no other rank uses
-	HandoverFD           int    // descriptor with SpawnConfig.Handover of the launcher, for Handover; 0 if there is none
+	Job                  string // equal on all ranks, unique on this host; "" if the launcher gives none
+	Master               string // host:port of the store, or where rank 0 may serve one; "" if unknown
+	StoreFD              int    // descriptor with the credentials for the launcher's store at Master, or 0
+	Columns              int    // width of the terminal that shows this rank's output, or 0
+	Bound                bool   // the launcher gave this rank cores that no other rank uses
+	HandoverFD           int    // descriptor with SpawnConfig.Handover of the launcher, or 0
 
-	from    string // the variable Rank came from
-	runtime string // the user's folder for sockets, as the environment has it; "" if it has none
+	from    string // the variable that Rank was read from
+	runtime string // the user's folder for sockets, from the environment, or ""
 }
 
-// Detect is who the process with this environment is. It looks for the launchers in the order of
-// their constants: an MPI launcher or torchrun inside a Slurm allocation leaves Slurm's variables
-// of the allocation in place. The local numbers may be missing when the job is one rank.
+// Detect identifies the process with this environment. It tries the launchers in the order of their
+// constants: an MPI launcher or torchrun inside a Slurm allocation keeps Slurm's variables of the
+// allocation. The local numbers may be missing in a job of one rank.
 //
 // Shapes/units: environ as from os.Environ; the last of several values counts, and an empty value
-// is none. Errors: *EnvError for a variable with an invalid value, or one that is missing although
-// others of its launcher are set.
+// counts as unset. Errors: *EnvError for a variable that its launcher would not set so, or a
+// missing one if others of that launcher are set.
 func Detect(environ []string) (Env, error) {
 	v := newVars(environ)
 	e := Env{Size: 1, LocalSize: 1, Launcher: None}
@@ -61,7 +61,7 @@ func Detect(environ []string) (Env, error) {
 	return e, nil
 }
 
-// Validate reports the first thing in e that no launcher would say.
+// Validate returns an error for the first impossible value of e.
 func (e Env) Validate() error {
 	switch {
 	case e.Size < 1 || e.Size > maxRanks:
@@ -81,7 +81,7 @@ func (e Env) Validate() error {
 // OneHost reports whether all ranks of the job are on this host.
 func (e Env) OneHost() bool { return e.LocalSize == e.Size }
 
-// String is "rank 2 of 4 (2 of 4 on this host), started by openmpi, job 1234".
+// String returns "rank 2 of 4 (2 of 4 on this host), started by openmpi, job 1234".
 func (e Env) String() string {
 	s := fmt.Sprintf("rank %d of %d (%d of %d on this host), started by %s", e.Rank, e.Size, e.LocalRank, e.LocalSize, e.Launcher)
 	if e.Job != "" {

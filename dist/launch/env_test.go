@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The environments that launchers set for one rank, as far as they tell who it is. Values of Open
-// MPI and MPICH were seen; those of Slurm and torchrun are from their documentation.
+// The variables that launchers set to identify one rank. Values of Open MPI and MPICH were seen;
+// those of Slurm and torchrun are from their documentation.
 var environments = map[string][]string{
 	"symgrad": {
 		"SYMGRAD_RANK=2", "SYMGRAD_WORLD_SIZE=4", "SYMGRAD_LOCAL_RANK=2", "SYMGRAD_LOCAL_WORLD_SIZE=4",
@@ -317,8 +317,7 @@ func TestEnvSaysWhoItIs(t *testing.T) {
 	}
 }
 
-// What Detect accepts must be an Env that Validate accepts, and what it refuses must name a
-// variable.
+// Validate must accept the results of Detect, and errors of Detect must name a variable.
 func FuzzDetect(f *testing.F) {
 	for _, name := range slices.Sorted(maps.Keys(environments)) {
 		f.Add(strings.Join(environments[name], "\n"))

@@ -6,12 +6,12 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// ExitPeerLost is the exit code of a rank that ended because it lost another one: EX_TEMPFAIL of
-// sysexits(3). The launcher blames such a rank only when no other failed by itself.
+// ExitPeerLost is the exit code of a rank that ended because it lost a peer: EX_TEMPFAIL of
+// sysexits(3). The launcher blames such a rank only if no other failed by itself.
 const ExitPeerLost = 75
 
-// ExitCode is the exit code for a program that ends with err: 0 for nil, ExitPeerLost when a peer
-// died, aborted or left (dist.ErrAborted, dist.ErrClosed), else 1.
+// ExitCode returns the exit code for a program that ends with err: 0 for nil, ExitPeerLost when a
+// peer died, aborted or left (dist.ErrAborted, dist.ErrClosed), else 1.
 func ExitCode(err error) int {
 	switch {
 	case err == nil:

@@ -12,7 +12,7 @@ import (
 //
 //	uint32 length of the rest, byte kind, uint32 id, uint16 length of key, key, value
 //
-// A request carries an id of the client's choice, and its reply the same. Requests of one
+// A request carries an id that the client chooses, and its reply the same id. Requests of one
 // connection may be answered in any order, because a Get waits.
 type frame struct {
 	kind  byte
@@ -28,8 +28,8 @@ const (
 	opGet                     // waits for the value under key
 	opAdd                     // value: int64 delta
 	opMeet                    // waits until all ranks have joined
-	opMissing                 // which ranks have not joined: uint32 each
-	opCancel                  // no longer waits for the reply to id; has no reply
+	opMissing                 // asks which ranks have not joined; reply: uint32 each
+	opCancel                  // stops waiting for the reply to id; has no reply
 	opGoodbye                 // id goodbyeID: leaves the meeting; the last request
 )
 
@@ -39,16 +39,16 @@ const (
 	replyInvalid                  // value: text; the request is wrong
 	replyTimeout                  // value: text; the ranks did not meet in time
 	replyDied                     // value: uint32 rank, text
-	replyRetry                    // value: text; to a hello: this meeting is over, the next may come
-	replyClosed                   // the server ends in good order; with id goodbyeID it says so unasked
+	replyRetry                    // value: text; to a hello: this meeting is over, try the next
+	replyClosed                   // the server ends in good order; with id goodbyeID it is not a reply
 )
 
 const (
-	goodbyeID     = 0 // the id of opGoodbye and of unrequested messages of a server
+	goodbyeID     = 0 // id of opGoodbye and of messages that the server sends without a request
 	headBytes     = 4 + 1 + 4 + 2
-	helloKey      = "symgrad-store/1" // a server of another version, or another program, says no
+	helloKey      = "symgrad-store/1" // other versions and other programs reject it
 	maxFrameBytes = headBytes + MaxKeyBytes + MaxValueBytes
-	maxHelloBytes = headBytes + 4<<10 // bytes that the server reads from a stranger at most
+	maxHelloBytes = headBytes + 4<<10 // the most that an unknown peer can make the server read
 )
 
 // appendFrame appends the encoding of f to b.
@@ -62,7 +62,7 @@ func appendFrame(b []byte, f frame) []byte {
 }
 
 // readFrame reads one frame of at most limit bytes. Errors: io.EOF between frames,
-// io.ErrUnexpectedEOF within one, dist.ErrInvalid for a frame that is none, r's.
+// io.ErrUnexpectedEOF within one, dist.ErrInvalid for a malformed frame, r's.
 func readFrame(r io.Reader, limit int) (frame, error) {
 	var head [headBytes]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -83,7 +83,7 @@ func readFrame(r io.Reader, limit int) (frame, error) {
 	return frame{kind: head[4], id: binary.BigEndian.Uint32(head[5:]), key: string(body[:keyBytes]), value: body[keyBytes:]}, nil
 }
 
-// hello is who a client says it is.
+// hello identifies a client.
 type hello struct {
 	rank, size int
 	job        string
@@ -106,7 +106,7 @@ func decodeHello(f frame) (hello, error) {
 	}, nil
 }
 
-// encodeRanks is uint32 after uint32.
+// encodeRanks returns uint32 after uint32.
 func encodeRanks(ranks []int) []byte {
 	var b []byte
 	for _, r := range ranks {

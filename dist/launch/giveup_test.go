@@ -50,7 +50,7 @@ func TestRankThatIsAloneEndsWithItsContextToo(t *testing.T) {
 	}
 }
 
-// What nobody would see is not taken: on any rank the store ends with its Close.
+// A closed store rejects values that no rank would see: on any rank the store ends with its Close.
 func TestClosedStoreTakesNothing(t *testing.T) {
 	for name, env := range map[string]func(int) Env{"alone": onSocket(1), "socket": onSocket(2), "port": onPort(t, 2)} {
 		t.Run(name, func(t *testing.T) {
@@ -75,8 +75,8 @@ func TestClosedStoreTakesNothing(t *testing.T) {
 	}
 }
 
-// A process that opens a second world beside the first is told so, and not only of jobs and
-// processes that are not there.
+// A process that opens a second world next to the first gets an error that names this, and not only
+// missing jobs and processes.
 func TestMeetingAgainTooEarlyIsNamed(t *testing.T) {
 	_, launcher := underLauncher(t, 2)
 	for name, env := range map[string]func(int) Env{"socket": onSocket(2), "launcher": launcher} {
@@ -88,7 +88,7 @@ func TestMeetingAgainTooEarlyIsNamed(t *testing.T) {
 				defer m.close.Close()
 			}
 			for rank, m := range meetAll(t.Context(), env, patience, 0, 1) {
-				if m.err == nil || !strings.Contains(m.err.Error(), "meets again before it has closed its store") {
+				if m.err == nil || !strings.Contains(m.err.Error(), "meets again before closing its store") {
 					t.Errorf("rank %d got %v, want what it did", rank, m.err)
 				}
 			}

@@ -6,11 +6,10 @@ import "fmt"
 const MostHandover = 64 << 20
 
 // Handover returns SpawnConfig.Handover of the launcher that started this rank: data that the
-// launcher read once, for all ranks. A pipe has only one reader, and a file may change between the
+// launcher read once for all ranks. A pipe has only one reader, and a file may change between the
 // starts of two ranks.
 //
-// Returns: nil for a rank whose launcher handed nothing over. Errors: an inherited descriptor that
-// is no longer open.
+// Returns: nil without a handover. Errors: an inherited descriptor that is no longer open.
 func (e Env) Handover() ([]byte, error) {
 	if e.HandoverFD == 0 {
 		return nil, nil

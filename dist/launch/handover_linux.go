@@ -1,6 +1,6 @@
 package launch
 
-// handoverFD returns the descriptor at which a rank finds the handover; 0 if there is none.
+// handoverFD returns a rank's descriptor of the handover, or 0.
 func (j *job) handoverFD() int {
 	if j.handover == nil {
 		return 0

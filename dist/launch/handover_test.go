@@ -14,8 +14,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// What is handed over is more than an argument or a variable of the environment can hold: 128 KiB,
-// see execve(2).
+// A handover may be larger than an argument or a variable of the environment: 128 KiB, see
+// execve(2).
 func TestEveryRankReadsTheHandover(t *testing.T) {
 	for _, data := range [][]byte{nil, {}, []byte("a: 1\n"), bytes.Repeat([]byte("abcdefg\n"), 40_000)} {
 		job, ranks := newStage(t).spawn(t.Context(), SpawnConfig{N: 3, Handover: data, Env: []string{"SYMGRAD_HANDOVER_FD=9"}})

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// lingerTimeout is how long the ranks of a store that ends have for last words: rank 0 keeps one
-// that it serves as long for ranks that have not left yet, and a rank that gives up may ask as long
-// who is missing.
+// lingerTimeout is the time for final messages when a store ends. Rank 0 waits that long for ranks
+// that have not left, and a rank that gives up may ask that long for the missing ranks.
 const lingerTimeout = 2 * time.Second
 
 // single is the store of a job of one rank.
@@ -32,7 +31,7 @@ func newHost(p place, size int) (*host, error) {
 	}
 	m, err := s.roster.join(0)
 	if err != nil {
-		_ = s.Close() // the error at hand says why
+		_ = s.Close() // err has the cause
 		return nil, err
 	}
 	return &host{meeting: m, server: s}, nil

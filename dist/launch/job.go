@@ -8,11 +8,11 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// jobKey is where rank 0 puts the id of a job whose launcher gives none.
+// jobKey is rank 0's key for the id of a job whose launcher gives none.
 const jobKey = "launch: id of the job"
 
-// NameJob gives e the id of the job, where its launcher gives none, as MPICH's does: rank 0 makes
-// one and hands it out.
+// NameJob sets the job id of e if its launcher gives none, as MPICH's does: rank 0 makes one for
+// all.
 //
 // Collective: all ranks, over the store of their Rendezvous. Errors: those of the store.
 func NameJob(ctx context.Context, e *Env, store dist.Store) error {

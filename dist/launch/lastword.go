@@ -7,13 +7,12 @@ import (
 	"strings"
 )
 
-// lastWordMark begins a line on stderr that says why a rank ends. It is ASCII's record separator,
-// which terminals do not show.
+// lastWordMark begins a line on stderr that explains the end of a rank. It is ASCII's record
+// separator, which terminals do not show.
 const lastWordMark = "\x1e"
 
-// LastWord writes why this rank ends, text, as lines to stderr. A launcher of this project that
-// passes the lines on shows equal ones of several ranks once: text may name the rank, as "rank 1 of
-// 4: ".
+// LastWord writes text, the reason why this rank ends, as lines to stderr. A launcher of this
+// project shows equal lines of several ranks once: text may name the rank, as "rank 1 of 4: ".
 func (e Env) LastWord(stderr io.Writer, text string) {
 	mark := ""
 	if e.StoreFD > 0 {
@@ -24,7 +23,7 @@ func (e Env) LastWord(stderr io.Writer, text string) {
 	}
 }
 
-// lastWords are the lines of LastWord of all ranks, in the order in which they first came.
+// lastWords are the lines of LastWord of all ranks, in the order of their first appearance.
 type lastWords struct {
 	size int
 	said []lastWord
@@ -36,10 +35,10 @@ type lastWord struct {
 	ranks []int
 }
 
-// add notes a line of a rank.
+// add records a line of a rank.
 //
-// Returns: whether it is the first rank with this line; named says that the line has the name of
-// the rank in it.
+// Returns: whether it is the first rank with this line; named if the line contains the name of the
+// rank.
 func (l *lastWords) add(rank int, line string) (first, named bool) {
 	own := fmt.Sprintf("rank %d of %d: ", rank, l.size)
 	text := strings.Replace(line, own, "", 1)
@@ -69,7 +68,7 @@ func (l *lastWords) shared() []string {
 	return lines
 }
 
-// of reports whether another rank printed the same last words as rank.
+// of reports whether another rank wrote one of rank's lines.
 func (l *lastWords) of(rank int) bool {
 	for _, w := range l.said {
 		for _, r := range w.ranks {
@@ -81,7 +80,7 @@ func (l *lastWords) of(rank int) bool {
 	return false
 }
 
-// abridged is the beginning of a text that has been shown before.
+// abridged returns the beginning of a text that was shown before.
 func abridged(text string) string {
 	const most = 40
 	if runes := []rune(text); len(runes) > most {
@@ -90,7 +89,7 @@ func abridged(text string) string {
 	return text
 }
 
-// rankNames is "all 4 ranks", "ranks 0-2, 5", in the order of numbers.
+// rankNames returns "all 4 ranks", or "ranks 0-2, 5", in ascending order.
 func rankNames(ranks []int, size int) string {
 	if len(ranks) == size {
 		return fmt.Sprintf("all %d ranks", size)

@@ -51,8 +51,8 @@ func TestSpawnLeavesNoProcessBehind(t *testing.T) {
 	}
 }
 
-// Behind a pipe such as "| head" the launcher is not just killed by SIGPIPE: it ends what the ranks
-// have started first.
+// In a pipe such as "| head" the launcher is not just killed by SIGPIPE: it first ends the
+// processes of the ranks.
 func TestOutputThatNobodyReadsEndsTheJob(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -73,21 +73,21 @@ func TestOutputThatNobodyReadsEndsTheJob(t *testing.T) {
 	for _, h := range all {
 		h.gone()
 	}
-	if want := "the output has lost its reader: 2 ranks must end"; !strings.Contains(job.err.String(), want) {
+	if want := "the output has no reader any more: 2 ranks get SIGTERM"; !strings.Contains(job.err.String(), want) {
 		t.Errorf("stderr lacks %q:\n%s", want, &job.err)
 	}
 }
 
-// goneReader is a pipe that nobody reads any more.
+// goneReader is a pipe without a reader.
 type goneReader struct{}
 
 func (goneReader) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
-// The last of the output may meet a reader who has gone when the ranks have long ended, and nobody
-// looks for that any more.
+// The last of the output may find no reader long after the ranks have ended, when the supervisor no
+// longer waits for that.
 func TestLastOutputThatNobodyReadsCountsToo(t *testing.T) {
 	for name, tc := range map[string]struct {
-		mark func(s *supervisor) // what the job has come to before
+		mark func(s *supervisor) // sets the state of the job before
 		want int
 	}{
 		"all went well": {func(*supervisor) {}, 128 + int(syscall.SIGPIPE)},
@@ -186,7 +186,7 @@ func TestSpawnsLeakNothing(t *testing.T) {
 			for _, r := range ranks {
 				r.conn.Close()
 			}
-			before = openFiles(t) // the first brought what stays: the poller, the random source
+			before = openFiles(t) // the first run opens files that stay: the poller, the random source
 			continue
 		}
 		for _, r := range ranks {
@@ -201,9 +201,9 @@ func TestSpawnsLeakNothing(t *testing.T) {
 	}
 }
 
-// A process that left the rank's group, its environment and its parent cannot be told from a
-// stranger. It is left alone, and the pipe that it holds open does not hold up the job. What a
-// process that hides goes on writing is not waited for, however much it is.
+// A process that left the rank's group, its environment and its parent cannot be distinguished from
+// a foreign one. The launcher leaves it alone, and its open pipe does not delay the end of the job,
+// even if it keeps writing.
 func TestProcessThatHidesMayTalk(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -336,8 +336,8 @@ func TestInheritedDescriptorMustBeTheLaunchers(t *testing.T) {
 	}
 }
 
-// A rank that nobody meets says how ranks without a job id find each other, for they may have been
-// started one by one.
+// A rank that meets no other reports how ranks without a job id find each other, since they may
+// have been started one by one.
 func TestRankWithoutAJobIsToldTheRemedy(t *testing.T) {
 	e := Env{Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Launcher: "nobody", from: "SYMGRAD_TEST_NOBODY"}
 	const remedy = "nobody gives no job id, so that only ranks that one process has started meet (here pid "
@@ -353,7 +353,7 @@ func TestRankWithoutAJobIsToldTheRemedy(t *testing.T) {
 	}
 }
 
-// Ranks of a launcher that gives no job id, as processes behind wrapper scripts of their own.
+// Ranks of a launcher that gives no job id, as processes under separate wrapper scripts.
 func TestProcessesMeetByTheirCommonParent(t *testing.T) {
 	s := newStage(t)
 	exe, err := os.Executable()

@@ -18,13 +18,13 @@ func validAddress(address string) bool {
 	return err == nil && host != "" && ok && n >= 1 && n <= 65535
 }
 
-// listenAll opens address and the socket files. Where another user has taken the abstract name, the
-// files do without.
+// listenAll opens address and the socket files. If another user has taken the abstract name, the
+// files suffice.
 func listenAll(address string, files []string) (_ []net.Listener, err error) {
 	var all []net.Listener
 	defer func() {
 		if err != nil {
-			_ = closeAll(all) // the error at hand says why
+			_ = closeAll(all) // err has the cause
 		}
 	}()
 	for _, path := range files {
@@ -32,7 +32,7 @@ func listenAll(address string, files []string) (_ []net.Listener, err error) {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return nil, inUse(path, err)
 		}
-		if err == nil { // else the folder is full, or read only: there is the abstract name
+		if err == nil { // else the folder is full or read-only; the abstract name remains
 			all = append(all, l)
 		}
 	}
@@ -47,7 +47,7 @@ func listenAll(address string, files []string) (_ []net.Listener, err error) {
 	}
 }
 
-// closeAll closes every one.
+// closeAll closes all listeners.
 func closeAll(all []net.Listener) error {
 	var errs []error
 	for _, l := range all {
@@ -56,19 +56,19 @@ func closeAll(all []net.Listener) error {
 	return errors.Join(errs...)
 }
 
-// errForeign is a name that a process of another user has taken.
+// errForeign is the error of a name that a process of another user has taken.
 var errForeign = errors.New("another user has taken the name")
 
-// inUse is the error of a socket that a process of this user has.
+// inUse returns the error of a socket that a process of this user has.
 func inUse(address string, err error) error {
-	return fmt.Errorf("store address %s is in use: this process meets again before it has closed its store, "+
+	return fmt.Errorf("store address %s is in use: this process meets again before closing its store, "+
 		"or another job of this user has the same id; set %s to tell them apart: %w", address, jobVar, err)
 }
 
 // abstract reports whether address names an abstract unix socket.
 func abstract(address string) bool { return strings.HasPrefix(address, "@") }
 
-// network is the network that address belongs to, as package net names it.
+// network returns package net's name for the network of address.
 func network(address string) string {
 	if abstract(address) || filepath.IsAbs(address) {
 		return "unix"
@@ -76,7 +76,7 @@ func network(address string) string {
 	return "tcp"
 }
 
-// listen opens address, "" being a free port of the loopback interface.
+// listen opens address; "" is a free port of the loopback interface.
 func listen(address string) (net.Listener, error) {
 	if address == "" {
 		address = "127.0.0.1:0"
@@ -102,8 +102,8 @@ func listen(address string) (net.Listener, error) {
 	}
 }
 
-// dialable is the address at which this host reaches a server that listens on address. One that
-// listens on all interfaces does so for IPv4 and IPv6, as package net has it, and on the loopback
+// dialable returns the address at which this host reaches a server that listens on address. A
+// server on all interfaces listens on IPv4 and IPv6, as package net does, and on the loopback
 // interface too.
 func dialable(address string) string {
 	host, port, err := net.SplitHostPort(address)

@@ -18,7 +18,7 @@ const roleVar = "SYMGRAD_TEST_ROLE"
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVar)
 	if role == "" {
-		if signal.Ignored(syscall.SIGHUP) { // by nohup: launchers would leave it alone, and tests wait for ranks that nobody ends
+		if signal.Ignored(syscall.SIGHUP) { // by nohup: launchers would leave it alone, and tests wait for ranks that never end
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 		}
 		goleak.VerifyTestMain(m)

@@ -9,35 +9,35 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// errOver is the answer to a rank that comes back to a store which serves one meeting only.
+// errOver is the reply to a rank that returns to a store with a single meeting.
 var errOver = errors.New("this meeting is over")
 
-// errLeft is the error of those who wait for rank, which waits for them no longer.
+// errLeft is the error of ranks that wait for rank, which has left.
 func errLeft(rank int) error {
 	return &dist.RankError{Rank: rank, How: "it left before all ranks had come"}
 }
 
-// meeting is one coming together of the ranks of a job: they join, share a table, and leave. A rank
-// that closes its world and opens another comes to the next meeting, whose table is empty again.
+// meeting is one rendezvous of a job's ranks: they join, share a table, and leave. A rank that
+// closes its world and opens another joins the next meeting, whose table is empty.
 type meeting struct {
 	*table
 	joined []bool
 	absent int           // ranks that have not joined
 	met    chan struct{} // closed when absent is 0
 	left   int           // ranks that have said goodbye
-	quit   error         // why none meets although all have joined; it does not change once met is closed
+	quit   error         // why the meeting fails although all have joined; constant once met is closed
 }
 
 // wait returns when all ranks have joined.
 //
-// Errors: dist.RankError for one that died, will not come, or left before all had joined; ctx's.
+// Errors: dist.RankError for a rank that died, will not join, or left before all had joined; ctx's.
 func (m *meeting) wait(ctx context.Context) error {
 	select {
 	case <-m.met:
 		return m.quit
 	case <-m.failed:
 		select {
-		case <-m.met: // before that: a rank may leave as soon as all have come
+		case <-m.met: // met came first: a rank may leave as soon as all have joined
 			return m.quit
 		default:
 			return m.table.err()
@@ -47,15 +47,15 @@ func (m *meeting) wait(ctx context.Context) error {
 	}
 }
 
-// roster knows which rank is in which meeting.
+// roster tracks the meeting of each rank.
 type roster struct {
 	mu       sync.Mutex
-	once     bool             // there is one meeting
-	present  []bool           // joined a meeting and has not left it
-	joins    []int            // how many meetings it has joined
-	gone     []string         // how its process ended, if it did
-	meetings map[int]*meeting // by number, while some rank has not left
-	cause    error            // why no Get succeeds any more
+	once     bool             // serve a single meeting
+	present  []bool           // has joined a meeting and not left it
+	joins    []int            // number of meetings joined
+	gone     []string         // end of its process, if it has ended
+	meetings map[int]*meeting // by number, until all ranks have left
+	cause    error            // why Gets fail
 	failed   chan struct{}    // closed when there is a cause
 	closed   bool
 }
@@ -67,7 +67,7 @@ func newRoster(size int, once bool) *roster {
 	}
 }
 
-// join takes rank into its next meeting.
+// join adds rank to its next meeting.
 func (r *roster) join(rank int) (*meeting, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,7 +75,7 @@ func (r *roster) join(rank int) (*meeting, error) {
 	case r.closed || (r.once && r.joins[rank] > 0 && !r.present[rank]):
 		return nil, errOver
 	case r.present[rank]:
-		return nil, fmt.Errorf("rank %d has joined already: two processes of this job have one rank, or one meets again before it has closed its store: %w",
+		return nil, fmt.Errorf("rank %d has joined already: two processes of this job have one rank, or one meets again before closing its store: %w",
 			rank, dist.ErrInvalid)
 	}
 	m := r.meetingLocked(r.joins[rank])
@@ -110,7 +110,7 @@ func (r *roster) meetingLocked(number int) *meeting {
 }
 
 // leave ends rank's part in m, which it joined. If others have not joined yet, the meeting ends at
-// once. If the meeting has failed already, the first cause stays: rank leaves because of it.
+// once. An earlier cause of failure stays, since rank leaves because of it.
 func (r *roster) leave(rank int, m *meeting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,8 +120,8 @@ func (r *roster) leave(rank int, m *meeting) {
 	r.leaveLocked(rank, m)
 }
 
-// giveUp is leave for a rank that has waited too long. It ends the meeting only when all have
-// joined: until then the ranks that still wait had better name those that are missing.
+// giveUp is leave for a rank that has waited too long. It fails the meeting only once all have
+// joined; until then the error of waiting ranks should name the missing ones.
 func (r *roster) giveUp(rank int, m *meeting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,8 +138,8 @@ func (r *roster) leaveLocked(rank int, m *meeting) {
 	}
 }
 
-// exit notes that the process of rank has ended in good order: it will join no more meeting. If it
-// has not left the one it joined, that was no good order.
+// exit records that the process of rank has ended with code 0 and will join no more meetings. If it
+// has not left its meeting, that counts as a death.
 func (r *roster) exit(rank int, how string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +148,7 @@ func (r *roster) exit(rank int, how string) {
 		return
 	}
 	r.gone[rank] = how + " without joining"
-	for _, m := range r.meetings { // in any order: each gets a message of its own
+	for _, m := range r.meetings { // in any order: each is notified separately
 		if !m.joined[rank] {
 			m.fail(&dist.RankError{Rank: rank, How: r.gone[rank]})
 		}
@@ -173,7 +173,7 @@ func (r *roster) failLocked(cause error) {
 	}
 }
 
-// close refuses further ranks and ends all waits.
+// close rejects later joins and ends all waits.
 func (r *roster) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,7 +181,7 @@ func (r *roster) close() {
 	r.failLocked(errStoreClosed)
 }
 
-// missing is the ranks that have not joined m.
+// missing returns the ranks that have not joined m.
 func (r *roster) missing(m *meeting) []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,14 +9,14 @@ import (
 	"github.com/symgrad/symgrad/internal/cgroup"
 )
 
-// memoryWatch knows how often the kernel has killed for lack of memory. A rank that was killed by a
-// signal that the launcher did not send has this explanation if the count has grown.
+// memoryWatch counts the kernel's kills for lack of memory. If the count grows, it explains the end
+// of a rank that was killed by a signal not sent by the launcher.
 type memoryWatch struct {
-	read    func(name string) string // the text of a file; "" where there is none
+	read    func(name string) string // returns the text of a file, or ""
 	dirs    []string                 // of the memory control group of this process, and those above
 	version int
-	group   int64 // kills in the group that have been explained, or came before
-	machine int64 // likewise on the machine
+	group   int64 // kills in the group that are explained, or came before
+	machine int64 // the same for the machine
 }
 
 func newMemoryWatch(read func(name string) string) *memoryWatch {
@@ -26,7 +26,7 @@ func newMemoryWatch(read func(name string) string) *memoryWatch {
 	return m
 }
 
-// textOf returns the text of a file of the kernel.
+// textOf returns the text of a file, or "".
 func textOf(name string) string {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -35,9 +35,9 @@ func textOf(name string) string {
 	return string(text)
 }
 
-// kills is how many processes of the group, and of the machine, have been killed for lack of memory
-// so far. cgroup-v1/memory.rst (memory.oom_control) and cgroup-v2.rst (memory.events) of the kernel
-// have oom_kill, and so has /proc/vmstat.
+// kills returns how many processes of the group, and of the machine, have been killed for lack of
+// memory so far. The kernel counts them as oom_kill in memory.oom_control (cgroup-v1/memory.rst),
+// memory.events (cgroup-v2.rst) and /proc/vmstat.
 func (m *memoryWatch) kills() (group, machine int64) {
 	if len(m.dirs) > 0 {
 		file := "/memory.events"
@@ -49,10 +49,9 @@ func (m *memoryWatch) kills() (group, machine int64) {
 	return group, field(m.read("/proc/vmstat"), "oom_kill")
 }
 
-// explain says that memory ran out, with limit and use, if that has killed a process since the last
-// one that was explained.
+// explain explains by lack of memory, with limit and use, a kill that has not been explained yet.
 //
-// Returns: "" where it has not.
+// Returns: "" without such a kill.
 func (m *memoryWatch) explain() string {
 	group, machine := m.kills()
 	switch {
@@ -63,13 +62,13 @@ func (m *memoryWatch) explain() string {
 	case machine > m.machine:
 		m.machine++
 		info := m.read("/proc/meminfo")
-		return fmt.Sprintf("; perhaps for memory: the kernel has killed for it on this machine, which has %s, of which %s are left",
+		return fmt.Sprintf("; perhaps out of memory: the kernel has killed a process for that on this machine, which has %s, of which %s are left",
 			mebibytes(field(info, "MemTotal:")<<10), mebibytes(field(info, "MemAvailable:")<<10))
 	}
 	return ""
 }
 
-// explainGroup names the least limit of the groups, and their use.
+// explainGroup names the smallest limit of the groups, and its use.
 func (m *memoryWatch) explainGroup() string {
 	limitFile, peakFile, usedFile := "/memory.max", "/memory.peak", "/memory.current"
 	if m.version == 1 {
@@ -77,7 +76,7 @@ func (m *memoryWatch) explainGroup() string {
 	}
 	least, at := int64(0), ""
 	for _, dir := range m.dirs {
-		if n, ok := number(m.read(dir + limitFile)); ok && n < cgroup.Unlimited && (at == "" || n < least) { // "max" is no number
+		if n, ok := number(m.read(dir + limitFile)); ok && n < cgroup.Unlimited && (at == "" || n < least) { // "max" is not a number
 			least, at = n, dir
 		}
 	}
@@ -93,7 +92,7 @@ func (m *memoryWatch) explainGroup() string {
 	return text
 }
 
-// field returns the number after a word at the beginning of a line; 0 if there is none.
+// field returns the number after a word at the beginning of a line, or 0.
 func field(text, word string) int64 {
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) >= 2 && f[0] == word {

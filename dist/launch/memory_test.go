@@ -16,7 +16,7 @@ func TestLackOfMemoryExplainsAKill(t *testing.T) {
 		v2 = "35 24 0:31 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
 	)
 	for name, c := range map[string]struct {
-		files, killed map[string]string // before, and what is different afterwards
+		files, killed map[string]string // before, and the differences afterwards
 		want          string
 	}{
 		"version 1": {
@@ -56,7 +56,7 @@ func TestLackOfMemoryExplainsAKill(t *testing.T) {
 		"the machine": {
 			map[string]string{"/proc/vmstat": "oom_kill 1\n", "/proc/meminfo": "MemTotal:  2048 kB\nMemFree: 1 kB\nMemAvailable: 1024 kB\n"},
 			map[string]string{"/proc/vmstat": "oom_kill 2\n"},
-			"; perhaps for memory: the kernel has killed for it on this machine, which has 2.0 MiB, of which 1.0 MiB are left",
+			"; perhaps out of memory: the kernel has killed a process for that on this machine, which has 2.0 MiB, of which 1.0 MiB are left",
 		},
 		"nothing is known": {map[string]string{}, map[string]string{}, ""},
 	} {

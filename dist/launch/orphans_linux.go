@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sweep kills, and waits for, processes of the ended ranks outside their process groups. Such
-// processes are children of this one by now, because it is a subreaper. The job id in their initial
-// environment identifies them.
+// sweep kills and waits for processes of the job outside the process groups of the ranks, which
+// have all ended. Such processes are now children of this one, a subreaper, and have the job id in
+// their initial environment.
 func (j *job) sweep() {
 	for found := true; found; {
 		found = false
@@ -21,7 +21,7 @@ func (j *job) sweep() {
 			if p.state == 'Z' || !startedWith(p.pid, jobVar+"="+j.id+"\x00") {
 				continue
 			}
-			_ = unix.Kill(p.pid, unix.SIGKILL) // it is a child of this process: its id is its own until it is waited for
+			_ = unix.Kill(p.pid, unix.SIGKILL) // a child of this process keeps its id until it is waited for
 			for {
 				if _, err = unix.Wait4(p.pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
 					break
@@ -33,7 +33,7 @@ func (j *job) sweep() {
 }
 
 // reapOrphans waits for orphans that ended while their rank still runs, so that they do not fill
-// the process table. A rank is left to its own waiter.
+// the process table. It leaves ranks to their own waiters.
 func (j *job) reapOrphans() {
 	children, err := childrenOf(os.Getpid())
 	if err != nil {

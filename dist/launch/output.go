@@ -11,11 +11,11 @@ import (
 
 const (
 	lineMax    = 64 << 10 // a longer line is broken
-	partialMax = 4 << 10  // how much of an unfinished line of rank 0 can be drawn again
+	partialMax = 4 << 10  // the most of an unfinished line of rank 0 that can be drawn again
 )
 
-// console writes the output of all ranks to two writers, without mixing lines. Everything goes
-// through one lock, because the two are often one terminal.
+// console writes the output of all ranks to two writers, without mixing lines. One lock covers
+// both, since they are often one terminal.
 type console struct {
 	mu       sync.Mutex
 	out, err sink
@@ -27,9 +27,9 @@ type console struct {
 type sink struct {
 	w        io.Writer
 	terminal bool
-	midline  bool            // the last output did not end its line
-	err      error           // the first; nothing is written after it
-	unread   chan<- struct{} // gets a message when the pipe of w has lost its reader; may be nil
+	midline  bool            // the last write did not end its line
+	err      error           // the first; later writes are dropped
+	unread   chan<- struct{} // notified when w is a pipe without a reader; nil if unused
 }
 
 func (s *sink) write(p []byte) {
@@ -41,12 +41,12 @@ func (s *sink) write(p []byte) {
 	if errors.Is(s.err, syscall.EPIPE) {
 		select {
 		case s.unread <- struct{}{}:
-		default: // the other sink has said it
+		default: // the other sink has sent it
 		}
 	}
 }
 
-// line writes whole lines to s, above the bar that rank 0 draws. c.mu is held.
+// line writes whole lines to s, above rank 0's unfinished line. c.mu is held.
 func (c *console) line(s *sink, text []byte) {
 	if s.terminal && len(c.partial) > 0 {
 		s.write(bytes.Join([][]byte{[]byte("\r\x1b[K"), text, c.partial}, nil))
@@ -59,15 +59,15 @@ func (c *console) line(s *sink, text []byte) {
 	s.write(text)
 }
 
-// draw writes p of rank 0 to the terminal as it comes. c.mu is held.
+// draw writes p of rank 0 to the terminal at once. c.mu is held.
 func (c *console) draw(s *sink, p []byte) {
 	s.write(p)
-	s.midline = false // partial says it
+	s.midline = false // partial records it
 	if i := bytes.LastIndexByte(p, '\n'); i >= 0 {
 		c.partial, p = c.partial[:0], p[i+1:]
 	}
 	c.partial = append(c.partial, p...)
-	// Text before a carriage return has been overwritten, unless nothing has come after it yet.
+	// Text before a carriage return has been overwritten, unless nothing has followed it yet.
 	if i := bytes.LastIndexByte(bytes.TrimRight(c.partial, "\r"), '\r'); i >= 0 {
 		c.partial = append(c.partial[:0], c.partial[i+1:]...)
 	}
@@ -76,23 +76,23 @@ func (c *console) draw(s *sink, p []byte) {
 	}
 }
 
-// printf writes a line of the launcher's own to stderr.
+// printf writes a line of the launcher itself to stderr.
 func (c *console) printf(format string, args ...any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.line(&c.err, fmt.Appendf(nil, "symgrad: "+format+"\n", args...))
 }
 
-// rankOutput keeps a part of the output of one rank, which is also passed on.
+// rankOutput is the part of one rank's output that is kept for the report and the log.
 type rankOutput struct {
 	number int // of the rank
 	tail   tail
 	words  []string       // of LastWord
-	log    io.WriteCloser // nil if there is none
+	log    io.WriteCloser // nil without a log
 	err    error          // the first of log
 }
 
-// stream is stdout or stderr of one rank, an io.Writer for the text from the pipe.
+// stream is stdout or stderr of one rank, an io.Writer for the bytes from the pipe.
 type stream struct {
 	c      *console
 	to     *sink
@@ -102,7 +102,7 @@ type stream struct {
 	line   []byte // the line so far
 }
 
-// Write takes the output of a rank. It never fails: a rank must not stop because its output cannot
+// Write passes on a rank's output. It never fails: a rank must not stop because its output cannot
 // be shown.
 func (s *stream) Write(p []byte) (int, error) {
 	s.c.mu.Lock()
@@ -123,7 +123,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	}
 }
 
-// extend adds p to the line, which it breaks where it gets too long. c.mu is held.
+// extend adds p to the line, and breaks a line that gets too long. c.mu is held.
 func (s *stream) extend(p []byte) {
 	for len(s.line)+len(p) > lineMax {
 		n := lineMax - len(s.line)
@@ -153,8 +153,7 @@ func (s *stream) emit() {
 	s.line = s.line[:0]
 }
 
-// lastWord passes on a line that says why the rank ends, unless another rank has said the same.
-// c.mu is held.
+// lastWord passes on a line of LastWord, unless another rank has written the same. c.mu is held.
 func (s *stream) lastWord() {
 	s.log()
 	text := visible(s.line)
@@ -169,20 +168,20 @@ func (s *stream) lastWord() {
 	}
 }
 
-// keep puts the line into the tail and the log.
+// keep adds the line to the tail and the log.
 func (s *stream) keep() {
 	s.rank.tail.add(visible(s.line))
 	s.log()
 }
 
-// log puts the line into the log, if there is one.
+// log writes the line to the log, if any.
 func (s *stream) log() {
 	if s.rank.log != nil && s.rank.err == nil {
 		_, s.rank.err = s.rank.log.Write(append(bytes.Clone(s.line), '\n'))
 	}
 }
 
-// end passes on a line that was not finished.
+// end passes on an unfinished line.
 func (s *stream) end() {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -193,7 +192,7 @@ func (s *stream) end() {
 	switch {
 	case len(s.line) == 0:
 	case s.prefix == "" && !s.live:
-		// Unchanged: the output of a single rank is passed on byte for byte. The next line, if any,
+		// Unchanged: output of a single rank is passed on byte for byte. The next line, if any,
 		// ends it.
 		s.keep()
 		s.c.line(s.to, s.line)
@@ -203,7 +202,7 @@ func (s *stream) end() {
 	s.line = nil
 }
 
-// visible returns the part of a line that a terminal would show: the text after its last carriage
+// visible returns the part of a line that a terminal shows: the text after its last carriage
 // return.
 func visible(line []byte) string {
 	line = bytes.TrimRight(line, "\r")

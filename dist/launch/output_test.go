@@ -262,7 +262,7 @@ func TestRankZeroKnowsTheTerminal(t *testing.T) {
 			t.Errorf("rank %d: got %s, want %s", rank, got, want)
 		}
 	}
-	see := func(want string) { // reads what appears on the screen
+	see := func(want string) { // reads the screen
 		t.Helper()
 		got := make([]byte, len(want))
 		for n := 0; n < len(got); {

@@ -10,10 +10,10 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// peerChecked tells whether checkPeer can tell who is at the other end of a unix socket.
+// peerChecked reports whether checkPeer can identify the user at the other end of a unix socket.
 const peerChecked = true
 
-// checkPeer refuses the other end of a unix socket unless it is a process of this user: anybody on
+// checkPeer rejects the other end of a unix socket unless it is a process of this user: any user of
 // the host may dial an abstract name, or take it first. Other connections pass.
 func checkPeer(conn net.Conn) error {
 	u, ok := conn.(*net.UnixConn)

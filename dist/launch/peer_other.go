@@ -4,7 +4,7 @@ package launch
 
 import "net"
 
-// peerChecked tells whether checkPeer can tell who is at the other end of a unix socket.
+// peerChecked reports whether checkPeer can identify the user at the other end of a unix socket.
 const peerChecked = false
 
 func checkPeer(net.Conn) error { return nil }

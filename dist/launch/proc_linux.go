@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// process is the contents of /proc/PID/stat, see proc(5).
+// process is the part of /proc/PID/stat, see proc(5), that this package uses.
 type process struct {
 	pid, parent, group int
-	state              byte   // 'Z' is a process that has ended and was not waited for
+	state              byte   // 'Z': ended and not waited for
 	start              uint64 // time it started, in clock ticks since boot: with pid, unique
 }
 
@@ -48,7 +48,7 @@ func parseStat(stat string) (process, error) {
 	return p, nil
 }
 
-// childrenOf is the children of process parent. Those that come and go meanwhile may be missed.
+// childrenOf returns the children of process parent. It may miss those that start or end meanwhile.
 func childrenOf(parent int) ([]process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -67,9 +67,9 @@ func childrenOf(parent int) ([]process, error) {
 	return children, nil
 }
 
-// startedWith reports whether the environment that process pid was started with has a variable that
-// begins with entry, "NAME=" or "NAME=value\x00". It is false for a process of another user, and
-// for one that has ended.
+// startedWith reports whether process pid was started with a variable that begins with entry,
+// "NAME=" or "NAME=value\x00". It returns false for a process of another user, and for one that has
+// ended.
 func startedWith(pid int, entry string) bool {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
@@ -80,8 +80,8 @@ func startedWith(pid int, entry string) bool {
 }
 
 // startedBy names the process that started the ranks of this job on this host: the nearest ancestor
-// that was not itself started with the rank's variable. Wrapper scripts between the launcher and
-// the rank are so passed over.
+// that was started without the rank's variable. It thus skips wrapper scripts between the launcher
+// and the rank.
 func startedBy(variable string) (string, error) {
 	for pid := os.Getppid(); ; {
 		p, err := readProcess(pid)

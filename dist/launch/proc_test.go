@@ -92,7 +92,7 @@ func ancestor([]string) int {
 	return 0
 }
 
-// Ranks behind any number of wrapper scripts name the same process: the one that started them, here
+// Ranks under any number of wrapper scripts name the same process: the one that started them, here
 // this test.
 func TestStartedByPassesOverWrappers(t *testing.T) {
 	exe, err := os.Executable()

@@ -18,25 +18,25 @@ import (
 )
 
 // longestSocket bounds the path of a unix socket. sockaddr_un has 108 bytes on Linux, 104 on BSD,
-// the last of which is 0.
+// the last one 0.
 const longestSocket = 103
 
-// Config is how Rendezvous goes about it.
+// Config holds the settings of Rendezvous.
 type Config struct {
-	Timeout time.Duration // until all have come; 0 means one minute. One below 20 s may be passed by 2 s, to learn who did not.
+	Timeout time.Duration // until all ranks have arrived; 0 means one minute. A timeout below 20 s may be exceeded by 2 s, to find the missing ranks.
 }
 
-// place is where the ranks of a job meet.
+// place is the address where the ranks of a job meet.
 type place struct {
 	address string
-	files   []string // unix sockets in private folders, which come before address: no other user can take them
+	files   []string // unix sockets in private folders, tried before address: no other user can take them
 	job     string
 	tls     *tls.Config
 	byRank0 bool   // rank 0 serves the store, not the launcher
-	remedy  string // for ranks that may wait at different places; "" where they cannot
+	remedy  string // for ranks that may wait at different places, or ""
 }
 
-// member is one rank's end of a store that others share.
+// member is one rank's end of a shared store.
 type member interface {
 	dist.Store
 	io.Closer
@@ -44,14 +44,14 @@ type member interface {
 	missing(ctx context.Context) ([]int, error)
 }
 
-// Rendezvous meets the other ranks of the job. The package comment says which process serves the
-// store. A process may close its store and meet again, if all ranks do; the new store is empty.
+// Rendezvous meets the other ranks of the job. The package comment lists the servers of the store.
+// A process may close the store and meet again, if all ranks do; the new store is empty.
 //
-// Collective: all ranks. Returns: when all ranks have come. Owns: the caller closes the io.Closer,
-// after its last use of the store and when it no longer matters to others whether it lives; the
-// store ends with it. Errors: dist.ErrTimeout, naming the ranks that did not come; dist.RankError
-// when one died or gave up meanwhile; dist.ErrUnsupported for ranks that have no safe way to meet;
-// an address in use; dist.ErrInvalid without a context; ctx's.
+// Collective: all ranks. Returns: when all ranks have arrived. Owns: the caller closes the
+// io.Closer, which ends the store, after its last use and once peers need not know whether this
+// rank lives. Errors: dist.ErrTimeout, naming the missing ranks; dist.RankError when one died or
+// gave up meanwhile; dist.ErrUnsupported if ranks have no safe way to meet; an address in use;
+// dist.ErrInvalid without a context; ctx's.
 func Rendezvous(ctx context.Context, env Env, cfg Config) (dist.Store, io.Closer, error) {
 	if err := env.Validate(); err != nil {
 		return nil, nil, err
@@ -90,7 +90,7 @@ func rendezvous(ctx context.Context, env Env, timeout time.Duration) (_ member, 
 		}
 	}()
 	tooLate := fmt.Errorf("%w after %v", dist.ErrTimeout, timeout)
-	// The rest of the time is for finding out who is missing, and for telling others.
+	// The rest of the time is for finding the missing ranks, and for notifying the others.
 	inTime, cancel := context.WithTimeoutCause(ctx, timeout-min(timeout/10, lingerTimeout), tooLate)
 	defer cancel()
 	m, err := p.join(inTime, env)
@@ -108,21 +108,20 @@ func rendezvous(ctx context.Context, env Env, timeout time.Duration) (_ member, 
 	}
 	h, ok := m.(*host)
 	if !ok {
-		_ = leave(m, late) // the error at hand says why
+		_ = leave(m, late) // err has the cause
 		return nil, err
 	}
-	told := err // the others get the same error, or have the death of a rank already
+	reported := err // the others get the same error, or have the death of a rank already
 	if !errors.Is(err, dist.ErrTimeout) && !errors.Is(err, dist.ErrAborted) {
-		told = errLeft(0)
+		reported = errLeft(0)
 	}
-	h.server.roster.fail(told)
+	h.server.roster.fail(reported)
 	h.server.drain(rest)
 	_ = h.server.Close()
 	return nil, err
 }
 
-// leave closes m, whose rank waits for the others no longer; late says that they did not come in
-// time.
+// leave closes m, whose rank stops waiting for the others; late if they did not arrive in time.
 func leave(m member, late bool) error {
 	if c, ok := m.(*Client); ok && late {
 		return c.giveUp()
@@ -130,7 +129,7 @@ func leave(m member, late bool) error {
 	return m.Close()
 }
 
-// absence is cause with the ranks that are missing.
+// absence returns cause with the ranks that are missing.
 func absence(ctx context.Context, m member, size int, cause error) error {
 	ranks, err := m.missing(ctx)
 	switch {
@@ -143,7 +142,7 @@ func absence(ctx context.Context, m member, size int, cause error) error {
 	}
 }
 
-// listRanks is "rank 3", "ranks 2, 3", and of a long list its start.
+// listRanks returns "rank 3", "ranks 2, 3", and of a long list its start.
 func listRanks(ranks []int) string {
 	const shown = 16
 	var b strings.Builder
@@ -164,7 +163,7 @@ func listRanks(ranks []int) string {
 	return b.String()
 }
 
-// place is where the ranks of e's job meet.
+// place returns the address where the ranks of e's job meet.
 func (e Env) place() (place, error) {
 	p := place{job: e.Job, byRank0: true}
 	switch {
@@ -191,11 +190,11 @@ func (e Env) place() (place, error) {
 	}
 }
 
-// socket returns the unix sockets of a job on one host. The kernel identifies the process at the
-// other end; a port of the loopback interface, such as the one that torchrun names, is open to
-// every user. The name is made of data that only the ranks of this job share. The sockets are in
-// private folders, if there are any, and abstract. Rank 0 listens at all of them, so that ranks
-// meet even if their environments name other folders, or none.
+// socket returns the unix sockets of a job on one host, where the kernel identifies the user at the
+// other end. A port of the loopback interface, as torchrun names one, is open to every user. The
+// name is derived from values that only the ranks of this job share. It is in private folders, if
+// any, and abstract. Rank 0 listens on all, so that ranks meet even if their environments name
+// different folders.
 func (e Env) socket() (place, error) {
 	job, remedy := e.Job, ""
 	if job == "" {
@@ -220,8 +219,8 @@ func (e Env) socket() (place, error) {
 	return p, nil
 }
 
-// loopback reports whether the host of address is the loopback interface, by its name: it looks up
-// no names.
+// loopback reports whether the host of address is the loopback interface, by its name: it is not
+// looked up.
 func loopback(address string) bool {
 	h, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -231,7 +230,7 @@ func loopback(address string) bool {
 	return h == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// join serves the store, or dials who does.
+// join serves the store, or dials its server.
 func (p place) join(ctx context.Context, e Env) (member, error) {
 	if p.byRank0 && e.Rank == 0 {
 		return newHost(p, e.Size)

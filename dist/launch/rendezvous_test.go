@@ -23,7 +23,7 @@ import (
 // patience is a hang guard, longer than any test takes.
 const patience = time.Minute
 
-// met is what Rendezvous gave to one rank.
+// met is the result of Rendezvous on one rank.
 type met struct {
 	store dist.Store
 	close io.Closer

@@ -2,9 +2,9 @@ package launch
 
 import "fmt"
 
-// culprit is the rank to blame, of ranks in the order in which they ended: the first that failed by
-// itself; else the first that failed because it lost a peer, which it cannot have lost to anybody
-// here; else the first that failed at all.
+// culprit returns the rank to blame, of ranks in the order in which they ended: the first that
+// failed by itself. Otherwise it is the first that failed because it lost a peer, since that peer
+// is not among them; otherwise the first that failed.
 func culprit(ends []RankResult) int {
 	for _, blame := range []func(RankResult) bool{
 		func(r RankResult) bool { return r.Code != 0 && r.Code != ExitPeerLost && !r.Stopped },
@@ -20,8 +20,8 @@ func culprit(ends []RankResult) int {
 	return -1
 }
 
-// failureReport returns the report on a failed job: the culprit, its last lines, and every other
-// rank.
+// failureReport returns the lines of the report on a failed job: the culprit, its last lines, and
+// every other rank.
 func failureReport(res Result, last []string) []string {
 	c := res.Ranks[res.Culprit]
 	head := fmt.Sprintf("rank %d (pid %d) %s", c.Rank, c.PID, c.How)
@@ -40,11 +40,11 @@ func failureReport(res Result, last []string) []string {
 	return lines
 }
 
-// reason returns the known reason of a rank's end.
+// reason explains the end of a rank, if known.
 func reason(r RankResult) string {
 	switch {
 	case r.Stopped:
-		return ", told to by the launcher"
+		return ", stopped by the launcher"
 	case r.Code == ExitPeerLost:
 		return ": it lost a peer"
 	default:

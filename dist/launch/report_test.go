@@ -63,7 +63,7 @@ func TestFailureReportBeginsWithTheCulprit(t *testing.T) {
 	}}
 	others := []string{
 		"rank 0 (pid 10) exited with code 75: it lost a peer",
-		"rank 2 (pid 12) was killed by signal: terminated, told to by the launcher",
+		"rank 2 (pid 12) was killed by signal: terminated, stopped by the launcher",
 		"rank 3 (pid 13) exited with code 0",
 	}
 	for _, tc := range []struct{ last, want []string }{

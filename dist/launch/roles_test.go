@@ -74,7 +74,7 @@ func fail(err error) int {
 	return 1
 }
 
-// puppet is a rank that does what the test says, over the stage's socket.
+// puppet is a rank that follows the test's commands, over the stage's socket.
 type puppet struct {
 	conn  net.Conn
 	r     *bufio.Reader
@@ -179,8 +179,8 @@ func exitOnSignal() {
 	}()
 }
 
-// startGrandchild starts another puppet, which nobody waits for: "group" stays in the process
-// group, "session" leaves it, and "hidden" does not even keep the environment.
+// startGrandchild starts another puppet without waiting for it: "group" stays in the process group,
+// "session" leaves it, and "hidden" also drops the environment.
 func startGrandchild(kind string) error {
 	exe, err := os.Executable()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// runtimeFolders are the folders in which no other user can take a name before this one: that of
-// XDG_RUNTIME_DIR, and the one that a login makes, for ranks that did not get the variable.
+// runtimeFolders returns folders in which no other user can take a name first: that of
+// XDG_RUNTIME_DIR, and the one that a login makes, for ranks without the variable.
 func runtimeFolders(set string) []string {
 	var private []string
 	for _, dir := range []string{set, filepath.Join("/run/user", strconv.Itoa(os.Getuid()))} {
@@ -26,7 +26,7 @@ func runtimeFolders(set string) []string {
 	return private
 }
 
-// isPrivate reports whether dir is a folder of this user that no other may look into.
+// isPrivate reports whether dir is a folder of this user without access for others.
 func isPrivate(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() || info.Mode().Perm()&0o077 != 0 {
@@ -36,16 +36,15 @@ func isPrivate(dir string) bool {
 	return ok && int(st.Uid) == os.Getuid()
 }
 
-// socketFile is a unix socket with a name in a file system, and the lock that says that its owner
-// lives. Without that a name that a process which was killed has left could not be told from one in
-// use.
+// socketFile is a unix socket with a name in a file system, and a lock that its owner holds while
+// it lives. The lock distinguishes a socket in use from one that a killed process left.
 type socketFile struct {
 	net.Listener
 	path string
 	lock *os.File
 }
 
-// listenFile opens the socket path in a private folder. It replaces one of a dead process.
+// listenFile opens the socket path in a private folder, and replaces one that a dead process left.
 //
 // Errors: EADDRINUSE when another process of this user has it.
 func listenFile(path string) (net.Listener, error) {
@@ -58,11 +57,11 @@ func listenFile(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, errors.Join(err, os.Remove(lock.Name()), lock.Close())
 	}
-	l.SetUnlinkOnClose(false) // Close does it, before it gives the lock back
+	l.SetUnlinkOnClose(false) // Close does it, before it releases the lock
 	return &socketFile{Listener: l, path: path, lock: lock}, nil
 }
 
-// lockSocket locks the file name, which it makes. One that its owner has removed meanwhile is made
+// lockSocket makes and locks the file name. If its owner removes the file meanwhile, it starts
 // again.
 func lockSocket(name string) (*os.File, error) {
 	for {
@@ -94,8 +93,8 @@ func (s *socketFile) Close() error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// holderOfName returns the error of a socket address that another user holds; nil if it is this
-// user, or unknown.
+// holderOfName returns an error if another user has the socket address, which was in use. It
+// returns nil if this user has it, or the user is unknown.
 func holderOfName(address string) error {
 	conn, err := net.Dial("unix", address)
 	if err != nil {

@@ -13,30 +13,30 @@ import (
 )
 
 const (
-	// helloTimeout is how long a connection may take to say who it is.
+	// helloTimeout is the longest time between a connection and its hello.
 	helloTimeout = 10 * time.Second
-	// writeTimeout is the time in which a peer must read a message; then its connection is broken.
+	// writeTimeout is the longest time for a peer to read a message; its connection is then broken.
 	writeTimeout = 10 * time.Second
-	// watchedDelay is how long the end of a connection waits for the end of the process, which
-	// comes with it but has a cause: longer than a busy machine takes from one to the other.
+	// watchedDelay is the wait after a lost connection for the end of the process, which gives the
+	// cause. It is longer than a busy machine takes between the two.
 	watchedDelay = 2 * time.Second
-	// byeTimeout is how long either end waits for the other when it leaves.
+	// byeTimeout is the longest wait of either end for the other when it leaves.
 	byeTimeout = time.Second
-	// pendingMax is how many requests of one connection may wait.
+	// pendingMax is the most requests of one connection that may wait.
 	pendingMax = 1 << 10
 )
 
 var errStoreClosed = fmt.Errorf("store: %w", dist.ErrClosed)
 
-// ServerConfig has the settings of a Server.
+// ServerConfig holds the settings of a Server.
 type ServerConfig struct {
 	Address string      // host:port; "" means a free port of 127.0.0.1; "@name" is an abstract unix socket (Linux)
-	Job     string      // clients must name the same
+	Job     string      // must equal the clients' job
 	Size    int         // ranks in the job
-	TLS     *tls.Config // clients must pass it, and be who their certificate says; nil means no TLS
-	Once    bool        // serve one meeting: a rank that has left is sent away when it comes back
-	files   []string    // unix sockets in private folders to listen at as well
-	Watched bool        // the caller calls Fail or Exit when a rank's process ends, with a better reason than a lost connection
+	TLS     *tls.Config // clients need it, and a certificate of their rank; nil means no TLS
+	Once    bool        // serve a single meeting, and reject ranks that return
+	files   []string    // unix sockets in private folders to listen on as well
+	Watched bool        // the caller calls Fail or Exit when a rank's process ends, which is preferred over a lost connection
 }
 
 // Server is the store of a job: it serves Clients and knows which ranks have joined, left or died.
@@ -56,8 +56,8 @@ type Server struct {
 
 // Listen starts a server. On an abstract unix socket it serves only processes of its own user.
 //
-// Owns: the caller closes the server. Errors: dist.ErrInvalid, an address that is in use,
-// dist.ErrUnsupported for an abstract socket where there are none.
+// Owns: the caller closes the server. Errors: dist.ErrInvalid, an address in use,
+// dist.ErrUnsupported for an abstract socket on other systems than Linux.
 func Listen(cfg ServerConfig) (*Server, error) {
 	if cfg.Size < 1 || cfg.Size > maxRanks {
 		return nil, fmt.Errorf("store for %d ranks: want 1 to %d: %w", cfg.Size, maxRanks, dist.ErrInvalid)
@@ -74,18 +74,18 @@ func Listen(cfg ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// Address is where the server listens, with the port it chose.
+// Address returns the server's address, with the port it chose.
 func (s *Server) Address() string { return s.listeners[0].Addr().String() }
 
 // Fail makes every pending and later Get of the job fail with a dist.RankError. The first failure
-// is the one reported.
+// is reported.
 func (s *Server) Fail(rank int, how string) { s.roster.fail(&dist.RankError{Rank: rank, How: how}) }
 
-// Exit tells that the process of rank has ended in good order. Ranks that are meeting it fail, and
-// ranks that will.
+// Exit records that the process of rank has ended with code 0. Current and later meetings with it
+// fail.
 func (s *Server) Exit(rank int, how string) { s.roster.exit(rank, how) }
 
-// lose is the end of the connection of rank, which did not say goodbye.
+// lose handles the end of rank's connection without a goodbye.
 func (s *Server) lose(rank int, err error) {
 	if s.cfg.Watched {
 		select {
@@ -97,8 +97,8 @@ func (s *Server) lose(rank int, err error) {
 	s.Fail(rank, describeLoss(err))
 }
 
-// Close tells the clients that the store has ended and waits for its goroutines. Clients get
-// dist.ErrClosed. Idempotent.
+// Close notifies the clients and waits for the server's goroutines. Clients get dist.ErrClosed.
+// Idempotent.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -108,7 +108,7 @@ func (s *Server) Close() error {
 	}
 	s.closed = true
 	conns := make([]*serverConn, 0, len(s.conns))
-	for c := range s.conns { // in any order: each gets a message of its own
+	for c := range s.conns { // in any order: each is notified separately
 		conns = append(conns, c)
 	}
 	s.mu.Unlock()
@@ -137,8 +137,8 @@ func (s *Server) accept(l net.Listener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		// Out of descriptors, or a connection that was gone before it was accepted: the listener
-		// still works.
+		// Out of descriptors, or a connection that ended before it was accepted: the listener still
+		// works.
 		select {
 		case <-s.ctx.Done():
 			return

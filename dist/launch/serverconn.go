@@ -23,7 +23,7 @@ type serverConn struct {
 	r    *bufio.Reader
 	rank int
 	m    *meeting
-	late bool // it leaves because others did not come in time
+	late bool // it leaves because others did not join in time
 
 	write sync.Mutex
 
@@ -41,7 +41,7 @@ func newServerConn(s *Server, conn net.Conn) *serverConn {
 func (c *serverConn) run() {
 	defer c.conn.Close()
 	if err := c.admit(); err != nil {
-		return // a stranger: no rank of the job is lost
+		return // an unknown peer: no rank of the job is lost
 	}
 	ctx, cancel := context.WithCancel(c.s.ctx)
 	err := c.serve(ctx)
@@ -60,9 +60,9 @@ func (c *serverConn) run() {
 	}
 }
 
-// describeLoss is how the end of a connection looks to a user.
+// describeLoss describes the end of a connection to a user.
 func describeLoss(err error) string {
-	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET} { // TLS and a full pipe say it differently
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET} { // TLS and a full pipe report it differently
 		if errors.Is(err, end) {
 			return "connection closed"
 		}
@@ -70,7 +70,7 @@ func describeLoss(err error) string {
 	return fmt.Sprintf("connection broken: %v", err)
 }
 
-// admit lets the client say hello and join.
+// admit reads the client's hello and joins it.
 func (c *serverConn) admit() error {
 	if err := c.conn.SetDeadline(time.Now().Add(helloTimeout)); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (c *serverConn) admit() error {
 	return nil
 }
 
-// join checks the client's description of itself, and adds it to its meeting.
+// join checks the client's hello and adds the client to its meeting.
 func (c *serverConn) join(f frame) error {
 	h, err := decodeHello(f)
 	if err != nil {
@@ -159,7 +159,7 @@ func (c *serverConn) add(ctx context.Context, f frame) ([]byte, error) {
 	return binary.BigEndian.AppendUint64(nil, uint64(sum)), err
 }
 
-// wait answers request id with the result of do, when it returns.
+// wait replies to request id with do's result, when do returns.
 func (c *serverConn) wait(ctx context.Context, id uint32, do func(context.Context) ([]byte, error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	if !c.enter(id, cancel) {
@@ -170,7 +170,7 @@ func (c *serverConn) wait(ctx context.Context, id uint32, do func(context.Contex
 	c.waiters.Go(func() {
 		defer c.cancel(id)
 		value, err := do(ctx)
-		if ctx.Err() == nil { // else the client no longer waits for the answer
+		if ctx.Err() == nil { // else the client has stopped waiting
 			c.reply(id, value, err)
 		}
 	})
@@ -186,7 +186,7 @@ func (c *serverConn) enter(id uint32, cancel context.CancelFunc) bool {
 	return true
 }
 
-// cancel ends the waiting of request id.
+// cancel ends the wait of request id.
 func (c *serverConn) cancel(id uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,7 +216,7 @@ func (c *serverConn) reply(id uint32, value []byte, err error) {
 	c.send(f, writeTimeout)
 }
 
-// send writes f. A client that does not take it loses its connection, which the reader then sees.
+// send writes f. A client that does not read it loses its connection, which the reader detects.
 func (c *serverConn) send(f frame, timeout time.Duration) {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -229,8 +229,8 @@ func (c *serverConn) send(f frame, timeout time.Duration) {
 	}
 }
 
-// bye announces the end of the server to the client. The client then closes its end, and the reader
-// ends: closing here could overtake the last message.
+// bye notifies the client that the server ends. The client then closes its end, and the reader
+// ends; closing here could discard the notice.
 func (c *serverConn) bye() {
 	c.mu.Lock()
 	admitted := c.admitted

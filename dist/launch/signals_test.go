@@ -160,7 +160,7 @@ func TestRanksEndBySignalsWhileTheirOutputIsStuck(t *testing.T) {
 	}
 }
 
-// When the ranks are gone and nobody reads what is left of their output, a signal ends the launcher
+// When the ranks are gone and the rest of their output has no reader, a signal ends the launcher
 // itself.
 func TestSignalEndsALauncherThatOnlyHasOutputLeft(t *testing.T) {
 	r, w, err := os.Pipe()

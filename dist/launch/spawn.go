@@ -14,48 +14,47 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// DefaultPatience is how long ranks may take to end after a signal, unless SpawnConfig says
-// otherwise.
+// DefaultPatience is the default of SpawnConfig.Patience.
 const DefaultPatience = 30 * time.Second
 
-// MostSpawned is how many ranks Spawn starts at most, so that a mistyped number does not fill a
+// MostSpawned is the largest number of ranks of Spawn, so that a mistyped number does not fill a
 // host with processes.
 const MostSpawned = 4096
 
-// SpawnConfig has the settings of Spawn.
+// SpawnConfig is a job for Spawn: program, ranks, time limits and output.
 type SpawnConfig struct {
-	Program  string        // program to run: a path, from this process's working directory on, or a name to look up in PATH
+	Program  string        // a path, relative to this process's working directory, or a name to look up in PATH
 	Args     []string      // its arguments, without the program's name
-	N        int           // how many ranks, at most MostSpawned
+	N        int           // number of ranks, at most MostSpawned
 	Env      []string      // "name=value"; nil means this process's. The SYMGRAD_ variables of the ranks are set in it.
 	Dir      string        // working directory; "" means this process's
 	Master   string        // host:port for the store; "" means 127.0.0.1 and a free port
 	Grace    time.Duration // from the first failure to the end of everything; 0 means 2 s
-	Patience time.Duration // how long ranks may take to end after a signal that was passed on; 0 means DefaultPatience
-	LogDir   string        // where to write rank-0.log, rank-1.log, ... as well; "" means nowhere
-	Bind     string        // BindCore deals the cores out among the ranks; "" and BindNone leave ranks on all cores
+	Patience time.Duration // from a signal that was passed on to the kill; 0 means DefaultPatience
+	LogDir   string        // folder for rank-0.log, rank-1.log, ...; "" means no logs
+	Bind     string        // BindCore gives each rank its own cores; "" and BindNone leave ranks on all cores
 	Handover []byte        // data that each rank reads with Env.Handover, at most MostHandover bytes; nil means none
 	Stdout   io.Writer     // nil means os.Stdout
 	Stderr   io.Writer     // nil means os.Stderr
 }
 
-// Result is how a job ended.
+// Result is the end of a job.
 type Result struct {
-	Code    int          // for os.Exit: the culprit's, 128+signal if one ended it or the job, 0 if all went well
-	Culprit int          // the rank that failed first, not counting those that only lost a peer; -1 if there is none
-	Ranks   []RankResult // by rank; fewer than N when the job was ended before all had been started
+	Code    int          // for os.Exit: the culprit's, 128+signal if one ended it or the job, 0 on success
+	Culprit int          // the first rank that failed, except by the loss of a peer; -1 if none
+	Ranks   []RankResult // by rank; fewer than N if the job ended before all were started
 }
 
-// RankResult is how one rank ended.
+// RankResult is the end of one rank.
 type RankResult struct {
 	Rank    int
 	PID     int
 	Code    int    // its exit code, or 128+signal
-	How     string // "exited with code 3", "was killed by signal: killed"; where memory ran out that, with limit and use
-	Stopped bool   // it ended after the launcher told it to
+	How     string // "exited with code 3", "was killed by signal: killed"; also lack of memory, with limit and use
+	Stopped bool   // the launcher sent it a signal before it ended
 }
 
-// Validate reports the first thing wrong with c.
+// Validate checks c.
 // Errors: dist.ErrInvalid.
 func (c SpawnConfig) Validate() error {
 	switch {
@@ -75,14 +74,14 @@ func (c SpawnConfig) Validate() error {
 	return nil
 }
 
-// withDefaults is c with its zero values replaced, and the program found.
+// withDefaults returns c with defaults for its zero values, and the program's path.
 func (c SpawnConfig) withDefaults() (SpawnConfig, error) {
 	if err := c.Validate(); err != nil {
 		return c, err
 	}
 	path, err := exec.LookPath(c.Program)
 	if err != nil {
-		var named *exec.Error // says the name again
+		var named *exec.Error // has the name, too
 		if errors.As(err, &named) {
 			err = named.Err
 		}
@@ -112,40 +111,37 @@ func (c SpawnConfig) withDefaults() (SpawnConfig, error) {
 	return c, nil
 }
 
-// Spawn runs a program as N ranks on this host and returns when all of them, and their children,
-// have ended. It serves the store through which they meet, passes on their output, and prints a
-// report to Stderr when the job fails.
+// Spawn runs a program as N ranks on this host and returns when all of them, and the processes they
+// started, have ended. It serves the store through which ranks meet, passes on their output, and
+// prints a report to Stderr when the job fails.
 //
-// Processes. Each rank leads a process group of its own, reads nothing (stdin is empty), and is
-// killed when this process dies, however it dies. A rank in a wrapper that does not exec it (sh, go
-// run) only notices at its next use of the store. Children of a rank are killed when the rank ends;
-// processes that left its group, but not the job's environment, at the end. To see those, Spawn
-// makes this process a child subreaper, permanently. The kernel ties the life of a child to the
-// thread that started it, therefore the calling goroutine keeps its thread until the end.
+// Processes. Each rank leads its own process group, has an empty stdin, and is killed when this
+// process dies in any way. A rank inside a wrapper that does not exec it (sh, go run) only notices
+// at its next use of the store. Processes that a rank started are killed when it ends; those that
+// left its group, but keep the job's environment, at the end. To find those, Spawn makes this
+// process a child subreaper permanently. The kernel kills a child with the thread that started it,
+// so the calling goroutine keeps its thread until the end.
 //
-// Cores. With BindCore each rank has as many cores of its own as the others, and all threads of
-// them.
+// Cores. With BindCore each rank has equally many cores of its own, with all their threads.
 //
-// Output. Lines of rank 0 are passed on as they are, lines of other ranks begin with "[2] ". Lines
+// Output. Lines of rank 0 are passed on unchanged, lines of other ranks begin with "[2] ". Lines
 // are never mixed, and broken after 64 KiB. If Stdout is a terminal, rank 0 gets its width and may
-// draw a progress bar with carriage returns: other lines are written above it. In lines of the
-// other ranks a carriage return discards the earlier text of the line.
+// draw a progress bar with carriage returns; other lines are written above it. In lines of other
+// ranks a carriage return discards the line so far.
 //
-// Failure. When a rank exits with another code than 0 or is killed, the store informs the others.
-// After half of Grace those that still run get SIGTERM, after seven eighths SIGKILL, each with its
-// process group.
+// Failure. When a rank exits with a code other than 0 or is killed, the others learn it through the
+// store. After half of Grace those that still run get SIGTERM, after seven eighths SIGKILL, each
+// with its process group.
 //
-// Signals. SIGINT, SIGTERM, SIGHUP and SIGQUIT, unless ignored, are passed on to all ranks once; a
+// Signals. SIGINT, SIGTERM, SIGHUP and SIGQUIT, unless ignored, are passed on to all ranks once. A
 // second one, or the end of Patience, kills. The end of ctx is SIGTERM, and SIGKILL within Grace.
-// When the reader of a pipe that output goes to is gone, the ranks get SIGTERM, SIGKILL after
-// Patience, and Result.Code is that of SIGPIPE, unless that is ignored. When every process has
-// ended and only output is still to be passed on, signals have their usual effect on this process
-// again. Whatever ends the job while ranks are being started, the failure of one too, ends the
-// starting.
+// When the reader of the output pipe is gone, the ranks get SIGTERM, and SIGKILL after Patience.
+// Result.Code is then that of SIGPIPE, unless that is ignored. When only output is still to be
+// passed on, signals have their usual effect on this process again. Anything that ends the job also
+// stops the starting of ranks.
 //
-// Returns: at the end of the job. A rank that fails is no error but a Result.Code. Errors:
-// dist.ErrInvalid; a program, port or log file that is not to be had; output that could not be
-// written; ctx's.
+// Returns: at the end of the job. The failure of a rank is no error but a Result.Code. Errors:
+// dist.ErrInvalid; a program, port or log file that cannot be used; failed writes of output; ctx's.
 func Spawn(ctx context.Context, cfg SpawnConfig) (Result, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -154,16 +150,16 @@ func Spawn(ctx context.Context, cfg SpawnConfig) (Result, error) {
 	return spawn(ctx, cfg)
 }
 
-// Self runs this program, with its arguments, as cfg.N ranks, if e says that it was started plainly
-// and N is more than one. A program whose configuration asks for ranks calls it first:
+// Self runs this program, with its arguments, as cfg.N ranks, if e has no launcher and N is more
+// than one. A program whose configuration sets the ranks calls it first:
 //
 //	if res, spawned, err := launch.Self(ctx, env, cfg); spawned { ... os.Exit(res.Code) }
 //	// one rank of the job from here on
 //
-// A Code other than 0 also counts with an error: 128 plus SIGPIPE comes with the error of writing
+// A Code other than 0 is valid with an error too: 128 plus SIGPIPE comes with the error of writing
 // output that has no reader.
 //
-// Shapes/units: cfg as in Spawn, Program and Args are filled in when empty, N may be 0. Returns:
+// Shapes/units: cfg as in Spawn; empty Program and Args are filled in, and N may be 0. Returns:
 // spawned false at once in a process that is itself a rank. Errors: those of Spawn.
 func Self(ctx context.Context, e Env, cfg SpawnConfig) (res Result, spawned bool, err error) {
 	if e.Launcher != None || cfg.N == 0 || cfg.N == 1 {
@@ -181,18 +177,18 @@ func Self(ctx context.Context, e Env, cfg SpawnConfig) (res Result, spawned bool
 	return res, true, err
 }
 
-// rankVariables are the values of the variables of one rank.
+// rankVariables are the values of one rank's variables.
 type rankVariables struct {
 	rank, size  int
 	job, master string
 	storeFD     int
-	handoverFD  int // 0 if there is no handover
-	columns     int // of the terminal; 0 if there is none
+	handoverFD  int // 0 without a handover
+	columns     int // of the terminal, or 0
 	bound       bool
 }
 
-// env returns the environment of a rank: that of the job, and the variables of the rank instead of
-// any that it has.
+// env returns the environment of a rank: the job's, with the rank's variables instead of existing
+// ones.
 func (r rankVariables) env(job []string) []string {
 	own := map[string]string{
 		rankVar: strconv.Itoa(r.rank), sizeVar: strconv.Itoa(r.size),

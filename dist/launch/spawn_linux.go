@@ -24,23 +24,22 @@ type job struct {
 	id     string
 	server *Server
 	// handover holds SpawnConfig.Handover for all ranks; nil if that is nil.
-	handover *os.File
-	hands    [][]int // the processors of each rank; nil if ranks are not bound
-	console  *console
-	columns  int // of the terminal of Stdout; 0 if it is none
+	handover   *os.File
+	processors [][]int // of each rank; nil if ranks are not bound
+	console    *console
+	columns    int // width of the terminal on Stdout, or 0
 
-	ranks   []*child       // those that were started, by rank
+	ranks   []*child       // started ranks, by rank
 	exits   chan *child    // ranks that have ended
-	ended   atomic.Int64   // how many
+	ended   atomic.Int64   // number of ended ranks
 	waiters sync.WaitGroup // one for each rank
 	relays  sync.WaitGroup // two for each rank
-	closing chan struct{}  // closed when no rank is left to write
+	closing chan struct{}  // closed when no rank is left
 }
 
 func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
-	// A child with Pdeathsig is killed when the thread that started it ends, not the process. A
-	// thread that a goroutine is locked to does not end before the goroutine, and this one outlives
-	// the children.
+	// Pdeathsig kills a child when the thread that started it ends, not the process. A thread that
+	// a goroutine is locked to lives as long as the goroutine, and this one outlives the children.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -50,7 +49,7 @@ func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
 	j.exits = make(chan *child, cfg.N)
 	j.console, j.columns = newConsole(cfg.Stdout, cfg.Stderr)
 	j.console.words.size = cfg.N
-	if j.hands, err = cfg.deal(); err != nil {
+	if j.processors, err = cfg.deal(); err != nil {
 		return Result{}, err
 	}
 	if cfg.Handover != nil {
@@ -79,7 +78,7 @@ func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
 	return res, errors.Join(s.cancelled, outputErr)
 }
 
-// newConsole returns the console over the two writers, and the width of the terminal of stdout.
+// newConsole returns the console over the two writers, and the width of the terminal on stdout.
 func newConsole(stdout, stderr io.Writer) (*console, int) {
 	columns := Columns(stdout)
 	return &console{
@@ -105,7 +104,7 @@ func (j *job) serve() (*authority, error) {
 	return ca, nil
 }
 
-// start starts all ranks. It stops at the first that cannot be started, or when the job must end.
+// start starts all ranks. It stops at the first that cannot be started, and when the job is to end.
 func (s *supervisor) start(ctx context.Context, ca *authority) error {
 	if s.cfg.LogDir != "" {
 		if err := os.MkdirAll(s.cfg.LogDir, 0o777); err != nil {
@@ -144,7 +143,7 @@ func (j *job) startRank(rank int, ca *authority) (*child, error) {
 	}
 	env := rankVariables{
 		rank: rank, size: j.cfg.N, job: j.id, master: dialable(j.server.Address()),
-		storeFD: credentialsFD, handoverFD: j.handoverFD(), columns: j.columns, bound: j.hands != nil,
+		storeFD: credentialsFD, handoverFD: j.handoverFD(), columns: j.columns, bound: j.processors != nil,
 	}.env(j.cfg.Env)
 	c, err := j.bound(rank, func() (*child, error) { return startChild(j.cfg, env, rank, credentials, j.handover) })
 	if err != nil {
@@ -164,7 +163,7 @@ func (j *job) startRank(rank int, ca *authority) (*child, error) {
 	return c, nil
 }
 
-// relay passes on the output of r, which it closes at the end.
+// relay copies the output of a rank from r, which it closes at the end.
 func (j *job) relay(r *os.File, to *stream) {
 	j.relays.Go(func() {
 		defer r.Close()
@@ -178,8 +177,8 @@ func (j *job) relay(r *os.File, to *stream) {
 func (s *supervisor) finish() error {
 	s.waiters.Wait()
 	s.sweep()
-	// From here on Spawn only waits for output, and a reader that stops reading (| less) can hold
-	// it up: signals have their usual effect again.
+	// From here on only output is waited for, and a reader that has stopped (| less) can block it
+	// without end. So signals get their usual effect again.
 	signal.Stop(s.signals)
 	close(s.closing)
 	for _, c := range s.ranks {

@@ -67,7 +67,7 @@ func TestSpawnBlamesTheRankThatFailedByItself(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		script        []string
-		grace         time.Duration // 0 means that everybody ends by the script
+		grace         time.Duration // 0 means that all ranks end by the script
 		code, culprit int
 		says          []string
 	}{
@@ -85,10 +85,10 @@ func TestSpawnBlamesTheRankThatFailedByItself(t *testing.T) {
 			"symgrad: rank 2 (pid %2) exited with code 75\n",
 		}},
 		{"not who is told to end", []string{"1 exit 3"}, 3 * time.Second, 3, 1, []string{
-			"rank 0 (pid %0) was killed by signal: terminated, told to by the launcher\n",
+			"rank 0 (pid %0) was killed by signal: terminated, stopped by the launcher\n",
 		}},
 		{"a child that does not listen is killed", []string{"0 deaf", "2 deaf", "1 exit 3"}, 100 * time.Millisecond, 3, 1, []string{
-			"rank 0 (pid %0) was killed by signal: killed, told to by the launcher\n", "rank 2 (pid %2) was killed by signal: killed, ",
+			"rank 0 (pid %0) was killed by signal: killed, stopped by the launcher\n", "rank 2 (pid %2) was killed by signal: killed, ",
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -133,8 +133,8 @@ func (p *spawned) sees(r *hand) {
 	p.t.Fatalf("rank %d (pid %d) is still a process", r.rank, r.pid)
 }
 
-// shows waits until Spawn has passed text on: what a rank writes to another stream then comes
-// behind it.
+// shows waits until Spawn has passed text on, so that a rank's output on another stream comes after
+// it.
 func (p *spawned) shows(text string) {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); runtime.Gosched() {
 		if strings.Contains(p.out.String(), text) {

@@ -35,8 +35,8 @@ func asStranger(t *testing.T, f func()) {
 	}
 }
 
-// A name that another user has taken is told as that, on all ranks; with a private folder the ranks
-// meet all the same.
+// A name that another user has taken is reported so, on all ranks; with a private folder the ranks
+// meet nevertheless.
 func TestANameTakenByAnotherUserIsToldOrAvoided(t *testing.T) {
 	for name, private := range map[string]bool{"no private folder": false, "private folder": true} {
 		t.Run(name, func(t *testing.T) {

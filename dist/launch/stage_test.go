@@ -22,7 +22,7 @@ import (
 
 const (
 	stageVar = "TEST_STAGE" // the socket at which puppets announce themselves
-	nameVar  = "TEST_NAME"  // what a puppet calls itself
+	nameVar  = "TEST_NAME"  // name of a puppet
 )
 
 // stage is where a test meets the puppets that it plays with.
@@ -90,7 +90,7 @@ func (h *hand) tell(command string) {
 	}
 }
 
-// hear is what the puppet says next.
+// hear returns the puppet's next line.
 func (h *hand) hear() string {
 	h.t.Helper()
 	line, err := h.r.ReadString('\n')
@@ -130,11 +130,11 @@ func (h *hand) gone() {
 	}
 }
 
-// locked is a buffer for what a program writes while a test looks.
+// locked is a buffer for the output of a program that a test reads meanwhile.
 type locked struct {
 	mu      sync.Mutex
 	b       bytes.Buffer
-	written chan struct{} // closed by the next Write; nil if nobody waits
+	written chan struct{} // closed by the next Write; nil if no test waits
 }
 
 func (l *locked) Write(p []byte) (int, error) {
@@ -153,7 +153,7 @@ func (l *locked) String() string {
 	return l.b.String()
 }
 
-// next is what has been written, and a channel that is closed when there is more.
+// next returns the output so far, and a channel that is closed when there is more.
 func (l *locked) next() (string, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,7 +189,7 @@ type spawned struct {
 	fail     error
 }
 
-// spawn starts cfg.N puppets; what cfg leaves empty is filled in.
+// spawn starts cfg.N puppets, with defaults for empty fields of cfg.
 func (s *stage) spawn(ctx context.Context, cfg SpawnConfig) (*spawned, []*hand) {
 	s.t.Helper()
 	exe, err := os.Executable()

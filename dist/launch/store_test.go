@@ -17,7 +17,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// testJob is a server and what it takes to join it.
+// testJob is a server with the settings to join it.
 type testJob struct {
 	*Server
 	dial DialConfig
@@ -61,7 +61,7 @@ func serveJob(t *testing.T, address string, size int, ca *authority) *testJob {
 	return &testJob{Server: s, ca: ca, dial: DialConfig{Address: s.Address(), Job: "job", Size: size}}
 }
 
-// config is what rank needs to join.
+// config returns the settings to join as rank.
 func (j *testJob) config(t *testing.T, rank int) DialConfig {
 	t.Helper()
 	cfg := j.dial

@@ -18,7 +18,7 @@ import (
 
 func randomHex() string { return hex.EncodeToString(randomBytes(8)) }
 
-// connect opens a connection to j that says what a test wants.
+// connect opens a connection to j that sends the test's bytes.
 func connect(t *testing.T, j *testJob) net.Conn {
 	t.Helper()
 	conn, err := net.Dial(network(j.Address()), j.Address())
@@ -36,7 +36,7 @@ func send(t *testing.T, conn net.Conn, data []byte) {
 	}
 }
 
-// Whoever ends before its hello is nobody: scanners, health checks, the browser of a colleague.
+// A peer that ends before its hello is no rank: scanners, health checks, a browser.
 func TestStrangersHarmNothing(t *testing.T) {
 	j := networks["tcp"](t, 1)
 	a := j.join(t, 0)
@@ -63,7 +63,7 @@ func TestStrangersHarmNothing(t *testing.T) {
 	}
 }
 
-// A rank that sends what is no request is as good as dead, and everybody learns why.
+// A rank that sends a malformed request counts as dead, and all ranks learn the reason.
 func TestMalformedRequestsAreTheDeathOfTheirRank(t *testing.T) {
 	for name, says := range map[string][]byte{
 		"an unknown kind":  appendFrame(nil, frame{kind: 99, id: 2}),
@@ -167,8 +167,7 @@ func FuzzServerRequests(f *testing.F) {
 			defer close(replies)
 			_, _ = io.Copy(io.Discard, client) // until the server ends it
 		}()
-		// The server may end the connection at any point: what it has not read is then an error
-		// here.
+		// The server may end the connection at any point: unread bytes then cause an error here.
 		_, _ = client.Write(appendFrame(nil, frame{kind: opHello, id: 1, key: helloKey, value: hello{0, 2, "job"}.encode()}))
 		_, _ = client.Write(requests)
 		client.Close()
@@ -179,8 +178,8 @@ func FuzzServerRequests(f *testing.F) {
 	})
 }
 
-// impostor answers the hello of one client, and then each request with what answer makes of it,
-// until answer returns nil.
+// impostor accepts the hello of one client, and then replies to each request with answer's result,
+// until that is nil.
 func impostor(t *testing.T, answer func(request frame) []byte) *Client {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -13,11 +13,11 @@ import (
 // passedOn are the signals that end a job from outside.
 var passedOn = [...]syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
-// supervisor controls the ranks of a job. It runs on the goroutine of Spawn.
+// supervisor starts, signals and waits for the ranks of a job. It runs on the goroutine of Spawn.
 type supervisor struct {
 	*job
 	past      []*child // ranks that have ended
-	failed    bool     // one did so badly, before anybody told it to end
+	failed    bool     // a rank failed while the job was not being ended
 	asked     syscall.Signal
 	cancelled error // why ctx ended, if that ended the job
 	plan      []step
@@ -26,11 +26,11 @@ type supervisor struct {
 
 	signals  chan os.Signal
 	children chan os.Signal // SIGCHLD
-	pipes    chan os.Signal // SIGPIPE, never received from
-	unread   chan struct{}  // the output of the ranks has lost its reader
+	pipes    chan os.Signal // SIGPIPE; only received to disable its default
+	unread   chan struct{}  // the output has no reader left
 }
 
-// step is a signal that all ranks get at a time.
+// step is a planned signal to all ranks.
 type step struct {
 	at  time.Time
 	sig syscall.Signal
@@ -50,16 +50,16 @@ func newSupervisor(j *job) *supervisor {
 	}
 	signal.Notify(s.children, syscall.SIGCHLD)
 	if !signal.Ignored(syscall.SIGPIPE) {
-		// The runtime ends a program that writes to a stdout without a reader, unless it takes the
-		// signal: children of the ranks would then remain. The signal also comes from sockets of
-		// ranks that died, hence the error counts.
+		// The runtime ends a program that writes to a stdout without a reader, unless it receives
+		// the signal: processes of the ranks would survive. Sockets of dead ranks cause the signal
+		// too, so only the write error counts.
 		signal.Notify(s.pipes, syscall.SIGPIPE)
 		j.console.out.unread, j.console.err.unread = s.unread, s.unread
 	}
 	return s
 }
 
-// close gives the signals back.
+// close restores the handling of signals.
 func (s *supervisor) close() {
 	signal.Stop(s.signals)
 	signal.Stop(s.children)
@@ -67,7 +67,7 @@ func (s *supervisor) close() {
 	s.timer.Stop()
 }
 
-// look takes the events so far that may end the job.
+// look handles the events so far that may end the job.
 func (s *supervisor) look(ctx context.Context) {
 	for {
 		select {
@@ -110,7 +110,7 @@ func (s *supervisor) run(ctx context.Context) {
 	}
 }
 
-// bury notes the end of a rank, tells the others, and begins to end them if it was a failure.
+// bury records the end of a rank, notifies the others, and starts to end them if it was a failure.
 func (s *supervisor) bury(c *child) {
 	s.past = append(s.past, c)
 	if c.code() == 0 {
@@ -129,14 +129,14 @@ func (s *supervisor) bury(c *child) {
 	s.follow([]step{{now.Add(grace / 2), syscall.SIGTERM}, {now.Add(patienceOf(grace)), syscall.SIGKILL}})
 }
 
-// patienceOf is seven eighths of grace, however long it is, after which ranks are killed.
+// patienceOf returns seven eighths of grace, the time after which ranks are killed.
 func patienceOf(grace time.Duration) time.Duration { return grace - grace/8 }
 
-// ending reports whether the job was ended from outside.
+// ending reports whether a signal or ctx has ended the job.
 func (s *supervisor) ending() bool { return s.asked != 0 || s.cancelled != nil }
 
-// interrupt passes on the first signal, and kills on the second or when the ranks are being ended
-// already.
+// interrupt passes on the first signal. It kills on the second, or if the ranks are already being
+// ended.
 func (s *supervisor) interrupt(sig syscall.Signal) {
 	if s.asked != 0 || s.failed {
 		s.signalAll(syscall.SIGKILL)
@@ -151,21 +151,21 @@ func (s *supervisor) interrupt(sig syscall.Signal) {
 	}
 }
 
-// hangUp ends the ranks because their output has lost its reader. They get SIGTERM: a Go program
-// ignores SIGPIPE.
+// hangUp ends the ranks because their output has no reader. They get SIGTERM: a Go program ignores
+// SIGPIPE.
 func (s *supervisor) hangUp() {
 	if s.failed || s.ending() {
 		return
 	}
 	s.asked = syscall.SIGPIPE
-	s.say("the output has lost its reader: %d ranks must end within %v",
+	s.say("the output has no reader any more: %d ranks get SIGTERM, and have %v to end",
 		len(s.ranks)-len(s.past), s.cfg.Patience)
 	s.signalAll(syscall.SIGTERM)
 	s.follow([]step{{time.Now().Add(s.cfg.Patience), syscall.SIGKILL}})
 }
 
-// cancel ends the ranks because ctx has ended, also when they have been asked before: they then
-// have no more time than that.
+// cancel ends the ranks because ctx has ended. If they were already asked to end, they get no more
+// time than that.
 func (s *supervisor) cancel(cause error) {
 	if s.failed {
 		return
@@ -179,13 +179,13 @@ func (s *supervisor) cancel(cause error) {
 	s.follow([]step{{end, syscall.SIGKILL}})
 }
 
-// say prints a line without waiting for it: output may be stuck at a reader that stopped (| less),
-// and the ranks must be ended anyway.
+// say prints a line without waiting for it: output may be blocked by a reader that has stopped (|
+// less), and the ranks must end nevertheless.
 func (s *supervisor) say(format string, args ...any) {
 	s.relays.Go(func() { s.console.printf(format, args...) })
 }
 
-// follow makes plan the next steps.
+// follow replaces the plan of signals.
 func (s *supervisor) follow(plan []step) {
 	s.plan = plan
 	s.timer.Stop()
@@ -194,17 +194,17 @@ func (s *supervisor) follow(plan []step) {
 	}
 }
 
-// signalAll tells all ranks that run to end.
+// signalAll sends all running ranks a signal to end.
 func (s *supervisor) signalAll(sig syscall.Signal) {
 	for _, c := range s.ranks {
 		c.signal(sig, true)
 	}
 }
 
-// result is how the job ended.
+// result returns the end of the job.
 func (s *supervisor) result() Result {
 	select {
-	case <-s.unread: // the last output found no reader, when the ranks had ended already
+	case <-s.unread: // the last output found no reader, after the ranks had ended
 		if !s.failed && !s.ending() {
 			s.asked = syscall.SIGPIPE
 		}
@@ -230,7 +230,7 @@ func (s *supervisor) result() Result {
 	return res
 }
 
-// report prints the failure, if there was one.
+// report prints the failure of the job, if any.
 func (s *supervisor) report(res Result) {
 	for _, line := range s.console.words.shared() {
 		s.console.printf("%s", line)

@@ -11,14 +11,14 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Limits of a store. The messages before a transport exists are small: addresses, ids, hashes, a
-// configuration.
+// Limits of a store. Before a transport exists ranks exchange only small values: addresses, ids,
+// hashes, a configuration.
 const (
 	MaxKeyBytes   = 1 << 10 // longest key
 	MaxValueBytes = 4 << 20 // longest value
 )
 
-// table is the memory of a store, and itself the dist.Store of ranks that share its process.
+// table is the memory of a store, and the dist.Store of ranks in the same process.
 type table struct {
 	mu      sync.Mutex
 	values  map[string][]byte
@@ -27,9 +27,9 @@ type table struct {
 	cause   error
 }
 
-// waiting is the Gets that wait for one key.
+// waiting counts the Gets that wait for one key.
 type waiting struct {
-	set  chan struct{} // closed when there is a value
+	set  chan struct{} // closed when the value is set
 	gets int
 }
 
@@ -37,7 +37,7 @@ func newTable() *table {
 	return &table{values: map[string][]byte{}, waiting: map[string]*waiting{}, failed: make(chan struct{})}
 }
 
-// Set is dist.Store's.
+// Set implements dist.Store.
 func (t *table) Set(ctx context.Context, key string, value []byte) error {
 	if err := checkSet(ctx, key, value); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (t *table) setLocked(key string, value []byte) {
 	}
 }
 
-// Get is dist.Store's.
+// Get implements dist.Store.
 func (t *table) Get(ctx context.Context, key string) ([]byte, error) {
 	if err := checkGet(ctx, key); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (t *table) Get(ctx context.Context, key string) ([]byte, error) {
 			return value, nil
 		}
 		select {
-		case <-w.set: // look again: a failure in between counts more
+		case <-w.set: // look again: a failure meanwhile takes precedence
 		case <-t.failed:
 			t.leave(key, w)
 		case <-ctx.Done():
@@ -86,7 +86,7 @@ func (t *table) Get(ctx context.Context, key string) ([]byte, error) {
 	}
 }
 
-// lookup returns the value under key, or the event to wait for.
+// lookup returns the value under key, or the channel to wait on.
 func (t *table) lookup(key string) ([]byte, *waiting, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -105,7 +105,7 @@ func (t *table) lookup(key string) ([]byte, *waiting, error) {
 	return nil, w, nil
 }
 
-// leave ends the wait of one Get, so that keys without waiters take no memory.
+// leave ends one Get's wait, so that keys without waiting Gets take no memory.
 func (t *table) leave(key string, w *waiting) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,7 +114,7 @@ func (t *table) leave(key string, w *waiting) {
 	}
 }
 
-// Add is dist.Store's. The counter is kept as decimal text, which Get shows.
+// Add implements dist.Store. The counter is stored as decimal text, which Get returns.
 func (t *table) Add(ctx context.Context, key string, delta int64) (int64, error) {
 	if err := checkGet(ctx, key); err != nil {
 		return 0, err
@@ -136,8 +136,8 @@ func (t *table) Add(ctx context.Context, key string, delta int64) (int64, error)
 	return sum, nil
 }
 
-// fail makes pending and later Gets return cause, and later Sets and Adds if it is the end of the
-// store. The first cause stays.
+// fail makes pending and later Gets return cause, and later Sets and Adds too if cause is the end
+// of the store. The first cause stays.
 func (t *table) fail(cause error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,7 +147,7 @@ func (t *table) fail(cause error) {
 	}
 }
 
-// err is the cause given to fail.
+// err returns the cause given to fail.
 func (t *table) err() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

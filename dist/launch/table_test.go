@@ -16,7 +16,7 @@ import (
 // opener makes two ends of one empty store.
 type opener func(t *testing.T) (a, b dist.Store)
 
-// storeSuite is what every dist.Store of this package does.
+// storeSuite tests the contract of dist.Store for every store of this package.
 func storeSuite(t *testing.T, open opener) {
 	for _, c := range storeCases {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open) })
@@ -110,7 +110,7 @@ var storeCases = []struct {
 			_, err := b.Get(ctx, "never")
 			got <- err
 		}()
-		if _, err := b.Add(t.Context(), "n", 1); err != nil { // b works beside its waiting Get
+		if _, err := b.Add(t.Context(), "n", 1); err != nil { // b works during its waiting Get
 			t.Fatal(err)
 		}
 		cancel(reason)

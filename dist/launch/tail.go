@@ -3,12 +3,12 @@ package launch
 import "strings"
 
 const (
-	tailLines  = 20 // lines kept of the end
+	tailLines  = 20 // lines kept from the end
 	crashLines = 10 // lines kept from the start of a crash
 )
 
-// tail is the last lines of a rank, and the first of its crash: of a Go program that panics the
-// goroutine dump would push out the line that says why.
+// tail is the last lines of a rank, and the first of its crash: the goroutine dump of a Go panic
+// would otherwise push out the line with the reason.
 type tail struct {
 	lines []string // a ring once it is full
 	next  int      // number of lines added
@@ -44,7 +44,7 @@ func startsCrash(line string) bool {
 	return false
 }
 
-// last is the lines to show: the start of a crash, "..." where lines are left out, and the end.
+// last returns the lines to show: the start of a crash, "..." for omitted lines, and the end.
 func (t *tail) last() []string {
 	start := max(0, t.next-tailLines)
 	var out []string

@@ -9,7 +9,7 @@ import (
 )
 
 // Columns returns the width of the terminal that w writes to: the variable COLUMNS if it is a
-// number, as for ls and man, or else the width that the terminal has.
+// number, as for ls and man, or else the terminal's width.
 //
 // Returns: 0 if w is no terminal.
 func Columns(w io.Writer) int {
@@ -24,7 +24,7 @@ func Columns(w io.Writer) int {
 	columns := 0
 	err = conn.Control(func(fd uintptr) {
 		if size, sizeErr := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ); sizeErr == nil {
-			columns = max(int(size.Col), 1) // 0 is a terminal that does not know
+			columns = max(int(size.Col), 1) // a terminal of unknown width has 0
 		}
 	})
 	if err != nil || columns == 0 {

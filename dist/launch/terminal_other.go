@@ -4,5 +4,5 @@ package launch
 
 import "io"
 
-// Columns returns 0: terminals are looked at on Linux only.
+// Columns returns 0: terminals are only supported on Linux.
 func Columns(io.Writer) int { return 0 }

@@ -6,18 +6,17 @@ import (
 	"strings"
 )
 
-// maxRanks is the limit of a size, so that a mistyped one is an error and not a table of that size.
+// maxRanks bounds sizes, so that a mistyped one is an error and not a huge table.
 const maxRanks = 1 << 20
 
-// EnvError is a variable of the environment that is wrong, or missing although related ones are
-// set.
+// EnvError is an environment variable that is wrong, or missing while related ones are set.
 type EnvError struct {
 	Variable string // its name
-	Value    string // "" if it is not set
-	Want     string // allowed values
+	Value    string // its value; "" if it is not set
+	Want     string // a description of valid values
 }
 
-// Error is `environment variable RANK="x": want a rank, 0 to 3`.
+// Error returns `environment variable RANK="x": want a rank, 0 to 3`.
 func (e *EnvError) Error() string {
 	if e.Value == "" {
 		return fmt.Sprintf("environment variable %s is not set: want %s", e.Variable, e.Want)
@@ -25,7 +24,7 @@ func (e *EnvError) Error() string {
 	return fmt.Sprintf("environment variable %s=%q: want %s", e.Variable, e.Value, e.Want)
 }
 
-// vars is an environment. A variable that is set to nothing counts as not set.
+// vars is an environment. An empty variable counts as unset.
 type vars map[string]string
 
 // newVars takes "name=value" strings; the last of a name counts, as in exec.Cmd.
@@ -54,16 +53,16 @@ func (v vars) any(names ...string) bool {
 	return false
 }
 
-// wrong is the EnvError for name.
+// wrong returns the EnvError for name.
 func (v vars) wrong(name, format string, args ...any) error {
 	return &EnvError{Variable: name, Value: v[name], Want: fmt.Sprintf(format, args...)}
 }
 
-// number returns the value of name, which must be digits and lo to hi, described by the text.
-func (v vars) number(name, what string, lo, hi int) (int, error) {
+// number returns the value of name, which must be digits and lo to hi; noun describes it.
+func (v vars) number(name, noun string, lo, hi int) (int, error) {
 	n, ok := parseNumber(v[name])
 	if !ok || n < lo || n > hi {
-		return 0, v.wrong(name, "%s, %d to %d", what, lo, hi)
+		return 0, v.wrong(name, "%s, %d to %d", noun, lo, hi)
 	}
 	return n, nil
 }
@@ -79,7 +78,7 @@ func parseNumber(s string) (int, bool) {
 	return n, err == nil
 }
 
-// rankVars names the variables in which a launcher tells a rank who it is.
+// rankVars names the variables by which a launcher identifies a rank.
 type rankVars struct{ rank, size, localRank, localSize string }
 
 func (r rankVars) all() []string { return []string{r.rank, r.size, r.localRank, r.localSize} }
