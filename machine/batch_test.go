@@ -81,7 +81,7 @@ func gradients(n *net) G.Nodes {
 	return all
 }
 
-// compare holds two values of float32 against each other, to the rounding of sums.
+// compare compares two float32 values, within rounding errors of sums.
 func compare(t *testing.T, what string, a, b G.Value) {
 	t.Helper()
 	x, y := floats(t, a), floats(t, b)
@@ -106,7 +106,7 @@ func column(samples int) *net {
 	return n.differentiate()
 }
 
-// words is a network over (word, sample), which is not the order of its input.
+// words is a network over (word, sample), with another order of its input.
 func words(samples int) *net {
 	const words, width = 4, 3
 	n := newNet()
@@ -129,8 +129,7 @@ func gates(samples int) *net {
 	return n.differentiate()
 }
 
-// joined is a network that puts something without samples and two halves of a batch behind each
-// other.
+// joined is a network that concatenates a part without samples and two halves of a batch.
 func joined(samples int) *net {
 	n := newNet()
 	n.x = n.input("x", samples, 3)
@@ -142,8 +141,8 @@ func joined(samples int) *net {
 	return n.differentiate()
 }
 
-// TestSamplesNeedNotBeFirst gives graphs more and fewer samples, in whatever axis they are, and
-// compares with graphs built for them.
+// TestSamplesNeedNotBeFirst gives graphs more and fewer samples, on any axis, and compares with
+// graphs built for them.
 func TestSamplesNeedNotBeFirst(t *testing.T) {
 	for name, build := range map[string]func(int) *net{"columns": column, "second of words": words, "images": images, "gates": gates, "joined": joined} {
 		for _, samples := range []int{16, 12, 4, 2, 1} {
@@ -185,8 +184,8 @@ func timeMajor(samples int) *net {
 	return n.differentiate()
 }
 
-// halves is a function that cuts what a net has over (word, sample), of four words, into twice two
-// words of all samples.
+// halves cuts a net's result over (word, sample), of four words, into two halves of two words of
+// all samples.
 func halves(over func(n *net, samples int) *G.Node) func(int) *net {
 	return func(samples int) *net {
 		n := newNet()
@@ -210,9 +209,9 @@ func contracted(n *net, samples int) *G.Node {
 	return G.Must(G.Tensordot([]int{1}, []int{1}, n.param("w", 0.5, 4, 3), n.x))
 }
 
-// TestSamplesThatNothingTellsApart gives more samples to graphs that were built with as many as
-// there are words, or that cut words and samples out of one dimension: where words come first a
-// reshape must not take them for the samples.
+// TestSamplesThatNothingTellsApart gives more samples to graphs that were built with equal numbers
+// of samples and words, or that slice words and samples from one dimension. If words come first, a
+// reshape must not mistake them for the samples.
 func TestSamplesThatNothingTellsApart(t *testing.T) {
 	for name, build := range map[string]func(int) *net{
 		"transposed": words, "input": timeMajor, "halves": halves(turned), "outer": halves(outer), "contracted": halves(contracted),
@@ -248,8 +247,8 @@ func tokens(samples int) *net {
 	return n.differentiate()
 }
 
-// TestGraphsOfOneSampleTakeMore gives five samples to graphs that were built with one: words must
-// attend to those of their own sample, and where samples are columns nothing tells which of two
+// TestGraphsOfOneSampleTakeMore gives five samples to graphs that were built with one. Words must
+// attend to those of their own sample. If samples are columns, it is ambiguous which of two
 // dimensions of one element they are.
 func TestGraphsOfOneSampleTakeMore(t *testing.T) {
 	n, other := tokens(1), tokens(5)
@@ -276,8 +275,8 @@ func TestGraphsOfOneSampleTakeMore(t *testing.T) {
 	}
 }
 
-// TestOneSampleIsNoScalar leaves an input with six samples and gives another one: nothing is to be
-// compared with six.
+// TestOneSampleIsNoScalar leaves an input with six samples and gives another input one sample; that
+// must not broadcast.
 func TestOneSampleIsNoScalar(t *testing.T) {
 	n := newNet()
 	x, y := n.input("x", 6, 1), n.input("y", 6, 1)
@@ -342,7 +341,7 @@ func TestReadFollowsShapes(t *testing.T) {
 	}
 }
 
-// TestABatchOfNothingIsRefused, and the run after it is one of its own.
+// TestABatchOfNothingIsRefused, and the next run succeeds.
 func TestABatchOfNothingIsRefused(t *testing.T) {
 	n := small(4)
 	m := newMachine(t, n.g, plain)
@@ -361,8 +360,8 @@ func TestABatchOfNothingIsRefused(t *testing.T) {
 	want(t, "cost", n.cost.Value(), before...)
 }
 
-// Pieces of a batch that are of different lengths have the random numbers that the batch has, if
-// each says where it begins.
+// Parts of a batch with different lengths have the random numbers of the whole batch, if each sets
+// the number of its first sample.
 func TestPiecesOfABatchDropWhatTheBatchDoes(t *testing.T) {
 	cfg := plain
 	cfg.Seed = 7

@@ -17,7 +17,7 @@ func BenchmarkStepCNN(b *testing.B) { benchmarkLarge(b, convolutional) }
 // numbers, in 4 heads.
 func BenchmarkStepAttention(b *testing.B) { benchmarkLarge(b, transformer) }
 
-// BenchmarkCompile is what New takes for the model with the most nodes.
+// BenchmarkCompile is New for the model with the most nodes.
 func BenchmarkCompile(b *testing.B) {
 	f, err := machinetest.Find("attention")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// call is a function of this process that a program calls: one of these fields says which.
+// call is a host function of a program: one of the fields says which.
 type call struct {
 	label   string
 	begin   *ops.Begin
@@ -21,18 +21,18 @@ type call struct {
 	start   *hook
 	wait    *hook
 	message *ops.Operation
-	op      gorgonia.Op // that runs by its Do, and the looks of its inputs
+	op      gorgonia.Op // runs by its Do; in has the forms of its inputs
 	in      []look
 }
 
-// look describes a value of Gorgonia's.
+// look is the form of a value of Gorgonia.
 type look struct {
 	gdt    gtensor.Dtype
 	shape  []int
 	scalar bool
 }
 
-// run is the call.
+// run runs the function.
 func (f *call) run(in, out []tensor.Buffer) error {
 	switch {
 	case f.begin != nil:
@@ -49,7 +49,7 @@ func (f *call) run(in, out []tensor.Buffer) error {
 	return f.do(in, out[0])
 }
 
-// communicate is a message or a barrier.
+// communicate sends or receives a message, or runs a barrier.
 func communicate(op *ops.Operation, in, out tensor.Buffer) error {
 	g := op.Group
 	var w dist.Work
@@ -72,7 +72,7 @@ func communicate(op *ops.Operation, in, out tensor.Buffer) error {
 	return err
 }
 
-// give gives the gradient in b to its reducer.
+// give passes the gradient in b to its reducer.
 func (h *hook) give(b tensor.Buffer) error {
 	red := h.hook.Reducer()
 	if red == nil {
@@ -91,7 +91,7 @@ func (h *hook) give(b tensor.Buffer) error {
 	return red.Start(v)
 }
 
-// take waits for the reduced gradient, and puts it into out if it has a reader.
+// take waits for the reduced gradient and puts it into out, if the program reads it.
 func (h *hook) take(out []tensor.Buffer) error {
 	red := h.hook.Reducer()
 	if red == nil {
@@ -123,8 +123,8 @@ func copyValue(b tensor.Buffer, v gorgonia.Value) error {
 	return err
 }
 
-// do runs an op by its Do, which gets copies of its inputs: Gorgonia's YOLOv3 works in place on its
-// input, which may be memory of the user.
+// do runs an op by its Do on copies of its inputs: Gorgonia's YOLOv3 changes its input in place,
+// and the input may be the user's memory.
 func (f *call) do(in []tensor.Buffer, out tensor.Buffer) error {
 	values := make([]gorgonia.Value, len(in))
 	for i, l := range f.in {
@@ -146,7 +146,7 @@ func (f *call) do(in []tensor.Buffer, out tensor.Buffer) error {
 		return err
 	}
 	if v == nil {
-		return fmt.Errorf("its Do gives %w", ErrNoValue)
+		return fmt.Errorf("its Do returns %w", ErrNoValue)
 	}
 	return copyValue(out, v)
 }

@@ -35,7 +35,7 @@ func manyParameters(tb testing.TB, n int) *G.ExprGraph {
 	return g
 }
 
-// BenchmarkCompileManyParameters is New for graphs whose number of parameters grows.
+// BenchmarkCompileManyParameters is New for graphs with more and more parameters.
 func BenchmarkCompileManyParameters(b *testing.B) {
 	for _, n := range []int{500, 1000, 2000, 4000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -55,7 +55,7 @@ func BenchmarkCompileManyParameters(b *testing.B) {
 }
 
 // TestCompilingTakesMemoryInProportion compares the bytes that New allocates for 250 and for 1000
-// parameters. Passes that look at the whole program after each change allocate 10 times as many.
+// parameters. Passes that read the whole program after each change allocate 10 times as many.
 func TestCompilingTakesMemoryInProportion(t *testing.T) {
 	bytes := func(n int) float64 {
 		g := manyParameters(t, n)

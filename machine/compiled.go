@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// compiled is a program for some shapes of inputs, loaded and with memory.
+// compiled is a program for given shapes of inputs, loaded and with memory.
 type compiled struct {
 	*lowered
 	m       *Machine
@@ -21,23 +21,23 @@ type compiled struct {
 	gpu     *onDevice // nil on the CPU
 	sources []source
 	values  []gorgonia.Value // of outputs
-	memory  []tensor.Buffer  // under them
-	apart   []tensor.Buffer  // of gradients that parameters have apart from their nodes
+	memory  []tensor.Buffer  // of the outputs' values
+	apart   []tensor.Buffer  // gradients of parameters with a dual value
 	places  []hookPlace
 }
 
-// source is an input and where its value was at the last run.
+// source is an input and the place of its value at the last run.
 type source struct {
 	binding
 	gdt   gtensor.Dtype
 	dtype tensor.DType
 	value gorgonia.Value
-	seen  bytesAt       // where the value was when unshare looked
-	at    tensor.Buffer // bound memory: that of the value, or own
+	seen  bytesAt       // place of the value when unshare checked it
+	at    tensor.Buffer // the bound memory: the value's, or own
 	own   tensor.Buffer // for values whose elements are not contiguous
 }
 
-// build compiles the graph for inputs of some shapes.
+// build compiles and loads the graph for inputs of given shapes.
 func (m *Machine) build(shapes map[*gorgonia.Node][]int, resized bool) (*compiled, error) {
 	c, err := m.program(shapes, resized)
 	if err != nil {
@@ -57,7 +57,7 @@ func (m *Machine) build(shapes map[*gorgonia.Node][]int, resized bool) (*compile
 	return c, nil
 }
 
-// program is the graph as a program for inputs of some shapes, which is not loaded.
+// program compiles the graph for inputs of given shapes without loading it.
 func (m *Machine) program(shapes map[*gorgonia.Node][]int, resized bool) (*compiled, error) {
 	l, err := lowerAs(m.as, m.g, &m.cfg, shapes, resized)
 	if err != nil {
@@ -69,7 +69,7 @@ func (m *Machine) program(shapes map[*gorgonia.Node][]int, resized bool) (*compi
 	return &compiled{lowered: l, m: m}, nil
 }
 
-// env returns the functions and groups of the program.
+// env returns the groups and host functions that the program calls.
 func (c *compiled) env() program.Env {
 	env := program.Env{Groups: c.groups}
 	for _, f := range c.calls {
@@ -81,7 +81,7 @@ func (c *compiled) env() program.Env {
 	return env
 }
 
-// onHost is how programs are loaded on the host.
+// onHost returns the settings of programs on the host.
 func (m *Machine) onHost() hostexec.Config {
 	return hostexec.Config{Threads: m.cfg.Threads, BLAS: m.blas}
 }
@@ -90,10 +90,10 @@ func closing(err error) string {
 	if err == nil {
 		return ""
 	}
-	return "; and at the end: " + err.Error()
+	return "; and on close: " + err.Error()
 }
 
-// place binds values with permanent memory: states, outputs, the clock.
+// place binds values whose memory never changes: states, outputs, the clock.
 func (c *compiled) place() error {
 	if c.gpu != nil {
 		return c.placeOnDevice()
@@ -121,12 +121,12 @@ func (c *compiled) place() error {
 	return c.placeHooks()
 }
 
-// placeOutputs makes the values of outputs. Programs for other shapes share values of equal length.
+// placeOutputs makes the values of outputs. Programs for other shapes share memory of equal length.
 func (c *compiled) placeOutputs() error {
 	c.values, c.memory = make([]gorgonia.Value, len(c.outputs)), make([]tensor.Buffer, len(c.outputs))
 	for i, o := range c.outputs {
 		if c.hookOf(o.id) >= 0 {
-			continue // its memory is the reducer's: see placeHooks
+			continue // the reducer has the memory: see placeHooks
 		}
 		dt := c.p.Values[o.id].DType
 		b, err := c.m.memoryFor(place{o.node, false}, dt, max(sizeOf(o.shape), 1))
@@ -143,12 +143,12 @@ func (c *compiled) placeOutputs() error {
 	return nil
 }
 
-// hookOf is the hook whose reduced gradient is value id, or -1.
+// hookOf returns the hook whose reduced gradient is value id, or -1.
 func (c *compiled) hookOf(id program.ID) int {
 	return slices.IndexFunc(c.hooks, func(h *hook) bool { return h.reduced == id })
 }
 
-// setOutput makes the value of output i the elements of b.
+// setOutput makes b the memory of output i's value.
 func (c *compiled) setOutput(i int, b tensor.Buffer) error {
 	o := c.outputs[i]
 	v, err := valueOver(b, o.node.Dtype(), o.shape, o.node.IsScalar() && o.given == nil)
@@ -159,7 +159,7 @@ func (c *compiled) setOutput(i int, b tensor.Buffer) error {
 	return nil
 }
 
-// memoryFor is memory of the machine, which lasts.
+// memoryFor returns memory that lasts as long as the machine.
 func (m *Machine) memoryFor(p place, dt tensor.DType, n int) (tensor.Buffer, error) {
 	if b, ok := m.memory[p]; ok && b.DType() == dt && b.Len() == n {
 		return b, nil
@@ -174,7 +174,7 @@ func (m *Machine) memoryFor(p place, dt tensor.DType, n int) (tensor.Buffer, err
 	return b, nil
 }
 
-// placeDuals binds the gradients that parameters have apart from their nodes.
+// placeDuals binds the gradients of parameters with a dual value.
 func (c *compiled) placeDuals() error {
 	for _, d := range c.duals {
 		v, err := d.node.Grad()
@@ -193,7 +193,7 @@ func (c *compiled) placeDuals() error {
 	return nil
 }
 
-// changed reports whether an op is another than when the program was made.
+// changed reports whether an op has changed since the program was made.
 func (c *compiled) changed() bool {
 	for i := range c.marks {
 		if c.marks[i].changed() {
@@ -203,7 +203,7 @@ func (c *compiled) changed() bool {
 	return false
 }
 
-// bind looks all inputs up. It reports whether one has another shape than the program is for.
+// bind binds all inputs. It reports whether one has another shape than the program's.
 func (c *compiled) bind() (resized bool, err error) {
 	if c.gpu != nil {
 		return c.bindOnDevice()
@@ -229,7 +229,7 @@ func (c *compiled) bind() (resized bool, err error) {
 	return false, c.bindHooks()
 }
 
-// source looks one input up.
+// source binds one input. It reports whether its shape is the program's.
 func (c *compiled) source(s *source) (fits bool, err error) {
 	v := s.node.Value()
 	if v == nil {
@@ -256,7 +256,7 @@ func (c *compiled) source(s *source) (fits bool, err error) {
 	return true, c.runner.Bind(s.id, at)
 }
 
-// copied is the elements of d in memory of the machine.
+// copied copies the elements of d to memory of the machine.
 func (s *source) copied(d *gtensor.Dense) (tensor.Buffer, error) {
 	if err := s.makeOwn(); err != nil {
 		return s.own, err
@@ -271,15 +271,15 @@ func (s *source) makeOwn() (err error) {
 	return err
 }
 
-// let gives outputs their values, if they have others: under new headers, because Gorgonia recycles
-// those of values that it unbinds.
+// let gives output nodes their values if they have others. It makes new tensor headers, because
+// Gorgonia recycles those of values that it unbinds.
 func (c *compiled) let() error {
 	for i, o := range c.outputs {
 		if o.node.Value() == c.values[i] && c.values[i] != nil {
 			continue
 		}
 		if c.memory[i].IsZero() {
-			continue // a gradient whose reducer has said nothing yet
+			continue // its reducer has not set a place yet
 		}
 		if c.adopt(i) {
 			continue
@@ -299,8 +299,8 @@ func (c *compiled) let() error {
 	return nil
 }
 
-// adopt takes the node's value for that of output i, if it is the same memory: programs of one
-// machine take turns.
+// adopt makes the node's value that of output i if both have the same memory, which happens when
+// programs of a machine alternate.
 func (c *compiled) adopt(i int) bool {
 	v := c.outputs[i].node.Value()
 	if c.gpu == nil || v == nil || c.values[i] == nil || v.Dtype() != c.values[i].Dtype() || !v.Shape().Eq(c.values[i].Shape()) {
@@ -314,7 +314,7 @@ func (c *compiled) adopt(i int) bool {
 	return true
 }
 
-// watch looks for NaNs in the results of a step.
+// watch returns an error if a result of a step has a NaN.
 func (c *compiled) watch(step int, out []tensor.Buffer) error {
 	for _, b := range out {
 		if i := nanIn(b); i >= 0 {
@@ -324,7 +324,7 @@ func (c *compiled) watch(step int, out []tensor.Buffer) error {
 	return nil
 }
 
-// nanIn is the index of the first element that is not a number, or -1.
+// nanIn returns the index of the first NaN, or -1.
 func nanIn(b tensor.Buffer) int {
 	if x, err := tensor.Data[float32](b); err == nil {
 		return slices.IndexFunc(x, func(v float32) bool { return v != v })

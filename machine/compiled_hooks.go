@@ -9,14 +9,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// hookPlace is where a hook's gradient was at the last run.
+// hookPlace has the memory of a hook's gradient at the last run.
 type hookPlace struct {
 	gradient, reduced tensor.Buffer
-	own               tensor.Buffer // for a gradient that has to be given away
-	output            int           // of outputs, that is the reduced gradient; else -1
+	own               tensor.Buffer // if the reducer has no memory for the gradient
+	output            int           // index of the output that is the reduced gradient, or -1
 }
 
-// placeHooks prepares where gradients are to be.
+// placeHooks prepares the memory of gradients.
 func (c *compiled) placeHooks() error {
 	c.places = make([]hookPlace, len(c.hooks))
 	for i, h := range c.hooks {
@@ -32,7 +32,7 @@ func (c *compiled) placeHooks() error {
 	return c.bindHooks()
 }
 
-// bindHooks binds gradients where their reducers want them in the run that comes.
+// bindHooks binds gradients to the memory that their reducers give for the next run.
 func (c *compiled) bindHooks() error {
 	for i, h := range c.hooks {
 		p := &c.places[i]
@@ -54,7 +54,7 @@ func (c *compiled) bindHooks() error {
 	return nil
 }
 
-// spareBytes returns the bytes that bindHooks allocates for a hook's gradient.
+// spareBytes returns the size of the memory that spare allocates for a hook, or 0.
 func (c *compiled) spareBytes(h *hook) int64 {
 	var gradient, reduced tensor.Buffer
 	if r, ok := h.hook.Reducer().(ops.Placed); ok {
@@ -72,7 +72,7 @@ func (c *compiled) spareBytes(h *hook) int64 {
 	return int64(max(sizeOf(h.shape), 1)) * int64(c.p.Values[id].DType.Size())
 }
 
-// spare is memory for a gradient whose reducer has none for it, made when it is first asked for.
+// spare returns memory for a gradient whose reducer has none, allocated at the first call.
 func (c *compiled) spare(h *hook, p *hookPlace) (tensor.Buffer, error) {
 	if !p.own.IsZero() {
 		return p.own, nil
@@ -98,7 +98,7 @@ func (c *compiled) bindHook(h *hook, p *hookPlace, gradient, reduced tensor.Buff
 	}
 	if reduced.IsZero() {
 		var err error
-		if reduced, err = c.spare(h, p); err != nil { // a Wait copies to it after its Start has been
+		if reduced, err = c.spare(h, p); err != nil { // Wait copies to it after Start
 			return err
 		}
 	}

@@ -11,94 +11,97 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// Device is the device of a program.
+// Device is the kind of processor that runs a program.
 type Device string
 
 // The devices. The zero Device is Auto.
 const (
-	Auto Device = "auto" // the GPU that the graph's world or Config.Share is on; without one the processor
+	Auto Device = "auto" // the GPU of the graph's world or of Config.Share, else the CPU
 	CPU  Device = "cpu"
 	CUDA Device = "cuda"
 )
 
-// NewBatch is the reaction to an input with another shape than at the last run. Data-parallel ranks
-// on GPUs must change shapes in the same run: a run that is captured anew on some ranks only is an
-// ErrMismatch.
+// NewBatch says how to handle an input whose shape differs from the last run. Ranks that are
+// data-parallel on GPUs must change shapes in the same run: if only some ranks capture anew, the
+// run returns ErrMismatch.
 type NewBatch string
 
-// The reactions. The zero NewBatch is Recompile.
+// Values of NewBatch. The zero NewBatch is Recompile.
 const (
-	Recompile NewBatch = "recompile" // a program for the new shapes is made, and kept with the others
+	Recompile NewBatch = "recompile" // compile a program for the new shapes and keep the others
 	Refuse    NewBatch = "error"     // RunAll returns ErrShape
 )
 
-// Config is how a graph is compiled and run. The zero value is the default.
+// Config has the settings of compilation and runs. The zero value is the default.
 type Config struct {
-	Name       string   // of the program, in Explain and in errors; "" means "program"
+	Name       string   // name of the program in Explain and in errors; "" means "program"
 	Device     Device   // "" means Auto
-	Threads    int      // goroutines that compute on the CPU, the caller's included; 0 means GOMAXPROCS
-	BLAS       string   // library for products on the CPU, used where internal/hostexec is slower: a path; "none"; "" means the first installed
+	Threads    int      // goroutines that compute on the CPU, including the caller's; 0 means GOMAXPROCS
+	BLAS       string   // path of a BLAS library for products on the CPU, used where it is faster; "none"; "" means the first installed
 	NewBatch   NewBatch // "" means Recompile
-	Watch      bool     // look for NaN after each step: RunAll returns ErrNaN, naming the node. Slow: step by step
-	Fallback   bool     // ops that run by their own Do are expected: no warning names them
-	Eval       bool     // the graph is run for its results: dropout and batch normalization are not training
-	DualValues bool     // add gradients to earlier ones, as gorgonia.BindDualValues does, until a solver sets them to 0
+	Watch      bool     // check for NaN after each step: RunAll returns ErrNaN with the node. Slow
+	Fallback   bool     // ops that run by their own Do are expected: do not warn
+	Eval       bool     // run for results only: dropout and batch normalization do not train
+	DualValues bool     // accumulate gradients until a solver sets them to 0, as gorgonia.BindDualValues does
 	Seed       uint64   // of dropout and of random nodes
-	Samples    int      // in this rank's batch; 0 means the length of the first input that is not a parameter
-	NoOptimize bool     // run the program as it comes from the graph: slow, to find out whether an optimization is wrong
+	Samples    int      // samples in this rank's batch; 0 means the length of the first input that is not a parameter
+	NoOptimize bool     // skip optimizations; slow, to find out whether one is wrong
 
-	// Log gets warnings: of ops that run by their own Do on the host, once for each type of op. nil
-	// means slog.Default().
+	// Log gets one warning for each type of op that runs by its own Do on the host. nil means
+	// slog.Default().
 	Log *slog.Logger
-	// Keep is further nodes whose Value is set after each run. It costs their memory, and prevents
-	// fusion over them.
+	// Keep lists nodes whose Value is set after each run, in addition to outputs. Each costs its
+	// memory and prevents fusion across it.
 	Keep gorgonia.Nodes
 
-	// Solver makes the update of the parameters the end of each RunAll; nil leaves it to a solver.
-	// On a GPU run and update are then one graph. NewSolver gives the solver, to steer and save it;
+	// Solver makes each RunAll end with the update of the parameters; nil leaves it to a solver. On
+	// a GPU run and update are then one graph. NewSolver returns the solver, to steer and save it;
 	// its Step does nothing more.
 	Solver *optim.Config
 
-	// Of GPUs alone: on the CPU they have no effect.
-	GPU           int      // number of the GPU among those that the process sees, where nothing else says which
-	Share         *Machine // parameters are those of this machine of the same names and forms (with Stage 3 of ddp: see On a GPU); it is closed later. On the CPU nodes of two graphs share a parameter by having one value
-	Compute       string   // how products of float32 are made: f32, tf32 or bf16, with sums in float32, equal on all ranks; "" means f32. With bf16 results of large ones that stay inside the program are rounded, too, and attention keeps no scores in memory
-	KeepInputs    bool     // an input is copied when it has been let anew, and not when its elements have changed in place
-	Deterministic bool     // the same bits in every run, at some cost in time
-	Tune          bool     // choose the fastest algorithm of each product by trying; in New, all ranks together; equal on all ranks
-	NoGraph       bool     // queue step by step, instead of replaying a captured graph
-	CUDADriver    string   // path or soname of libcuda; "" means libcuda.so.1, searched for
-	NVRTC         string   // path or soname of libnvrtc; "" means that of the newest CUDA that the driver runs
-	CUBLAS        string   // path of libcublas; "none" for our kernels; "" means the first one found
-	CUDNN         string   // path of libcudnn; "none" for our kernels; "" means the first one found
+	// The rest is for GPUs and has no effect on the CPU.
+	GPU   int      // number of the GPU among those that the process sees, if no world or Share determines it
+	Share *Machine // use the parameters of this machine with the same names and forms: see On a GPU. It is closed last
+	// Compute is the arithmetic of float32 products, equal on all ranks: f32, tf32 or bf16, with
+	// sums in f32. "" means f32. The setting bf16 also rounds results of large products inside the
+	// program, and attention stores no scores.
+	Compute string
+
+	KeepInputs    bool   // copy an input only when it is set anew, not when its elements change in place
+	Deterministic bool   // the same bits in every run, at some cost in time
+	Tune          bool   // measure the variants of each product, in New on all ranks together; all set it equally
+	NoGraph       bool   // queue step by step instead of replaying a captured graph
+	CUDADriver    string // path or soname of libcuda; "" means libcuda.so.1, searched for
+	NVRTC         string // path or soname of libnvrtc; "" means the newest that the driver supports
+	CUBLAS        string // path of libcublas; "none" for built-in kernels; "" means the installed one
+	CUDNN         string // path of libcudnn; "none" for built-in kernels; "" means the installed one
 }
 
 // The errors of a Machine.
 var (
-	// ErrUnknownOp is returned by New for an op that it cannot compile, and whose Do does not take
-	// the inputs that the node has; the error names op and node.
+	// ErrUnknownOp is returned by New for an op without a rule whose Do does not accept the node's
+	// inputs. The error has op and node.
 	ErrUnknownOp = errors.New("unknown op")
 	// ErrNoValue is returned by RunAll when an input has no value.
 	ErrNoValue = errors.New("no value")
-	// ErrShape is returned by RunAll when an input's value has another shape or type than it can
-	// have, or when nothing tells which dimension of a Reshape the samples are in: where they are
-	// not first, build the graph with a number of them that no other dimension has.
+	// ErrShape is returned by RunAll when an input's value has an invalid shape or type, or when a
+	// Reshape does not show which dimension holds the samples. If they are not in the first one,
+	// build the graph with a number of samples that no other dimension has.
 	ErrShape = errors.New("another shape")
 	// ErrNaN is returned by RunAll, with Config.Watch, when a result is not a number.
 	ErrNaN = errors.New("not a number")
 	// ErrClosed is returned by RunAll after Close.
 	ErrClosed = errors.New("the machine is closed")
-	// ErrDevice is returned by New when there is no such device, or the graph's world is on
-	// another.
+	// ErrDevice is returned by New when the device is missing, or the graph's world is on another.
 	ErrDevice = errors.New("no such device")
-	// ErrSolver is returned by NewSolver when parameters would have two solvers.
+	// ErrSolver is returned by NewSolver when another solver already updates the parameters.
 	ErrSolver = errors.New("the machine has another solver")
 	// ErrStale is returned by Sync, and by runs that gather no weights, with
 	// ddp.Config.OverlapGather.
 	ErrStale = errors.New("weights that other ranks have updated are not here yet")
 )
 
-// Validate checks c.
+// Validate checks the settings.
 func (c Config) Validate() error {
 	switch c.Device {
 	case "", Auto, CPU, CUDA:

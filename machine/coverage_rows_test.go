@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// covered builds the graph of one row: inputs of made-up numbers, and the nodes that are compared.
+// covered builds the graph of one row: inputs, and the nodes that are compared.
 type covered struct {
 	g      *G.ExprGraph
 	dt     gtensor.Dtype
@@ -17,7 +17,7 @@ type covered struct {
 	n      int
 }
 
-// between is an input of numbers from low to high, no two of which are equal or near a kink.
+// between is an input of numbers from low to high. None are equal or near a kink.
 func (c *covered) between(low, high float64, shape ...int) *G.Node {
 	c.n++
 	name := string(rune('a' + c.n - 1))
@@ -62,7 +62,7 @@ func (c *covered) ints(name string, v []int, shape ...int) *G.Node {
 	return G.NodeFromAny(c.g, gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(v)), G.WithName(name))
 }
 
-// gradient is how the backward pass of a row is judged.
+// gradient says how the backward pass of a row is tested.
 type gradient int
 
 const (
@@ -115,7 +115,7 @@ func broadcastCompared(name string, f func(a, b *G.Node, same bool, left, right 
 	}}
 }
 
-// rowsOfElements are the functions that go element by element.
+// rowsOfElements has the elementwise functions.
 var rowsOfElements = []coverage{
 	of1("Abs", G.Abs, differences), of1("Sign", G.Sign, none), of1("Ceil", G.Ceil, none), of1("Floor", G.Floor, none),
 	of1("Sin", G.Sin, differences), of1("Cos", G.Cos, differences), of1("Exp", G.Exp, differences), of1("Log", G.Log, differences),
@@ -155,7 +155,7 @@ var rowsOfElements = []coverage{
 	}},
 }
 
-// rowsOfShapes are the functions that move elements, reduce them or multiply matrices.
+// rowsOfShapes has the functions that move elements, reduce them or multiply matrices.
 var rowsOfShapes = []coverage{
 	{name: "Mul", build: func(c *covered) []*G.Node {
 		s, v, w, m := c.x(), c.x(3), c.x(3), c.x(3, 3)
@@ -206,7 +206,7 @@ var rowsOfShapes = []coverage{
 	{name: "DiagFlat", build: func(c *covered) []*G.Node { return one(ops.DiagFlat(c.x(3))) }},
 }
 
-// rowsOfLayers are the functions of neural networks, random nodes and statements.
+// rowsOfLayers has the functions of neural networks, random nodes and statements.
 var rowsOfLayers = []coverage{
 	{name: "Conv2d", build: func(c *covered) []*G.Node {
 		return one(G.Conv2d(c.x(1, 2, 4, 4), c.x(2, 2, 3, 3), gtensor.Shape{3, 3}, []int{1, 1}, []int{1, 1}, []int{1, 1}))
@@ -262,7 +262,7 @@ var rowsOfLayers = []coverage{
 	}, grad: nothing},
 }
 
-// constructors are exported functions that give nodes and are none of the table, with the reason.
+// constructors has exported functions that return nodes but have no row, with the reason.
 var constructors = map[string]string{
 	"NewConstant": "an input", "NewMatrix": "an input", "NewScalar": "an input", "NewTensor": "an input", "NewVector": "an input",
 	"NodeFromAny": "an input", "OneHotVector": "an input", "NewUniqueNode": "the way to any op", "ApplyOp": "the way to any op",

@@ -8,9 +8,9 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// TestCoverageShapesAreThoseOfDo compares kind, type, shape and elements of the value of each op
-// with what its own Do gives, for scalars and for axes of length 1, where Gorgonia's rules of
-// shapes and its ops differ most.
+// TestCoverageShapesAreThoseOfDo compares each op's value with the result of its own Do: kind,
+// type, shape and elements. It has scalars and axes of length 1, where Gorgonia's shape rules and
+// its ops differ most.
 func TestCoverageShapesAreThoseOfDo(t *testing.T) {
 	singles := [][]int{{}, {1}, {3}, {1, 1}, {1, 3}, {3, 1}, {1, 1, 1}, {2, 1, 3}}
 	for name, f := range shapeFunctions() {
@@ -42,7 +42,7 @@ func TestCoverageShapesAreThoseOfDo(t *testing.T) {
 	}
 }
 
-// tryDo is byDo, with an op's refusal or panic as an error.
+// tryDo is byDo with an op's error or panic returned as an error.
 func (c *covered) tryDo(n *G.Node) (v G.Value, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -52,7 +52,7 @@ func (c *covered) tryDo(n *G.Node) (v G.Value, err error) {
 	return c.do(n)
 }
 
-// shapeFunctions are ops of one or two inputs of a shape.
+// shapeFunctions has ops of one or two inputs of a shape.
 func shapeFunctions() map[string]func(c *covered, shape []int) (*G.Node, error) {
 	all := map[string]func(c *covered, shape []int) (*G.Node, error){}
 	for name, f := range map[string]func(*G.Node) (*G.Node, error){

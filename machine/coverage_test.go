@@ -23,11 +23,11 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// allRows is the table.
+// allRows returns all rows of the table.
 func allRows() []coverage { return slices.Concat(rowsOfElements, rowsOfShapes, rowsOfLayers) }
 
-// TestCoverageHasEveryFunction reads Gorgonia's source: each exported function that gives a node
-// has a row, or is named among those that make none.
+// TestCoverageHasEveryFunction reads Gorgonia's source: each exported function that returns a node
+// has a row, or is listed among the constructors.
 func TestCoverageHasEveryFunction(t *testing.T) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "gorgonia.org/gorgonia").Output()
 	if err != nil {
@@ -69,7 +69,7 @@ func TestCoverageHasEveryFunction(t *testing.T) {
 	}
 }
 
-// nodeMaker is the name of an exported function that gives a *Node, or several.
+// nodeMaker returns the name of an exported function that returns nodes.
 func nodeMaker(d ast.Decl) (string, bool) {
 	f, ok := d.(*ast.FuncDecl)
 	if !ok || f.Recv != nil || !f.Name.IsExported() || f.Type.Results == nil {
@@ -87,7 +87,7 @@ func nodeMaker(d ast.Decl) (string, bool) {
 // compares values and gradients with those of the ops' own Do. It prints the table.
 func TestCoverage(t *testing.T) { printTable(t, false) }
 
-// TestCoverageOnGPU is the table with its last column run on a GPU, against the CPU.
+// TestCoverageOnGPU is TestCoverage with the last column run on a GPU, compared with the CPU.
 func TestCoverageOnGPU(t *testing.T) {
 	cudatest.Devices(t, 1)
 	printTable(t, true)
@@ -114,8 +114,8 @@ func printTable(t *testing.T, onGPU bool) {
 	t.Log(table.String())
 }
 
-// start is the graph of a row. With gradients it ends in the sum of squares of all its nodes of
-// floating-point numbers.
+// start builds the graph of a row. With gradients it ends in the sum of squares of all its
+// floating-point nodes.
 func (r *coverage) start() (c *covered, nodes []*G.Node) {
 	c = &covered{g: G.NewGraph(), dt: G.Float64}
 	if r.single {
@@ -124,7 +124,7 @@ func (r *coverage) start() (c *covered, nodes []*G.Node) {
 	return c, r.build(c)
 }
 
-// cost is the number that a row is differentiated from.
+// cost returns the node from which a row is differentiated.
 func (c *covered) cost(nodes []*G.Node) *G.Node {
 	var cost *G.Node
 	for _, n := range nodes {
@@ -144,7 +144,7 @@ func (c *covered) cost(nodes []*G.Node) *G.Node {
 	return cost
 }
 
-// onCPU judges a row on the CPU.
+// onCPU tests a row on the CPU.
 func (r *coverage) onCPU(t *testing.T) (forward, backward string) {
 	c, nodes := r.start()
 	var log bytes.Buffer
@@ -178,7 +178,7 @@ func (r *coverage) onCPU(t *testing.T) (forward, backward string) {
 	return "yes", "yes"
 }
 
-// differentiate is the graph of a row with gradients. Gorgonia panics where it finds no derivative.
+// differentiate builds the graph of a row with gradients. Gorgonia panics at a missing derivative.
 func (r *coverage) differentiate() (c *covered, cost *G.Node, grads G.Nodes, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -191,7 +191,7 @@ func (r *coverage) differentiate() (c *covered, cost *G.Node, grads G.Nodes, err
 	return c, cost, grads, err
 }
 
-// byDo is the value of a node by the Do of its op and of those under it, on copies.
+// byDo returns the value of a node by the Do of its op and of its inputs' ops, on copies.
 func (c *covered) byDo(t *testing.T, n *G.Node) G.Value {
 	t.Helper()
 	v, err := c.do(n)
@@ -219,8 +219,9 @@ func (c *covered) do(n *G.Node) (G.Value, error) {
 	return n.Op().Do(in...)
 }
 
-// byDifferences is the gradient of a row's cost by its input number i: central differences, by the
-// ops' own Do. A row that draws numbers runs in a new machine each time, which draws the same ones.
+// byDifferences returns the gradient of a row's cost by its input i: central differences by the
+// ops' own Do. A row with random numbers runs in a new machine each time, which draws the same
+// ones.
 func (r *coverage) byDifferences(t *testing.T, i int) []float64 {
 	const h = 1e-5
 	c, nodes := r.start()
@@ -247,8 +248,8 @@ func (r *coverage) byDifferences(t *testing.T, i int) []float64 {
 	return grad
 }
 
-// onCUDA is the last column: kernels are made from the program of values and gradients, and with a
-// GPU they run.
+// onCUDA fills the last column: it makes kernels from the program of values and gradients, and runs
+// them if there is a GPU.
 func (r *coverage) onCUDA(t *testing.T, onGPU bool) string {
 	var log bytes.Buffer
 	cfg := machine.Config{Device: machine.CUDA, Log: slog.New(slog.NewTextHandler(&log, nil))}
@@ -291,7 +292,7 @@ func (r *coverage) onCUDA(t *testing.T, onGPU bool) string {
 	return how
 }
 
-// equalValues compares a value with what an op's Do gives: kind, type, shape and elements.
+// equalValues compares a value with the result of an op's Do: kind, type, shape and elements.
 func equalValues(t *testing.T, name string, got, want G.Value, within float64) {
 	t.Helper()
 	if got == nil {
@@ -305,7 +306,7 @@ func equalValues(t *testing.T, name string, got, want G.Value, within float64) {
 	near(t, name, numbersOf(t, got), numbersOf(t, want), within)
 }
 
-// near compares numbers as parts of the largest.
+// near compares numbers relative to the largest.
 func near(t *testing.T, name string, got, want []float64, within float64) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -324,7 +325,7 @@ func near(t *testing.T, name string, got, want []float64, within float64) {
 	}
 }
 
-// numbersOf is the elements of a value of any type, in C order.
+// numbersOf returns the elements of a value of any type, in C order.
 func numbersOf(t *testing.T, v G.Value) []float64 {
 	t.Helper()
 	if d, ok := v.(*gtensor.Dense); ok && d.RequiresIterator() {

@@ -19,35 +19,36 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// device is the GPU of a machine, with memory that outlasts a program: parameters, states, outputs.
+// device is the GPU of a machine, with the memory there that outlasts a program: parameters,
+// states, outputs.
 type device struct {
 	dev    *cuda.Device
-	driver *cuda.Driver // that the machine has opened; nil if another owns it
-	from   *Machine     // whose parameters are ours; may be nil
+	driver *cuda.Driver // opened by the machine; nil if another owns it
+	from   *Machine     // machine whose parameters are shared; may be nil
 
 	params  map[*gorgonia.Node]*stored
 	states  map[uintptr]*stored // by address on the host
 	memory  map[place]tensor.Buffer
-	list    []*stored       // all of params and states, in the order in which they were made
-	own     []tensor.Buffer // to be freed
+	list    []*stored       // all params and states, in the order in which they were made
+	own     []tensor.Buffer // to free
 	words   []word
-	arenas  []tensor.Buffer // of own: for the arenas of programs
-	current *cudaexec.Exec  // that has run last
-	used    []*compiled     // programs that have run and were not waited for, in the order of their runs
-	turned  *cuda.Event     // where one program follows another
-	next    uint64          // number of the step that current takes the next run for
-	sample  uint64          // and of its first sample
-	copies  bool            // the values of nodes follow every run: only the host updates parameters
+	arenas  []tensor.Buffer // part of own: arenas of programs
+	current *cudaexec.Exec  // ran last
+	used    []*compiled     // programs with runs that were not waited for, the last one at the end
+	turned  *cuda.Event     // orders a program after another
+	next    uint64          // number of the step that current expects
+	sample  uint64          // number of its first sample
+	copies  bool            // copy values of nodes at every run, as the host updates the parameters
 }
 
-// stored is a tensor that stays on the device between runs, and its copy on the host.
+// stored is a tensor that stays on the device between runs, and its counterpart on the host.
 type stored struct {
 	name string
-	node *gorgonia.Node // whose value it is; nil for a state
+	node *gorgonia.Node // node of the parameter; nil for a state
 	host tensor.Buffer  // of a state
 	at   tensor.Buffer
-	lent bool           // another machine's, which looks after it
-	seen gorgonia.Value // the node's when it was copied last
+	lent bool           // owned by another machine
+	seen gorgonia.Value // the node's value at the last copy
 }
 
 // word is eight bytes on the device that the host sets between runs.
@@ -57,23 +58,23 @@ type word struct {
 	known bool
 }
 
-// newDevice is the device that a graph is to run on; nil for the host.
+// newDevice returns the device that a graph runs on; nil for the host.
 //
-// Errors: ErrDevice when graph, world and settings do not fit together, or there is no GPU.
+// Errors: ErrDevice when graph, world and settings do not fit together, or the GPU is missing.
 func newDevice(cfg *Config, g *gorgonia.ExprGraph) (*device, error) {
-	group, what, idle := groupOf(g, cfg.Eval)
+	group, use, idle := groupOf(g, cfg.Eval)
 	on := tensor.Host
 	if group != nil {
 		on = group.Device()
 	}
 	if idle && (cfg.Device == CPU && on != tensor.Host || cfg.Device == CUDA && on == tensor.Host) {
-		group, on = nil, tensor.Host // Device says where
+		group, on = nil, tensor.Host // Device decides
 	}
 	switch {
 	case cfg.Device == CPU && on != tensor.Host:
-		return nil, fmt.Errorf("%w: the device is cpu, and %s a world on %v: set the device to cuda or auto", ErrDevice, what, on)
+		return nil, fmt.Errorf("%w: the device is cpu, and %s a world on %v: set the device to cuda or auto", ErrDevice, use, on)
 	case cfg.Device == CUDA && group != nil && on == tensor.Host:
-		return nil, fmt.Errorf("%w: the device is cuda, and %s a world of the host: take one of GPUs, or set the device to cpu", ErrDevice, what)
+		return nil, fmt.Errorf("%w: the device is cuda, and %s a world of the host: take one of GPUs, or set the device to cpu", ErrDevice, use)
 	case cfg.Share != nil && cfg.Share.closed:
 		return nil, fmt.Errorf("%w: the machine that has the parameters is closed", ErrClosed)
 	case on != tensor.Host:
@@ -90,7 +91,7 @@ func newDevice(cfg *Config, g *gorgonia.ExprGraph) (*device, error) {
 	return openGPU(cfg)
 }
 
-// openGPU opens the driver.
+// openGPU opens the driver and the GPU.
 func openGPU(cfg *Config) (*device, error) {
 	driver, err := cuda.Open(cuda.Config{Driver: cfg.CUDADriver, NVRTC: cfg.NVRTC, Dirs: dl.Places(os.DirFS("/"), launch.Environ())})
 	if err != nil {
@@ -110,10 +111,10 @@ func freshDevice(v *cuda.Device, driver *cuda.Driver, from *Machine) *device {
 	}
 }
 
-// groupOf returns a group whose device a graph must run on, and its user: the DDP, or else the
-// first collective; nil without any. Layers that normalize over a group do not use it with
-// Config.Eval: it is idle if only they have one.
-func groupOf(g *gorgonia.ExprGraph, eval bool) (group *dist.Group, what string, idle bool) {
+// groupOf returns the group whose device a graph runs on: that of its DDP, or else of its first
+// collective; nil without any. With Config.Eval a batch normalization over a group does not use it:
+// idle reports whether only such layers have a group. use describes the traffic to the group.
+func groupOf(g *gorgonia.ExprGraph, eval bool) (group *dist.Group, use string, idle bool) {
 	if d := ownerOf(g); d != nil {
 		return d.Layout().Group, "the gradients go to", false
 	}
@@ -122,16 +123,16 @@ func groupOf(g *gorgonia.ExprGraph, eval bool) (group *dist.Group, what string, 
 			return op.Group, fmt.Sprintf("the %v of %q goes to", op.Kind, op.Tensor), false
 		}
 		if b, ok := ops.DescribeBatchNorm(n); ok && b.Exchange.Group != nil && group == nil {
-			group, what, idle = b.Exchange.Group, fmt.Sprintf("the statistics of %q go to", b.Exchange.Tensor), true
+			group, use, idle = b.Exchange.Group, fmt.Sprintf("the statistics of %q go to", b.Exchange.Tensor), true
 			if !eval {
-				return group, what, false
+				return group, use, false
 			}
 		}
 	}
-	return group, what, idle
+	return group, use, idle
 }
 
-// ownerOf is the DDP that the gradients of a graph go to, or nil.
+// ownerOf returns the DDP that the gradients of a graph go to, or nil.
 func ownerOf(g *gorgonia.ExprGraph) *ddp.DDP {
 	for _, n := range g.AllNodes() {
 		if h, ok := n.Op().(*ops.Hook); ok {
@@ -143,7 +144,7 @@ func ownerOf(g *gorgonia.ExprGraph) *ddp.DDP {
 	return nil
 }
 
-// deviceOf is the device of a group.
+// deviceOf returns the device of a group.
 func deviceOf(g *dist.Group) (*cuda.Device, error) {
 	s, ok := g.Stream().(interface{ CUDA() *cuda.Stream })
 	if !ok {
@@ -152,7 +153,7 @@ func deviceOf(g *dist.Group) (*cuda.Device, error) {
 	return s.CUDA().Device(), nil
 }
 
-// config is how programs are loaded.
+// config returns the settings of programs on the device.
 func (d *device) config(cfg *Config, symmetric []tensor.Buffer) (cudaexec.Config, error) {
 	c := cudaexec.Config{
 		Device: d.dev, Eager: cfg.NoGraph, Deterministic: cfg.Deterministic, Tune: cfg.Tune,
@@ -166,7 +167,7 @@ func (d *device) config(cfg *Config, symmetric []tensor.Buffer) (cudaexec.Config
 	return c, err
 }
 
-// alloc is zeroed memory, which close frees.
+// alloc returns zeroed memory, which close frees.
 func (d *device) alloc(dt tensor.DType, n int) (tensor.Buffer, error) {
 	bytes := max(int64(n)*int64(dt.Size()), 1)
 	raw, err := d.dev.AllocBuffer(bytes)
@@ -180,8 +181,7 @@ func (d *device) alloc(dt tensor.DType, n int) (tensor.Buffer, error) {
 	return tensor.FromPointer(raw.Pointer(), n, dt, raw.Device())
 }
 
-// memoryFor is memory for the value of a node, the same for all programs in which it has one
-// length.
+// memoryFor returns memory for the value of a node, shared by all programs.
 func (d *device) memoryFor(p place, dt tensor.DType, n int) (tensor.Buffer, error) {
 	if b, ok := d.memory[p]; ok && b.DType() == dt && b.Len() >= n {
 		return b.Slice(0, n)
@@ -193,7 +193,7 @@ func (d *device) memoryFor(p place, dt tensor.DType, n int) (tensor.Buffer, erro
 	return b, err
 }
 
-// param is where the parameter of a node is.
+// param returns the parameter of a node on the device.
 func (d *device) param(n *gorgonia.Node, dt tensor.DType, length int, in *exchange) (*stored, error) {
 	if s, ok := d.params[n]; ok {
 		return s, nil
@@ -214,7 +214,7 @@ func (d *device) param(n *gorgonia.Node, dt tensor.DType, length int, in *exchan
 	return s, nil
 }
 
-// shared is the parameter of Config.Share with n's name and form, or nil.
+// shared returns the parameter of Config.Share with n's name and form, or nil.
 func (d *device) shared(n *gorgonia.Node, dt tensor.DType, length int) *stored {
 	if d.from == nil || d.from.device == nil {
 		return nil
@@ -227,7 +227,7 @@ func (d *device) shared(n *gorgonia.Node, dt tensor.DType, length int) *stored {
 	return nil
 }
 
-// state is where memory of the host, which an op keeps from run to run, is on the device.
+// state returns the device copy of host memory that an op keeps between runs.
 func (d *device) state(name string, host tensor.Buffer) (*stored, error) {
 	key := uintptr(host.Pointer())
 	if s, ok := d.states[key]; ok {
@@ -243,7 +243,7 @@ func (d *device) state(name string, host tensor.Buffer) (*stored, error) {
 	return s, d.write(s.at, s.host)
 }
 
-// write copies from the host, while no run is on its way.
+// write copies from the host. No run may be in flight.
 func (d *device) write(to, from tensor.Buffer) error {
 	if from.Bytes() == 0 {
 		return nil
@@ -251,7 +251,7 @@ func (d *device) write(to, from tensor.Buffer) error {
 	return d.dev.CopyFromHost(uintptr(to.Pointer()), from.Pointer(), from.Bytes())
 }
 
-// read copies to the host, while no run is on its way.
+// read copies to the host. No run may be in flight.
 func (d *device) read(to, from tensor.Buffer) error {
 	if to.Bytes() == 0 {
 		return nil
@@ -259,7 +259,7 @@ func (d *device) read(to, from tensor.Buffer) error {
 	return d.dev.CopyToHost(to.Pointer(), uintptr(from.Pointer()), to.Bytes())
 }
 
-// set makes the word at a place bits for the runs to come, if it is not. s is where runs begin.
+// set sets the word at an address for later runs, unless it has the value. s is where runs begin.
 func (d *device) set(s *cuda.Stream, at tensor.Buffer, bits uint64) error {
 	i := 0
 	for i < len(d.words) && d.words[i].at != at {
@@ -279,7 +279,7 @@ func (d *device) set(s *cuda.Stream, at tensor.Buffer, bits uint64) error {
 	return nil
 }
 
-// forgetWords has the words at these places be set anew: another machine may have.
+// forgetWords marks words as unknown, since another machine may have set them.
 func (d *device) forgetWords(at []tensor.Buffer) {
 	for i := range d.words {
 		if slices.Contains(at, d.words[i].at) {
@@ -288,7 +288,7 @@ func (d *device) forgetWords(at []tensor.Buffer) {
 	}
 }
 
-// updated returns when all runs of m are done, and their updates.
+// updated waits for all runs of m and their updates.
 func (m *Machine) updated() error {
 	if m.device == nil || m.device.current == nil {
 		return nil
@@ -299,14 +299,14 @@ func (m *Machine) updated() error {
 	return m.solve.wait()
 }
 
-// quiet returns when the parameters of a machine, some of which may be another's, are those of the
-// last update.
+// quiet waits for the last update of a machine's parameters, some of which may be another
+// machine's.
 func (m *Machine) quiet() error {
 	if m == nil || m.device == nil {
 		return nil
 	}
 	if m.closed {
-		return fmt.Errorf("the parameters are those of machine %s: %w", m.cfg.Name, ErrClosed)
+		return fmt.Errorf("the parameters belong to machine %s: %w", m.cfg.Name, ErrClosed)
 	}
 	if err := m.device.from.quiet(); err != nil {
 		return err
@@ -317,7 +317,7 @@ func (m *Machine) quiet() error {
 	return m.current()
 }
 
-// close frees the device's memory, after the programs.
+// close frees the memory, after the programs.
 func (d *device) close() error {
 	var errs []error
 	if d.turned != nil {
@@ -334,7 +334,7 @@ func (d *device) close() error {
 	return errors.Join(errs...)
 }
 
-// bufferOver is n elements of dt in raw.
+// bufferOver returns n elements of dt in raw.
 func bufferOver(raw []byte, dt tensor.DType, n int) (tensor.Buffer, error) {
 	return tensor.FromPointer(unsafe.Pointer(unsafe.SliceData(raw)), n, dt, tensor.Host)
 }

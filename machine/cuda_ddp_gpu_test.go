@@ -24,7 +24,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// gpuWorlds is how tests start ranks: processes with a GPU each.
+// gpuWorlds starts ranks as processes with a GPU each.
 func gpuWorlds(cfg backend.Config) conformance.Launch {
 	return conformance.Processes(func(ctx context.Context, opt conformance.LaunchOptions) (*dist.World, error) {
 		cfg.Device, cfg.StepTimeout, cfg.InitTimeout = backend.CUDADevice, opt.StepTimeout, time.Minute
@@ -32,8 +32,8 @@ func gpuWorlds(cfg backend.Config) conformance.Launch {
 	})
 }
 
-// gpuCount wants n GPUs, of which two are a must. No context is made here: each rank makes that of
-// its own.
+// gpuCount skips a test without n GPUs; cudatest.Missing handles less than two. It makes no
+// context, as each rank makes its own.
 func gpuCount(t *testing.T, n int) {
 	t.Helper()
 	have := cudatest.Driver(t).Count()
@@ -45,8 +45,8 @@ func gpuCount(t *testing.T, n int) {
 	}
 }
 
-// onGPUs runs cases on worlds of 2 and of 4 GPUs, one after the other in one world: to open it
-// takes longer than any of them.
+// onGPUs runs cases on worlds of 2 and of 4 GPUs, one after the other in one world, as opening a
+// world takes longer than a case.
 func onGPUs(t *testing.T, cases map[string]func(w *dist.World) error) {
 	t.Helper()
 	for _, n := range []int{2, 4} {
@@ -70,8 +70,8 @@ func gpuParts(rank, ranks, batch int) (first, n int) {
 	return first, batch*(rank+1)*(rank+2)/(ranks*(ranks+1)) - first
 }
 
-// gpuTraining is how the ranks' GPUs train: batches are cut into parts of equal length, all but the
-// last of which are accumulated.
+// gpuTraining has settings of a training on GPUs: batches are cut into parts of equal length, and
+// all parts except the last are accumulated.
 type gpuTraining struct {
 	rule         optim.Config
 	cfg          machine.Config
@@ -82,7 +82,7 @@ type gpuTraining struct {
 	after func(p *gpuNet, vm *machine.Machine, d *ddp.DDP, s optim.Solver) error // may be nil
 }
 
-// step is the runs of one step, of parts of rows samples from number first on.
+// step makes the runs of one step, with parts of rows samples that start at number first.
 func (g *gpuTraining) step(p *gpuNet, d *ddp.DDP, vm *machine.Machine, step, first, rows int) error {
 	once := func(part int) error {
 		return errors.Join(p.feed(step, first+part*rows), vm.RunAll())
@@ -103,8 +103,7 @@ func (g *gpuTraining) step(p *gpuNet, d *ddp.DDP, vm *machine.Machine, step, fir
 	return once(g.parts - 1)
 }
 
-// run trains the parts of batches that are a rank's, and gives the weights and the last loss of the
-// rank.
+// run trains on a rank's parts of batches, and returns the rank's weights and last loss.
 func (g *gpuTraining) run(w *dist.World) (weights [][]float32, loss float64, err error) {
 	first, rows := gpuParts(w.Rank(), w.Size(), g.batch)
 	rows /= g.parts
@@ -152,7 +151,7 @@ func (g *gpuTraining) run(w *dist.World) (weights [][]float32, loss float64, err
 	return p.weights(), loss, err
 }
 
-// stale looks whether weights that are not gathered yet are told from those that are.
+// stale checks that weights that are not gathered yet are reported as stale.
 func (g *gpuTraining) stale(vm *machine.Machine, d *ddp.DDP) error {
 	if !g.ddp.OverlapGather {
 		return nil
@@ -163,8 +162,8 @@ func (g *gpuTraining) stale(vm *machine.Machine, d *ddp.DDP) error {
 	return nil
 }
 
-// TestRanksOnGPUsLearnWhatOneDoes holds ranks with parts of a batch against the tape machine with
-// all of it, over 20 steps.
+// TestRanksOnGPUsLearnWhatOneDoes compares ranks that have parts of a batch with the tape machine
+// on the whole batch, over 20 steps.
 func TestRanksOnGPUsLearnWhatOneDoes(t *testing.T) {
 	small := ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
 	cases := map[string]func(w *dist.World) error{}
@@ -189,7 +188,7 @@ func TestRanksOnGPUsLearnWhatOneDoes(t *testing.T) {
 }
 
 // TestMicroBatchesOnGPUsAreOneBatch accumulates three parts of each rank's batch, over 20 steps,
-// and holds that against the tape machine with all of it at once.
+// and compares with the tape machine on the whole batch.
 func TestMicroBatchesOnGPUsAreOneBatch(t *testing.T) {
 	small := ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
 	cases := map[string]func(w *dist.World) error{}
@@ -215,8 +214,8 @@ func TestMicroBatchesOnGPUsAreOneBatch(t *testing.T) {
 	onGPUs(t, cases)
 }
 
-// off trains, and is how far the weights are from those of one rank on the host with the whole
-// batch.
+// off trains, and returns the distance of the weights to those of one rank on the host with the
+// whole batch.
 func (g *gpuTraining) off(w *dist.World) (float64, error) {
 	want, _, err := gpuAlone(g.batch, g.steps, g.rule)
 	if err != nil {
@@ -232,7 +231,7 @@ func (g *gpuTraining) off(w *dist.World) (float64, error) {
 	return gpuWorst(got, want), nil
 }
 
-// hold holds the weights against those of one rank on the host with the whole batch.
+// hold compares the weights with those of one rank on the host with the whole batch.
 func (g *gpuTraining) hold(w *dist.World, limit float64) error {
 	off, err := g.off(w)
 	if err == nil && !(off <= limit) {
@@ -241,9 +240,9 @@ func (g *gpuTraining) hold(w *dist.World, limit float64) error {
 	return err
 }
 
-// TestStagesOnGPUsLearnWhatOneRankDoes shares states and updates out, gradients and weights too,
-// over 20 steps, and holds weights against the tape machine with the whole batch, states against
-// the pieces, and swapped averages against what was there.
+// TestStagesOnGPUsLearnWhatOneRankDoes trains with Stages 1 to 3 over 20 steps. It compares weights
+// with the tape machine on the whole batch, states with the pieces, and averages swapped twice with
+// the weights.
 func TestStagesOnGPUsLearnWhatOneRankDoes(t *testing.T) {
 	small := ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
 	cases := map[string]func(w *dist.World) error{}
@@ -273,7 +272,7 @@ func TestStagesOnGPUsLearnWhatOneRankDoes(t *testing.T) {
 }
 
 // TestNarrowBucketsOnGPUsLearn sums gradients as bf16 and f16, of whole batches and of parts, and
-// holds weights against those of the tape machine within what roundings of 20 steps come to.
+// compares weights with those of the tape machine, within the rounding errors of 20 steps.
 func TestNarrowBucketsOnGPUsLearn(t *testing.T) {
 	const within = 2e-2
 	cases := map[string]func(w *dist.World) error{}
@@ -300,8 +299,7 @@ func TestNarrowBucketsOnGPUsLearn(t *testing.T) {
 	onGPUs(t, cases)
 }
 
-// gpuPieces looks at the state of a rank, gives it back, and swaps weights with their averages
-// twice.
+// gpuPieces checks a rank's state, sets it again, and swaps weights and averages twice.
 func gpuPieces(p *gpuNet, vm *machine.Machine, d *ddp.DDP, s optim.Solver) error {
 	st := s.State()
 	if len(st.Params) != len(p.params) {
@@ -338,7 +336,7 @@ func gpuPieces(p *gpuNet, vm *machine.Machine, d *ddp.DDP, s optim.Solver) error
 	return nil
 }
 
-// TestGraphsOfGPUWorldsRunOnTheirGPUs looks at what does not fit together.
+// TestGraphsOfGPUWorldsRunOnTheirGPUs checks settings that do not fit together.
 func TestGraphsOfGPUWorldsRunOnTheirGPUs(t *testing.T) {
 	gpuCount(t, 2)
 	gpuWorlds(backend.Config{})(t, 2, conformance.LaunchOptions{StepTimeout: 20 * time.Second}, func(w *dist.World) error {

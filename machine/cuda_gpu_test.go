@@ -19,17 +19,16 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// gpuTolerance is what a GPU's losses, gradients and weights may differ by from the tape machine's,
-// in float32.
+// gpuTolerance bounds the difference of a GPU's losses, gradients and weights from the tape
+// machine's, in float32.
 const gpuTolerance = 1e-4
 
-// gpuMomentum is the rule of machinetest.Momentum.
+// gpuMomentum has the settings of machinetest.Momentum.
 func gpuMomentum() optim.Config {
 	return optim.Config{Name: optim.Momentum, LearningRate: 0.02, Momentum: 0.9, KeepGradients: true}
 }
 
-// gpuWay is how a machine on a GPU is judged: with a solver of the host, one of its own, or one
-// that is the end of each run.
+// gpuWay is a solver for a machine on a GPU: one of the host, the machine's own, or Config.Solver.
 type gpuWay struct {
 	cfg    machine.Config
 	own    bool
@@ -136,7 +135,7 @@ func makeGPUNet(rows int) (p *gpuNet, err error) {
 	return p, nil
 }
 
-// feed gives the inputs the samples of a step from first on.
+// feed sets the inputs to the samples of a step, starting at first.
 func (p *gpuNet) feed(step, first int) error {
 	for i, n := range []*gorgonia.Node{p.x, p.y} {
 		rows, width := n.Shape()[0], n.Shape()[1]
@@ -151,7 +150,7 @@ func (p *gpuNet) feed(step, first int) error {
 	return nil
 }
 
-// weights is copies of the parameters.
+// weights returns copies of the parameters.
 func (p *gpuNet) weights() [][]float32 {
 	var all [][]float32
 	for _, n := range p.params {
@@ -160,7 +159,8 @@ func (p *gpuNet) weights() [][]float32 {
 	return all
 }
 
-// gpuWorst is the largest difference of two sets of weights, by the largest of a tensor.
+// gpuWorst returns the largest difference of two sets of weights, relative to the largest of a
+// tensor.
 func gpuWorst(got, want [][]float32) float64 {
 	off := 0.0
 	for i := range want {
@@ -174,8 +174,8 @@ func gpuWorst(got, want [][]float32) float64 {
 	return off
 }
 
-// gpuAlone trains a gpuNet of rows samples by the tape machine and a solver of the host, and gives
-// weights and last loss.
+// gpuAlone trains a gpuNet on rows samples with the tape machine and a solver of the host, and
+// returns weights and last loss.
 func gpuAlone(rows, steps int, c optim.Config) (weights [][]float32, loss float64, err error) {
 	p, err := makeGPUNet(rows)
 	if err != nil {
@@ -207,7 +207,7 @@ func gpuAlone(rows, steps int, c optim.Config) (weights [][]float32, loss float6
 	return p.weights(), loss, nil
 }
 
-// gpuRules is optimizers with what only some have.
+// gpuRules has optimizers with optional settings.
 func gpuRules() map[string]optim.Config {
 	return map[string]optim.Config{
 		"sgd":      {Name: optim.SGD, LearningRate: 0.1, WeightDecay: 0.01},
@@ -221,7 +221,7 @@ func gpuRules() map[string]optim.Config {
 	}
 }
 
-// TestSolversOnAGPU compares each rule, within the run and apart, with that of the host over 20
+// TestSolversOnAGPU compares each rule, in the run and separate, with that of the host over 20
 // steps.
 func TestSolversOnAGPU(t *testing.T) {
 	cudatest.Devices(t, 1)
@@ -282,7 +282,7 @@ func TestSolversOnAGPU(t *testing.T) {
 	}
 }
 
-// gpuTrain makes steps from first on.
+// gpuTrain makes steps, starting at first.
 func gpuTrain(t *testing.T, p *gpuNet, vm *machine.Machine, s optim.Solver, first, n int) {
 	t.Helper()
 	for step := first; step < first+n; step++ {
@@ -302,7 +302,7 @@ func gpuTrain(t *testing.T, p *gpuNet, vm *machine.Machine, s optim.Solver, firs
 }
 
 // TestAStateOfAGPUGoesOnOnTheHost saves after ten steps on the device and makes ten more on the
-// host, and the other way round.
+// host, and the reverse.
 func TestAStateOfAGPUGoesOnOnTheHost(t *testing.T) {
 	cudatest.Devices(t, 1)
 	c := optim.Config{Name: optim.Adam, LearningRate: 0.01, KeepGradients: true}
@@ -346,7 +346,7 @@ func TestAStateOfAGPUGoesOnOnTheHost(t *testing.T) {
 	}
 }
 
-// gpuTrainer is a machine whose runs update p's parameters by c, and its solver.
+// gpuTrainer returns a machine whose runs update p's parameters by c, and its solver.
 func gpuTrainer(t *testing.T, p *gpuNet, c optim.Config) (*machine.Machine, optim.Solver) {
 	t.Helper()
 	if _, err := gorgonia.Grad(p.cost, p.params...); err != nil {
@@ -363,7 +363,7 @@ func gpuTrainer(t *testing.T, p *gpuNet, c optim.Config) (*machine.Machine, opti
 	return vm, s
 }
 
-// TestASecondMachineSharesParameters evaluates with what the first has on the device.
+// TestASecondMachineSharesParameters evaluates with the first machine's parameters on the device.
 func TestASecondMachineSharesParameters(t *testing.T) {
 	cudatest.Devices(t, 1)
 	c := optim.Config{Name: optim.SGD, LearningRate: 0.1}
@@ -402,7 +402,7 @@ func TestASecondMachineSharesParameters(t *testing.T) {
 	}
 }
 
-// TestAGraphThatIsTooLargeForAGPU is refused with what it needs.
+// TestAGraphThatIsTooLargeForAGPU is rejected, with the bytes that it needs.
 func TestAGraphThatIsTooLargeForAGPU(t *testing.T) {
 	cudatest.Devices(t, 1)
 	const n = 1 << 18 // a product of 256 GiB
@@ -419,7 +419,7 @@ func TestAGraphThatIsTooLargeForAGPU(t *testing.T) {
 	}
 }
 
-// TestAProfileOfAGPU measures the runs of a machine, which then goes on.
+// TestAProfileOfAGPU measures the runs of a machine, and then continues to train.
 func TestAProfileOfAGPU(t *testing.T) {
 	cudatest.Devices(t, 1)
 	p := newGPUNet(t, 4)
@@ -439,7 +439,7 @@ func TestAProfileOfAGPU(t *testing.T) {
 		t.Errorf("before the first run: got %v, want %v", err, machine.ErrNoValue)
 	}
 	if err := vm.Mark(); !errors.Is(err, machine.ErrNoValue) {
-		t.Errorf("a lap before the first run: got %v, want %v", err, machine.ErrNoValue)
+		t.Errorf("a mark before the first run: got %v, want %v", err, machine.ErrNoValue)
 	}
 	if err := p.feed(0, 0); err != nil {
 		t.Fatal(err)
@@ -464,8 +464,8 @@ func TestAProfileOfAGPU(t *testing.T) {
 		}
 		steps++
 	}
-	if laps, err := vm.Intervals(); err != nil || len(laps) != 2 || laps[0] <= 0 || laps[1] <= 0 {
-		t.Errorf("laps %v, %v, of runs of %v", laps, err, times.Run)
+	if intervals, err := vm.Intervals(); err != nil || len(intervals) != 2 || intervals[0] <= 0 || intervals[1] <= 0 {
+		t.Errorf("intervals %v, %v, of runs of %v", intervals, err, times.Run)
 	}
 	if err := vm.Sync(); err != nil {
 		t.Fatal(err)

@@ -11,10 +11,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// onDevice has the parts of a compiled program on a device.
+// onDevice has the device state of a compiled program.
 type onDevice struct {
 	exec   *cudaexec.Exec
-	arena  tensor.Buffer   // which other programs may have as well
+	arena  tensor.Buffer   // other programs may share it
 	params []*stored       // by index of sources; nil for an input that is copied before each run
 	duals  []tensor.Buffer // on the host, by index of duals
 }
@@ -25,7 +25,7 @@ type fixed struct {
 	at tensor.Buffer
 }
 
-// loadOnDevice loads a program.
+// loadOnDevice loads the program on the device.
 func (c *compiled) loadOnDevice(env program.Env) error {
 	m := c.m
 	var symmetric []tensor.Buffer
@@ -39,7 +39,7 @@ func (c *compiled) loadOnDevice(env program.Env) error {
 	if cfg.Arena, err = m.device.arena(c.p.Arena); err != nil {
 		return err
 	}
-	cfg.TuneAlone = len(m.all) > 0 // made in a run, perhaps by this rank alone: its batch has another size
+	cfg.TuneAlone = len(m.all) > 0 // made in a run, perhaps on this rank only, as its batch has another size
 	cfg.Before = func() error { return m.device.waitForRanks(c) }
 	r, err := cudaexec.New(c.p, cfg, env)
 	if err != nil {
@@ -53,7 +53,7 @@ func (c *compiled) loadOnDevice(env program.Env) error {
 	return nil
 }
 
-// placeOnDevice binds the values that stay on the device.
+// placeOnDevice binds values that stay on the device.
 func (c *compiled) placeOnDevice() error {
 	d := c.m.device
 	for _, f := range c.fixed {
@@ -89,8 +89,8 @@ func (c *compiled) placeOnDevice() error {
 	return nil
 }
 
-// placeParams binds parameters, those of Config.Share too, and leaves the other inputs to be
-// copied.
+// placeParams binds parameters, including those of Config.Share. Other inputs are copied at each
+// run.
 func (c *compiled) placeParams() error {
 	d := c.m.device
 	c.gpu.params = make([]*stored, len(c.inputs))
@@ -108,7 +108,7 @@ func (c *compiled) placeParams() error {
 		if err != nil {
 			return err
 		}
-		if !b.slot { // a part of a bucket is bound with it
+		if !b.slot { // a part of a bucket is bound with the bucket
 			if err := c.runner.Bind(b.id, s.at); err != nil {
 				return err
 			}
@@ -145,8 +145,7 @@ func (c *compiled) placeOutputsOnDevice() error {
 	return nil
 }
 
-// placeDualsOnDevice gives the gradients that parameters have apart from their nodes memory on the
-// device.
+// placeDualsOnDevice gives the gradients of parameters with a dual value memory on the device.
 func (c *compiled) placeDualsOnDevice() error {
 	c.gpu.duals = make([]tensor.Buffer, len(c.duals))
 	for i, o := range c.duals {
@@ -169,17 +168,17 @@ func (c *compiled) placeDualsOnDevice() error {
 	return nil
 }
 
-// bindOnDevice looks all inputs up: parameters that have been let anew are copied, and other inputs
-// staged.
+// bindOnDevice binds all inputs: it copies parameters that have new values, and stages other
+// inputs.
 func (c *compiled) bindOnDevice() (resized bool, err error) {
-	if c.deposits() == nil { // the program gathers no weights, and must copy none over those that wait for it
+	if c.deposits() == nil { // the program gathers no weights, so all must be current
 		if err := c.m.current(); err != nil {
 			return false, err
 		}
 	}
 	if c.exchange.gathers() {
 		err := c.exchange.d.Adopt()
-		if err == nil && c.deposits() == nil { // another machine trains, whose update may be on its way
+		if err == nil && c.deposits() == nil { // another machine trains; its update may be in flight
 			err = c.exchange.d.Wait()
 		}
 		if err != nil {
@@ -216,8 +215,8 @@ func (c *compiled) bindOnDevice() (resized bool, err error) {
 	return false, c.refreshHost()
 }
 
-// refresh copies a parameter to the device: if its node has got another value, or always where the
-// host updates it.
+// refresh copies a parameter to the device if its node has a new value, or always if the host
+// updates it.
 func (d *device) refresh(st *stored, s *source) error {
 	v := s.node.Value()
 	if st.lent || st.seen == v && !d.copies {
@@ -262,7 +261,7 @@ func (c *compiled) refreshHost() error {
 	return nil
 }
 
-// stage copies an input for the run that comes, while the one before goes on.
+// stage copies an input for the next run while the previous one continues.
 func (c *compiled) stage(s *source) error {
 	v := s.node.Value()
 	if c.m.cfg.KeepInputs && s.value == v {

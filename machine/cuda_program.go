@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// finishProgram completes a lowered graph for a back half: that of a GPU, or of the host.
+// finishProgram optimizes the program of a graph for a GPU or the host and plans its memory.
 func finishProgram(l *lowered, cfg *Config, onGPU bool) error {
 	l.p.Rows, l.p.Again, l.p.Aside = onGPU, onGPU, onGPU && cudaexec.Aside(l.p, l.groups)
 	if onGPU && cfg.Compute == cudaexec.BF16.String() {
@@ -25,12 +25,11 @@ func finishProgram(l *lowered, cfg *Config, onGPU bool) error {
 	if err != nil {
 		return err
 	}
-	l.shed()
+	l.removeUnusedValues()
 	return program.Plan(l.p)
 }
 
-// makeSolver makes the solver of Config.Solver, and records the DDP whose gradients a device
-// exchanges.
+// makeSolver makes the solver of Config.Solver, and finds the DDP that exchanges the gradients.
 func (m *Machine) makeSolver(g *gorgonia.ExprGraph) error {
 	if m.device != nil {
 		if m.g.owner = ownerOf(g); m.g.owner != nil {
@@ -80,8 +79,7 @@ func (s *solver) within(l *lowering) error {
 	})
 }
 
-// reshapeTo is reshape of a gradient, whose shape may differ from its parameter's in dimensions
-// of 1.
+// reshapeTo reshapes a gradient, whose shape may differ from its parameter's in dimensions of 1.
 func (l *lowering) reshapeTo(o operand, shape []int) operand {
 	if o.len() != sizeOf(shape) {
 		return o

@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// runOnDevice queues a run of the present program, whose inputs are there.
+// runOnDevice queues a run of the current program, whose inputs are bound.
 func (m *Machine) runOnDevice() error {
 	c, d := m.now, m.device
 	if err := d.dev.Enter(); err != nil {
@@ -29,7 +29,7 @@ func (m *Machine) runOnDevice() error {
 	c.exchanged(err)
 	m.clock[0]++
 	if err != nil {
-		d.next = m.clock[0] + 1 // unknown
+		d.next = m.clock[0] + 1 // unknown, so that turn sets the clock
 		return err
 	}
 	d.next++
@@ -50,8 +50,8 @@ func (m *Machine) runOnDevice() error {
 	return nil
 }
 
-// fetchRead copies the values that gorgonia.Read reads: outputs, and parameters after the run.
-// Other inputs, and constants, are on the host.
+// fetchRead copies the value of a gorgonia.Read to the host: an output, or a parameter after the
+// run. Other inputs and constants are on the host.
 func (m *Machine) fetchRead(n *gorgonia.Node) error {
 	if n.Op() != nil && !isConstant(n) {
 		return m.fetchNode(n)
@@ -116,7 +116,7 @@ func (c *compiled) fetch(i int) error {
 	return nil
 }
 
-// fetchNode copies the value of an output of the last run, and does not wait for later ones.
+// fetchNode copies the value of an output of the last run. It does not wait for later runs.
 func (m *Machine) fetchNode(n *gorgonia.Node) error {
 	c := m.now
 	for i := range c.outputs {
@@ -132,12 +132,12 @@ func (m *Machine) fetchNode(n *gorgonia.Node) error {
 		}
 		return c.gpu.exec.Read(o.id, c.memory[i].Raw())
 	}
-	return fmt.Errorf("node %q: %w: it is no output of the machine", nameOf(n), ErrNoValue)
+	return fmt.Errorf("node %q: %w: it is not an output of the machine", nameOf(n), ErrNoValue)
 }
 
-// Sync copies the results of the last run to the nodes: values of outputs and gradients, and, if
-// the machine updates the parameters, their values. On the CPU, and on a GPU as long as a solver of
-// the host updates the parameters, the nodes have them after each RunAll, and Sync does nothing.
+// Sync copies the results of the last run to the nodes: outputs, gradients and, if the machine
+// updates them, parameters. On the CPU, and on a GPU while the host updates the parameters, each
+// RunAll does that, and Sync does nothing.
 //
 // Returns: when the run is done. Errors: those of the run; ErrStale, with OverlapGather of ddp;
 // ErrClosed.
@@ -196,9 +196,9 @@ func (s *stored) fetch(d *device) error {
 	return nil
 }
 
-// Load is the other direction of Sync for parameters: the next run computes with the present values
-// of their nodes. It is needed only if elements were changed in place while the machine updates the
-// parameters; a new value by Let is noticed.
+// Load makes the next run use the current values of the parameters' nodes. It is needed only after
+// elements were changed in place while the machine updates the parameters. New values of nodes are
+// noticed without it.
 func (m *Machine) Load() {
 	if m.device == nil {
 		return
@@ -208,10 +208,10 @@ func (m *Machine) Load() {
 	}
 }
 
-// Scalar returns the one element of an output's value after the last run. On a GPU it waits for
-// that run alone, and does not keep later ones from being queued; the node's Value does not change.
+// Scalar returns the element of an output with one element after the last run, and sets the node's
+// Value. On a GPU it waits for that run only, and later runs can be queued meanwhile.
 //
-// Errors: ErrNoValue for a node that is no output or has more elements; those of the run.
+// Errors: ErrNoValue for a node that is not an output or has more elements; those of the run.
 func (m *Machine) Scalar(n *gorgonia.Node) (float64, error) {
 	if m.closed {
 		return 0, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
@@ -232,8 +232,8 @@ func (m *Machine) Scalar(n *gorgonia.Node) (float64, error) {
 	return x, nil
 }
 
-// deposits is the exchange of the program, which may be one that only accumulates; nil for one that
-// computes no gradients, although its graph has them.
+// deposits returns the exchange of a program that computes gradients, even if it only accumulates
+// them; else nil.
 func (c *compiled) deposits() *exchange {
 	if e := c.exchange; e != nil && e.begun {
 		return e
@@ -241,7 +241,7 @@ func (c *compiled) deposits() *exchange {
 	return nil
 }
 
-// exchanges is the exchange of a program that communicates; else nil.
+// exchanges returns the exchange of a program that communicates; else nil.
 func (c *compiled) exchanges() *exchange {
 	if e := c.exchange; e != nil && e.sum != program.None {
 		return e
@@ -249,18 +249,18 @@ func (c *compiled) exchanges() *exchange {
 	return nil
 }
 
-// prepareExchange tells the device this rank's weight.
+// prepareExchange sets this rank's weights on the device.
 func (c *compiled) prepareExchange() error {
 	e := c.deposits()
 	if e == nil {
-		return c.m.current() // nothing in the program gathers weights
+		return c.m.current() // the program gathers no weights, so all must be current
 	}
 	run, err := e.d.Next()
 	if err != nil {
 		return err
 	}
 	if as := mannerOf(run); as != e.manner {
-		return fmt.Errorf("%w: the run is a %v, and the program that is to run is for a %v", dist.ErrInvalid, as, e.manner)
+		return fmt.Errorf("%w: the run is a %v, but the current program is for a %v", dist.ErrInvalid, as, e.manner)
 	}
 	if e.d.Take(c.m) {
 		c.m.device.forgetWords(e.layout.Weights[:])
@@ -276,14 +276,14 @@ func (c *compiled) prepareExchange() error {
 	return nil
 }
 
-// exchanged notes that a run was queued.
+// exchanged reports the result of queueing a run to the DDP.
 func (c *compiled) exchanged(err error) {
 	if e := c.deposits(); e != nil {
 		e.d.Ran(err)
 	}
 }
 
-// checkExchange looks at the sum of the weights of the last run.
+// checkExchange checks the sum of the weights of the last run.
 func (c *compiled) checkExchange() error {
 	e := c.exchanges()
 	if e == nil {
@@ -299,7 +299,7 @@ func (c *compiled) checkExchange() error {
 // late is how many runs old an error result is when it is read, so that the host need not wait.
 const late = 3
 
-// checkLate looks at the sum of the weights of a run that is done by now, or nearly.
+// checkLate checks the sum of the weights of a run that is done or nearly done.
 func (c *compiled) checkLate() error {
 	e, x := c.exchanges(), c.gpu.exec
 	if e == nil || x.Runs() <= late {

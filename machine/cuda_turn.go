@@ -7,14 +7,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// turn makes c the program that runs, after the previous one.
+// turn makes c the current program, ordered after the previous one.
 func (c *compiled) turn() error {
 	d, x := c.m.device, c.gpu.exec
 	if d.current != x {
 		if err := d.follow(c); err != nil {
 			return err
 		}
-		d.next = c.m.clock[0] + 1 // another, so that it is set
+		d.next = c.m.clock[0] + 1 // differs from the clock, so that it is set
 	}
 	if d.next != c.m.clock[0] || d.sample != c.m.clock[1] {
 		if err := x.SetClock(c.m.clock[0], c.m.clock[1]); err != nil {
@@ -25,8 +25,8 @@ func (c *compiled) turn() error {
 	return d.from.quiet()
 }
 
-// follow lets runs of c begin after those of the previous program, without a wait of the host.
-// Programs of a machine share the arena, parameters, states and outputs.
+// follow orders runs of c after those of the previous program, without a wait of the host. Programs
+// of a machine share the arena, parameters, states and outputs.
 func (d *device) follow(c *compiled) (err error) {
 	to := c.gpu.exec.Stream()
 	if d.current != nil && d.current.Stream() != to {
@@ -49,21 +49,20 @@ func (d *device) follow(c *compiled) (err error) {
 	return nil
 }
 
-// drop takes a program out of those that have run.
+// drop removes a program from those that have run.
 func (d *device) drop(c *compiled) {
 	d.used = slices.DeleteFunc(d.used, func(u *compiled) bool { return u == c })
 }
 
-// forget is drop for a program that is to be closed, which waits for it.
+// forget is drop for a program that is about to be closed, which waits for its runs.
 func (d *device) forget(c *compiled) {
 	d.drop(c)
 	if d.current == c.gpu.exec {
-		d.current = nil // a closed program must not be waited for
+		d.current = nil // a closed program cannot be waited for
 	}
 }
 
-// wait returns when nothing that was queued is on its way: the runs of all programs that have taken
-// turns.
+// wait waits for the queued runs of all programs.
 func (d *device) wait() error {
 	for _, c := range d.used {
 		if err := c.runner.Wait(); err != nil {
@@ -76,8 +75,8 @@ func (d *device) wait() error {
 	return nil
 }
 
-// waitForRanks waits for the programs that communicate, which know when a rank has died, except
-// one: the others' streams wait for theirs.
+// waitForRanks waits for all programs that communicate, except one. They detect dead ranks, and the
+// streams of other programs wait for theirs.
 func (d *device) waitForRanks(but *compiled) error {
 	for _, c := range d.used {
 		if len(c.groups) > 0 && c != but {
@@ -89,8 +88,8 @@ func (d *device) waitForRanks(but *compiled) error {
 	return nil
 }
 
-// arena returns memory for the arena of a program; the zero Buffer for none. All programs share one
-// that is large enough, since its contents last only for a run, and runs follow each other.
+// arena returns memory for the arena of a program; the zero Buffer for none. Programs share one
+// that is large enough, since runs follow each other and nothing in an arena outlasts a run.
 func (d *device) arena(bytes int64) (tensor.Buffer, error) {
 	if bytes == 0 {
 		return tensor.Buffer{}, nil
@@ -108,7 +107,7 @@ func (d *device) arena(bytes int64) (tensor.Buffer, error) {
 	return b, nil
 }
 
-// free gives up an arena that no program has any more.
+// free frees an arena that no program uses.
 func (d *device) free(arena tensor.Buffer) error {
 	i := slices.Index(d.arenas, arena)
 	if i < 0 {

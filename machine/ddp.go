@@ -13,44 +13,44 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// exchange is the way of gradients over the ranks as steps of a program:
+// exchange adds the exchange of gradients over the ranks to a program:
 //
 //	sum    = allreduce of weight           as soon as the run starts
 //	factor = own / sum                     0 if the sum is 0
 //	bucket = 0 where own is 0              with Idle: 0 times an infinity would not be
-//	bucket = allreduce of factor*bucket    as soon as its last gradient is there, in place
+//	bucket = allreduce of factor*bucket    once its last gradient is ready, in place
 //
-// A gradient is computed in its slot of a bucket, and the reduced gradient is that slot. With
-// accumulation it is multiplied by a weight first, and added to the slot: see manner. With Stage 2
-// buckets share memory in turns, and this rank's part of the sums is kept: see sharding.
+// A gradient is computed in its slot of a bucket, which later holds the reduced gradient.
+// Accumulated micro-batches multiply a gradient by a weight and add it to the slot: see manner.
+// With Stage 2 buckets share memory, and this rank keeps its part of the sums: see sharding.
 type exchange struct {
 	d       *ddp.DDP
 	plan    ddp.Plan
 	layout  ddp.Layout
 	overlap bool
-	idle    bool // gradients that do not count may be no numbers
+	idle    bool // gradients of weight 0 may have NaN or infinities
 	manner  manner
-	shard   *sharding // nil where every rank updates all
+	shard   *sharding // nil if every rank updates all weights
 
-	begun   bool // the program has gradients
-	group   int  // of the program
+	begun   bool // the program computes gradients
+	group   int  // number in the program
 	weight  program.ID
 	sum     program.ID
 	own     program.ID
 	share   program.ID // factor of gradients, except in runs of a whole batch
-	counts  operand    // whether the gradients count, with idle; while the program is made
-	scales  [2]operand // share for each dtype; while the program is made
+	counts  operand    // 1 if the gradients count, with idle; only while the program is made
+	scales  [2]operand // share for each dtype; only while the program is made
 	factors [2]program.ID
 	buckets []program.ID
-	wires   []program.ID // with Stage 2 and a WireDType: of messages; while the program is made
-	missing []int        // gradients of each bucket that have not come
-	next    int          // bucket to be reduced next
+	wires   []program.ID // messages, with Stage 2 and a WireDType; only while the program is made
+	missing []int        // by bucket, gradients that are not deposited yet
+	next    int          // next bucket to reduce
 	copies  []slotCopy
 	late    tensor.Buffer // destination of checkLate
 	lateSum []float64
 }
 
-// newExchange is that of d.
+// newExchange returns the exchange of d.
 func newExchange(d *ddp.DDP, as manner) *exchange {
 	e := &exchange{
 		d: d, plan: d.Plan(), layout: d.Layout(), overlap: d.Overlap(), idle: d.Idle(), manner: as, lateSum: make([]float64, 1),
@@ -66,7 +66,7 @@ func newExchange(d *ddp.DDP, as manner) *exchange {
 	return e
 }
 
-// valueOf is the memory on the GPU for a learnable.
+// valueOf returns the memory on the GPU for a learnable.
 func (e *exchange) valueOf(n *gorgonia.Node) (tensor.Buffer, bool) {
 	if e == nil {
 		return tensor.Buffer{}, false
@@ -78,7 +78,7 @@ func (e *exchange) valueOf(n *gorgonia.Node) (tensor.Buffer, bool) {
 	return e.layout.Values[i].Memory, true
 }
 
-// ids is the values of the program that e names.
+// ids returns the values of the program that e has.
 func (e *exchange) ids() []*program.ID {
 	all := []*program.ID{&e.weight, &e.sum, &e.own, &e.share, &e.factors[0], &e.factors[1]}
 	for i := range e.buckets {
@@ -92,7 +92,7 @@ func (e *exchange) ids() []*program.ID {
 	return all
 }
 
-// exchanging is the operand of a node that a DDP has put into the graph.
+// exchanging returns the operand of a node that a DDP has put into the graph.
 func (l *lowering) exchanging(c *current) (operand, error) {
 	switch op := c.n.Op().(type) {
 	case *ops.Begin:
@@ -115,14 +115,14 @@ func (l *lowering) exchanging(c *current) (operand, error) {
 	return operand{}, fmt.Errorf("%T is not an op of ddp", c.n.Op())
 }
 
-// outside is an Outside value bound to b for good.
+// outside returns a new Outside value with a fixed binding to b.
 func (l *lowering) outside(name string, role program.Role, b tensor.Buffer, shape ...int) program.ID {
 	id := l.p.Add(program.Value{Name: name, DType: b.DType(), Shape: shape, Role: role, Place: program.Outside})
 	l.fixed = append(l.fixed, fixed{id, b})
 	return id
 }
 
-// beginExchange adds the values of buckets, and the factors of gradients.
+// beginExchange adds the values of buckets and the factors of gradients.
 func (l *lowering) beginExchange() {
 	e := l.exchange
 	e.begun = true
@@ -154,12 +154,12 @@ func (l *lowering) beginExchange() {
 	}
 }
 
-// has reports whether there are buckets of a dtype.
+// has reports whether a bucket has a dtype.
 func (e *exchange) has(dt tensor.DType) bool {
 	return slices.ContainsFunc(e.plan.Buckets, func(p ddp.PlanBucket) bool { return p.DType == dt })
 }
 
-// exchangeWeights adds the sum of the weights, and the factor that comes from it.
+// exchangeWeights adds the sum of the weights and the factors that follow from it.
 func (l *lowering) exchangeWeights() {
 	e := l.exchange
 	e.weight = l.outside("weight", program.State, e.layout.Weights[0])
@@ -184,7 +184,7 @@ func (l *lowering) exchangeWeights() {
 	}
 }
 
-// param is the index of a hook's parameter in the plan.
+// param returns the index of a hook's parameter in the plan.
 func (e *exchange) param(h *ops.Hook) (int, error) {
 	d, i, ok := ddp.Owner(h.Reducer())
 	if !ok || d != e.d {
@@ -193,7 +193,7 @@ func (e *exchange) param(h *ops.Hook) (int, error) {
 	return i, nil
 }
 
-// slotOf is the place of a parameter's gradient.
+// slotOf returns the slot of a parameter's gradient.
 func (l *lowering) slotOf(h *ops.Hook) (operand, error) {
 	e := l.exchange
 	i, err := e.param(h)
@@ -207,7 +207,7 @@ func (l *lowering) slotOf(h *ops.Hook) (operand, error) {
 	}, nil
 }
 
-// deposit puts a gradient into its slot, and reduces the buckets that are full then.
+// deposit puts a gradient into its slot, and reduces the buckets that are then full.
 func (l *lowering) deposit(g operand, h *ops.Hook) error {
 	e := l.exchange
 	to, err := l.slotOf(h)
@@ -252,7 +252,7 @@ func (l *lowering) reduceFull() {
 	l.label = label
 }
 
-// reduceWide adds the sum of bucket i in its own type, in place.
+// reduceWide adds the sum of bucket i in its own dtype, in place.
 func (l *lowering) reduceWide(i int) {
 	e := l.exchange
 	bucket := l.bucket(i)
@@ -260,7 +260,7 @@ func (l *lowering) reduceWide(i int) {
 		m := l.newCode(bucket.shape)
 		l.add(m.mapTo(m.do(program.Select, m.load(e.counts), m.load(bucket), m.constant(0)), bucket))
 	}
-	if e.manner.local() { // with Stage 2: the factor comes with the last part
+	if e.manner.local() { // with Stage 2: the last part applies the factor
 		l.scatter(i, bucket, dist.Sum)
 		return
 	}
@@ -278,14 +278,14 @@ func (l *lowering) reduceWide(i int) {
 // sums reports whether a run of the program sums buckets over the ranks.
 func (e *exchange) sums() bool { return !e.manner.local() || e.staged() }
 
-// bucket is all of bucket i.
+// bucket returns all of bucket i.
 func (l *lowering) bucket(i int) operand {
 	e := l.exchange
 	p := &e.plan.Buckets[i]
 	return operand{view: program.View{Value: e.buckets[i], Strides: []int{1}}, shape: []int{p.Elements}, dtype: p.DType}
 }
 
-// isSlot reports whether an operand is a parameter's place in a bucket.
+// isSlot reports whether an operand is a parameter's slot in a bucket.
 func (l *lowering) isSlot(o operand) bool {
 	return l.exchange != nil && !o.isNum && slices.Contains(l.exchange.buckets, o.view.Value) &&
 		slices.Equal(o.view.Strides, program.Contiguous(o.shape))

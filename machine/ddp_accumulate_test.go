@@ -15,8 +15,8 @@ import (
 var fewKilobytes = ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
 
 // TestMicroBatchesBySteps accumulates parts of different weights, in different numbers on the
-// ranks, by the programs that devices get, updates within them, and compares weights and gradients
-// with the tape machine's.
+// ranks, with the device programs and their updates. It compares weights and gradients with the
+// tape machine's.
 func TestMicroBatchesBySteps(t *testing.T) {
 	idle := fewKilobytes
 	idle.Idle = true
@@ -68,8 +68,8 @@ func TestMicroBatchesBySteps(t *testing.T) {
 	}
 }
 
-// TestMicroBatchesWithoutWeightCountForNothing has ranks that have no samples, and inputs that are
-// numbers: no guard is needed.
+// TestMicroBatchesWithoutWeightCountForNothing has ranks without samples, with finite inputs: no
+// guard is needed.
 func TestMicroBatchesWithoutWeightCountForNothing(t *testing.T) {
 	c := parts{steps: 2, weights: func(rank, step int) []float64 { return []float64{2 * float64(rank%2), 0, 1} }}
 	rule := optim.Config{Name: optim.Momentum, LearningRate: 0.1}
@@ -86,7 +86,7 @@ func TestMicroBatchesWithoutWeightCountForNothing(t *testing.T) {
 	}
 }
 
-// count is the number of Maps over more than one element, and at most so many, that do op.
+// count returns the number of Maps over 2 to most elements that do op.
 func count(p *program.Program, op program.Scalar, most int) int {
 	n := 0
 	for i := range p.Steps {
@@ -117,7 +117,8 @@ func TestOnlyIdleRanksPayForTheGuard(t *testing.T) {
 	}
 }
 
-// TestProgramsTakeTurns looks at which program a machine takes for a run, and which it discards.
+// TestProgramsTakeTurns checks which program a machine selects for a run, and which one it
+// discards.
 func TestProgramsTakeTurns(t *testing.T) {
 	inWorld(t, 1, func(w *dist.World) error {
 		r, err := newRankGraph(2, 0)

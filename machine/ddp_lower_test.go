@@ -20,7 +20,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// rankGraph is a graph of one rank: two layers on samples of its own.
+// rankGraph is a graph of one rank: two layers on its own samples.
 type rankGraph struct {
 	g      *G.ExprGraph
 	cost   *G.Node
@@ -59,7 +59,7 @@ func newRankGraph(rows, first int) (*rankGraph, error) {
 	return r, nil
 }
 
-// attach makes the training data-parallel, and notes the gradients that the tape machine computes.
+// attach attaches the graph to ddp, and records the gradients of the tape machine.
 func (r *rankGraph) attach(w *dist.World, weight float64, cfg ddp.Config) error {
 	var err error
 	if r.d, err = ddp.Attach(w, r.cost, r.params, cfg); err != nil {
@@ -83,7 +83,7 @@ func (r *rankGraph) attach(w *dist.World, weight float64, cfg ddp.Config) error 
 	return nil
 }
 
-// lower is the program that a device gets, and its memory, which is the host's here.
+// lower makes the program for a device, with memory on the host.
 func (r *rankGraph) lower(cfg Config) (*lowered, oracle.Rank, error) {
 	g := collect(r.g, nil)
 	g.owner = r.d
@@ -130,7 +130,7 @@ func (r *rankGraph) lower(cfg Config) (*lowered, oracle.Rank, error) {
 	return l, rank, err
 }
 
-// inWorld makes the graph of each rank of a world, all ranks at once.
+// inWorld builds the graph of each rank of a world, on all ranks at once.
 func inWorld(t *testing.T, n int, body func(w *dist.World) error) {
 	t.Helper()
 	worlds, err := sim.New(n, sim.Config{})
@@ -157,8 +157,8 @@ func inWorld(t *testing.T, n int, body func(w *dist.World) error) {
 	}
 }
 
-// TestExchangeBySteps runs the programs that devices get on all ranks, and compares gradients with
-// the tape machine's.
+// TestExchangeBySteps runs the device programs on all ranks, and compares gradients with the tape
+// machine's.
 func TestExchangeBySteps(t *testing.T) {
 	few := ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
 	for name, c := range map[string]struct {
@@ -201,7 +201,7 @@ func TestExchangeBySteps(t *testing.T) {
 	}
 }
 
-// compare looks at the gradients of all parameters after a run.
+// compare checks the gradients of all parameters after a run.
 func (r *rankGraph) compare(t *testing.T, rank int, l *lowered, run oracle.Rank) {
 	t.Helper()
 	seen := 0
@@ -227,8 +227,8 @@ func (r *rankGraph) compare(t *testing.T, rank int, l *lowered, run oracle.Rank)
 	}
 }
 
-// TestExchangeOverlapsTheBackwardPass looks at the order of steps: sums of buckets start before the
-// last gradient is computed, the factor is there before them, and no gradient is copied.
+// TestExchangeOverlapsTheBackwardPass checks the order of steps: sums of buckets start before the
+// last gradient is computed, the factor precedes them, and no gradient is copied.
 func TestExchangeOverlapsTheBackwardPass(t *testing.T) {
 	var r *rankGraph
 	inWorld(t, 2, func(w *dist.World) error {
@@ -299,9 +299,9 @@ func TestCostAloneExchangesNothing(t *testing.T) {
 	}
 }
 
-// TestCostAloneLeavesBucketsOfWeights looks at what a program without gradients has of the memory
-// of ddp, which a machine that trains has: with Stage 1 and 2 nothing, so that values of nodes are
-// not copied there, and with Stage 3 what it gathers.
+// TestCostAloneLeavesBucketsOfWeights checks the use of ddp's memory by a program without
+// gradients, since a machine that trains has it. With Stages 1 and 2 it uses none, so that values
+// of nodes are not copied there; with Stage 3 it uses the gathered parts.
 func TestCostAloneLeavesBucketsOfWeights(t *testing.T) {
 	for stage := range 4 {
 		var r *rankGraph

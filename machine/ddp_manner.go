@@ -6,17 +6,17 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// manner is how a run uses gradients: a program has one. With w the weight of the run, each product
-// rounded,
+// manner says how a run handles gradients. Each program has one. w is the weight of the run, and
+// each product is rounded:
 //
-//	wholeBatch  slots = g              the exchange, the update
-//	firstPart   slots = w*g            nothing is communicated or updated
-//	laterPart   slots = slots + w*g    nothing is communicated or updated
-//	lastPart    slots = slots + w*g    the exchange, the update
+//	wholeBatch  slots = g              then exchange and update
+//	firstPart   slots = w*g            no communication, no update
+//	laterPart   slots = slots + w*g    no communication, no update
+//	lastPart    slots = slots + w*g    then exchange and update
 //
 // With OverlapGather of ddp wholeBatch and firstPart begin with gathering weights. With Stage 2
-// slots hold w*g in all of them but wholeBatch, and their sums over the ranks are accumulated. With
-// ddp.Config.Idle a run of weight 0 adds 0 whatever g is.
+// slots hold w*g, except in wholeBatch, and their sums over the ranks are accumulated. With
+// ddp.Config.Idle a run of weight 0 adds 0 for any g.
 type manner uint8
 
 const (
@@ -26,7 +26,7 @@ const (
 	lastPart
 )
 
-// mannerOf is that of a run.
+// mannerOf returns the manner of a run.
 func mannerOf(r ddp.Run) manner {
 	switch {
 	case r.Local && r.Joins:
@@ -42,11 +42,11 @@ func mannerOf(r ddp.Run) manner {
 // local reports whether the run only accumulates.
 func (k manner) local() bool { return k == firstPart || k == laterPart }
 
-// joins reports whether slots hold sums already.
+// joins reports whether slots already hold sums.
 func (k manner) joins() bool { return k == laterPart || k == lastPart }
 
-// reads reports whether a program reads number i of the Weights of a ddp.Layout, of which 1 is its
-// own to compute.
+// reads reports whether a program reads number i of the Weights of a ddp.Layout. It computes number
+// 1 itself.
 func (k manner) reads(i int) bool {
 	if i == 3 {
 		return k != wholeBatch
@@ -54,7 +54,7 @@ func (k manner) reads(i int) bool {
 	return i != 1 && !k.local()
 }
 
-// String returns its name in errors and programs.
+// String returns the name for errors and listings.
 func (k manner) String() string {
 	return [...]string{wholeBatch: "whole batch", firstPart: "first part", laterPart: "later part", lastPart: "last part"}[k]
 }
@@ -73,13 +73,13 @@ func (l *lowering) scaleGradients() {
 	}
 }
 
-// accumulate puts a gradient into its slot, or adds it.
+// accumulate writes a weighted gradient to its slot, or adds it.
 func (l *lowering) accumulate(slot, g operand) error {
 	e := l.exchange
 	c := l.newCode(slot.shape)
 	r := c.do(program.Mul, c.load(e.scales[factorOf(slot.dtype)]), c.load(g))
 	rest := -1
-	if e.manner.joins() && !e.staged() { // else sums are joined
+	if e.manner.joins() && !e.staged() { // with staged, the sums are accumulated
 		rest = c.load(slot)
 		r = c.do(program.Add, rest, r)
 	}
@@ -95,7 +95,7 @@ func (l *lowering) accumulate(slot, g operand) error {
 	return c.err
 }
 
-// factorOf is the index of a dtype among the factors of a ddp.Layout.
+// factorOf returns the index of a dtype among the factors of a ddp.Layout.
 func factorOf(dt tensor.DType) int {
 	if dt == tensor.F64 {
 		return 1

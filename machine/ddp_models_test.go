@@ -14,9 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestModelsInEveryStageBySteps trains ten kinds of models on two ranks by the programs that
-// devices get: weights do not depend on the stage, whatever ops read them and in whatever order
-// gradients come.
+// TestModelsInEveryStageBySteps trains ten kinds of models on two ranks with the device programs.
+// Weights must not depend on the stage, for any readers of weights and any order of gradients.
 func TestModelsInEveryStageBySteps(t *testing.T) {
 	const ranks, steps = 2, 3
 	for i, f := range machinetest.Models() {
@@ -42,7 +41,7 @@ func TestModelsInEveryStageBySteps(t *testing.T) {
 	}
 }
 
-// trainModel is the ranks after so many steps.
+// trainModel returns the ranks after some steps.
 func trainModel(t *testing.T, f machinetest.Builder, ranks, steps int, spread ddp.Config, cfg Config) []*lane {
 	t.Helper()
 	rule := optim.Config{Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1}
@@ -89,8 +88,7 @@ func trainModel(t *testing.T, f machinetest.Builder, ranks, steps int, spread dd
 	return lanes
 }
 
-// refresh gives the program the values that inputs have now, and the states of ops, and sets its
-// clock.
+// refresh gives the program the current values of inputs and states of ops, and sets its clock.
 func (p *loadedLane) refresh(step, sample uint64) error {
 	for _, b := range p.inputs {
 		if b.slot {

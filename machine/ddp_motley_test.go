@@ -19,8 +19,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// widened is a vector of float32 as float64, or the reverse: Gorgonia's own cannot be
-// differentiated.
+// widened converts a vector of float32 to float64, or the reverse, with a derivative that
+// Gorgonia's own conversion lacks.
 type widened struct{ from, to gtensor.Dtype }
 
 func (o *widened) Arity() int { return 1 }
@@ -49,8 +49,8 @@ func (o *widened) SymDiff(_ G.Nodes, _, grad *G.Node) (G.Nodes, error) {
 	return G.Nodes{n}, err
 }
 
-// newMotley has parameters of both dtypes in turns, numbers among them, and one that the cost does
-// not depend on.
+// newMotley alternates parameters of both dtypes, with scalars among them, and one that does not
+// affect the cost.
 func newMotley(rows int) *rankGraph {
 	buildingRanks.Lock()
 	defer buildingRanks.Unlock()
@@ -88,7 +88,7 @@ func newMotley(rows int) *rankGraph {
 	return r
 }
 
-// wide is the elements of all parameters.
+// wide returns the elements of all parameters.
 func (r *rankGraph) wide(t *testing.T) (all []float64) {
 	t.Helper()
 	for _, p := range r.params {
@@ -107,8 +107,8 @@ func (r *rankGraph) wide(t *testing.T) (all []float64) {
 	return all
 }
 
-// motleyRun makes runs inside NoSync, and the one that ends them, on two ranks of which one has no
-// samples in the first two.
+// motleyRun makes runs inside NoSync, and the one after them, on two ranks. One has no samples in
+// the first two.
 func motleyRun(t *testing.T, lanes []*lane, step, part int) {
 	t.Helper()
 	for rank, n := range lanes {
@@ -137,9 +137,9 @@ func motleyRun(t *testing.T, lanes []*lane, step, part int) {
 	}
 }
 
-// TestBothDTypesInEveryStageBySteps trains a model of float32 and float64, whose buckets fill side
-// by side, by the programs that devices get: the dtypes have a place each with Stage 2 and 3, and
-// weights do not depend on the stage.
+// TestBothDTypesInEveryStageBySteps trains a model of float32 and float64 with the device programs,
+// whose buckets fill alternately. With Stages 2 and 3 each dtype has its own memory, and weights
+// must not depend on the stage.
 func TestBothDTypesInEveryStageBySteps(t *testing.T) {
 	rules["*machine.widened"] = rule{1, (*lowering).convert, true}
 	defer delete(rules, "*machine.widened")
@@ -175,7 +175,7 @@ func TestBothDTypesInEveryStageBySteps(t *testing.T) {
 	}
 }
 
-// motleyLanes is two ranks after three steps of so many runs each.
+// motleyLanes returns two ranks after three steps of so many runs each.
 func motleyLanes(t *testing.T, cfg ddp.Config, rule optim.Config, parts int) []*lane {
 	t.Helper()
 	lanes := make([]*lane, 2)

@@ -15,8 +15,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// unread is a training whose program reads no bias: nobody asks for the cost, and no gradient
-// depends on it. Of the bias's bucket rank 0 has all elements that there are.
+// unread is a training whose program reads no bias: no output needs the cost, and no gradient
+// depends on the bias. Rank 0 owns all elements of the bias's bucket.
 func unread(w *dist.World, cfg ddp.Config) (*lane, error) {
 	buildingRanks.Lock()
 	r := &rankGraph{g: G.NewGraph()}
@@ -45,8 +45,8 @@ func unread(w *dist.World, cfg ddp.Config) (*lane, error) {
 	return n, n.solve.allocate(newMemory)
 }
 
-// TestRanksWithoutPiecesHaveTheOrderOfOthers holds the collectives of a rank that updates nothing
-// of a bucket, which no step reads either, against those of the rank that updates it.
+// TestRanksWithoutPiecesHaveTheOrderOfOthers has a bucket that no step reads. It compares the
+// collectives of a rank that updates it with those of a rank without pieces in it.
 func TestRanksWithoutPiecesHaveTheOrderOfOthers(t *testing.T) {
 	for _, cfg := range stagesOf(ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}) {
 		orders := make([]string, 2)

@@ -19,7 +19,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// lane is one rank of a training by the programs that devices get, on memory of the host.
+// lane is one rank of a training with the device programs, on memory of the host.
 type lane struct {
 	*rankGraph
 	cfg    Config
@@ -35,7 +35,7 @@ type loadedLane struct {
 	memory oracle.Rank
 }
 
-// newLane has the programs updated by rule, if there is one.
+// newLane makes a rank with an optional update by rule.
 func newLane(r *rankGraph, cfg Config, rule *optim.Config) (*lane, error) {
 	n := &lane{rankGraph: r, cfg: cfg, g: collect(r.g, nil), shapes: map[*G.Node][]int{}, loaded: map[manner]*loadedLane{}}
 	n.g.owner = r.d
@@ -58,7 +58,7 @@ func newLane(r *rankGraph, cfg Config, rule *optim.Config) (*lane, error) {
 	return n, nil
 }
 
-// load is the program for runs of a manner.
+// load makes the program for runs of a manner.
 func (n *lane) load(as manner) (*loadedLane, error) {
 	if p, ok := n.loaded[as]; ok {
 		return p, nil
@@ -104,8 +104,8 @@ func (n *lane) load(as manner) (*loadedLane, error) {
 	return p, nil
 }
 
-// prepare is the program of the run that comes, with what a machine tells the device before it.
-// Words that the run is not to read are no numbers.
+// prepare returns the program of the next run, with the words that a machine sets on the device.
+// Words that the run must not read are NaN.
 func (n *lane) prepare() (*loadedLane, error) {
 	run, err := n.d.Next()
 	if err != nil {
@@ -160,15 +160,15 @@ func together(lanes []*lane) error {
 	return err
 }
 
-// parts is how a step of a training is cut: of each rank, the weights of its micro-batches. A
-// weight of 0 comes with input that is no number where idle says so.
+// parts has the micro-batches of a step: the weights on each rank. With idle a weight of 0 has NaN
+// as input.
 type parts struct {
 	weights func(rank, step int) []float64
 	steps   int
 	idle    bool
 }
 
-// fill gives the inputs the samples of a micro-batch.
+// fill sets the inputs to the samples of a micro-batch.
 func (r *rankGraph) fill(rank, step, part int, none bool) {
 	for _, in := range r.g.Inputs() {
 		if slices.Contains(r.params, in) || ddp.IsShard(in) {
@@ -184,7 +184,7 @@ func (r *rankGraph) fill(rank, step, part int, none bool) {
 	}
 }
 
-// values is a copy of the parameters.
+// values returns a copy of the parameters.
 func (r *rankGraph) values() [][]float32 {
 	var all [][]float32
 	for _, p := range r.params {
@@ -193,8 +193,8 @@ func (r *rankGraph) values() [][]float32 {
 	return all
 }
 
-// onHost trains on the tape machine: the weights of each rank afterwards, and the gradients of its
-// last step.
+// onHost trains with the tape machine. It returns the final weights of each rank, and the gradients
+// of the last step.
 func (c *parts) onHost(t *testing.T, ranks int, cfg ddp.Config, rule optim.Config) (weights, grads [][][]float32) {
 	t.Helper()
 	weights, grads = make([][][]float32, ranks), make([][][]float32, ranks)
@@ -243,7 +243,7 @@ func (c *parts) onHost(t *testing.T, ranks int, cfg ddp.Config, rule optim.Confi
 	return weights, grads
 }
 
-// accumulated makes all runs of a step but the last inside NoSync, if there are more than one.
+// accumulated makes all runs of a step except the last inside NoSync.
 func accumulated(d *ddp.DDP, n int, once func(part int) error, end func() error) error {
 	if n > 1 {
 		err := d.NoSync(func() error {
@@ -261,7 +261,7 @@ func accumulated(d *ddp.DDP, n int, once func(part int) error, end func() error)
 	return end()
 }
 
-// bySteps trains with the programs of devices.
+// bySteps trains with the device programs.
 func (c *parts) bySteps(t *testing.T, ranks int, cfg ddp.Config, machine Config, rule optim.Config) []*lane {
 	t.Helper()
 	lanes := make([]*lane, ranks)
@@ -296,14 +296,14 @@ func (c *parts) bySteps(t *testing.T, ranks int, cfg ddp.Config, machine Config,
 	return lanes
 }
 
-// set gives a rank the samples of a part.
+// set sets the samples of a part on a rank.
 func (c *parts) set(n *lane, rank, step, part int) error {
 	weight := c.weights(rank, step)[part]
 	n.fill(rank, step, part, weight == 0 && c.idle)
 	return n.d.SetWeight(weight)
 }
 
-// apart has each rank accumulate its parts but the last, for which it gets the samples.
+// apart accumulates all parts of each rank except the last, for which it sets the samples.
 func (c *parts) apart(lanes []*lane, step int) error {
 	for rank, n := range lanes {
 		parts := len(c.weights(rank, step))
@@ -320,8 +320,8 @@ func (c *parts) apart(lanes []*lane, step int) error {
 	return nil
 }
 
-// inTurn is apart where ranks communicate in each part, or the first. What lay in buckets that are
-// shared, before a run, is no number.
+// inTurn is apart for ranks that communicate in each part, or in the first. Shared buckets have NaN
+// before a run.
 func (c *parts) inTurn(lanes []*lane, step int) error {
 	parts := len(c.weights(0, step))
 	set := func(part int) error {
@@ -368,7 +368,7 @@ func inNoSync(lanes []*lane, fn func() error) error {
 	return lanes[0].d.NoSync(func() error { return inNoSync(lanes[1:], fn) })
 }
 
-// consolidate gives the ranks' nodes whole weights.
+// consolidate sets whole weights in the ranks' nodes.
 func consolidate(t *testing.T, lanes []*lane) {
 	t.Helper()
 	errs := make([]error, len(lanes))
@@ -382,7 +382,7 @@ func consolidate(t *testing.T, lanes []*lane) {
 	}
 }
 
-// gradients is what the slots hold.
+// gradients returns the contents of the slots.
 func (n *lane) gradients(as manner) [][]float32 {
 	p := n.loaded[as]
 	var all [][]float32
@@ -401,8 +401,7 @@ func (n *lane) gradients(as manner) [][]float32 {
 	return all
 }
 
-// worst is the largest difference, of the larger of 1 and what is wanted; NaN where something is
-// missing or no number.
+// worst returns the largest difference, relative to want or 1; NaN for missing elements and NaN.
 func worst(got, want [][]float32) float64 {
 	off := 0.0
 	if len(got) != len(want) {

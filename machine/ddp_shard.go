@@ -13,32 +13,32 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// sharding is an exchange with Stage 1 of ddp: weights lie in buckets as gradients do, and of each
-// bucket a rank owns one run, which it alone updates. For each bucket, as soon as its last gradient
-// is there and its weights have been read last:
+// sharding is an exchange with Stage 1 of ddp. Weights are in buckets, as gradients are. A rank
+// owns one part of each bucket, which it alone updates. For each bucket, once its last gradient is
+// ready and its weights have their last read:
 //
 //	own part of the bucket  = reduce-scatter of factor*bucket, in place
-//	own part of the weights = update, of the pieces of parameters in it, whose states are as long
+//	own part of the weights = update of its pieces of parameters; states are as long as these
 //	weights                 = allgather of the own parts, in place
 //
-// With Stage 2 the buckets of gradients take turns in memory (see stage), and the own part of the
-// sum has memory that lasts. With Stage 3 the rank has its own parts of the weights alone: the
-// graph gathers them, and the update is all there is to do.
+// With Stage 2 the buckets of gradients share memory (see stage), and the own part of the sum has
+// separate memory. With Stage 3 the rank stores only its own parts of the weights: the graph
+// gathers them, and the update needs no allgather.
 //
-// Norms are sums over the pieces and then over the ranks; updates that need one come when all
-// gradients are there.
+// Norms are sums over the pieces and then over the ranks. Updates that need one run when all
+// gradients are ready.
 type sharding struct {
 	rank   int
-	params gorgonia.Nodes // of the plan
-	homes  []program.ID   // buckets of weights, or with Stage 3 own parts; None where nothing has asked for one
+	params gorgonia.Nodes // of the ddp.Plan
+	homes  []program.ID   // buckets of weights, or own parts with Stage 3; None if unused
 	shards []program.ID   // with Stage 2: own parts of the sums of gradients
-	used   []int          // buckets of weights, in the order in which nodes have first read them
-	read   []int          // of each bucket: how many steps there were when the last node that may read its weights was lowered
-	summed []int          // and how many when its gradients were reduced
+	used   []int          // buckets of weights in the order of their first readers
+	read   []int          // by bucket, the number of steps when the last node that may read its weights was lowered
+	summed []int          // by bucket, the number of steps when its gradients were reduced
 	views  map[*gorgonia.Node][]int
 }
 
-// newSharding is that of e; nil without.
+// newSharding returns the sharding of e; nil with Stage 0.
 func newSharding(e *exchange) *sharding {
 	if e.plan.Stage == 0 {
 		return nil
@@ -46,16 +46,16 @@ func newSharding(e *exchange) *sharding {
 	n := len(e.plan.Buckets)
 	s := &sharding{rank: e.layout.Group.Rank(), read: make([]int, n), summed: make([]int, n), views: map[*gorgonia.Node][]int{}}
 	for _, p := range e.d.Model() {
-		node, _ := p.(*gorgonia.Node) // all of a DDP are
+		node, _ := p.(*gorgonia.Node) // all parameters of a DDP are nodes
 		s.params = append(s.params, node)
 	}
 	s.homes, s.shards = slices.Repeat([]program.ID{program.None}, n), slices.Repeat([]program.ID{program.None}, n)
 	return s
 }
 
-// home is the place of a parameter in a bucket of weights; false where it has none, and in a
-// program without gradients, which is another machine's than the one that trains: that one has the
-// buckets, and values of nodes may be older than theirs.
+// home returns the slot of a parameter in a bucket of weights; false if it has none. It also
+// returns false in a program without gradients. That belongs to another machine than the one that
+// trains, whose buckets are newer than the values of nodes.
 func (l *lowering) home(n *gorgonia.Node) (operand, bool) {
 	if l.exchange == nil || l.exchange.shard == nil || len(l.g.params) == 0 {
 		return operand{}, false
@@ -78,16 +78,17 @@ func (l *lowering) home(n *gorgonia.Node) (operand, bool) {
 	return o, true
 }
 
-// looked notes that a node has been lowered, which may have read weights.
+// looked records that a node that may read weights has been lowered.
 //
-// Ranks must come to one order of collectives, whatever their batches. So it is nodes that count
-// and not steps: whether an operand is a view of a parameter or a copy may depend on the batch.
+// All ranks must have the same order of collectives, whatever their batches. So the order depends
+// on nodes, not on steps: whether an operand is a view of a parameter or a copy may depend on the
+// batch.
 func (l *lowering) looked(n *gorgonia.Node, kids gorgonia.Nodes) {
 	if l.exchange == nil || l.exchange.shard == nil {
 		return
 	}
 	switch n.Op().(type) {
-	case *ops.Start: // of the gradient; the other inputs only give the order
+	case *ops.Start: // its other inputs only order it
 		kids = kids[:1]
 	case *ops.Join, *ops.Wait:
 		return
@@ -112,25 +113,25 @@ func (l *lowering) looked(n *gorgonia.Node, kids gorgonia.Nodes) {
 	}
 }
 
-// computes reports whether the value of a node is certainly no view of an operand.
+// computes reports whether the value of a node is certainly not a view of an input.
 func (l *lowering) computes(n *gorgonia.Node, kids gorgonia.Nodes) bool {
 	switch typeName(n.Op()) {
 	case "gorgonia.linAlgBinOp", "gorgonia.tensordotOp", "gorgonia.elemUnaryOp", "gorgonia.im2colOp", "*gorgonia.byIndicesOp",
 		"*gorgonia.byIndicesOpDiffOp", "*gorgonia.BatchNormOp", "*gorgonia.batchnormDiffOp", "*gorgonia.maxPoolOp":
 		return true
-	case "gorgonia.elemBinOp": // times 1 it is
+	case "gorgonia.elemBinOp": // x times 1 is a view
 		return !slices.ContainsFunc(kids, func(k *gorgonia.Node) bool { return l.values[k].isNum })
 	}
 	return false
 }
 
-// part is the elements of a bucket, of gradients or of weights, that this rank owns.
+// part returns the elements of a bucket, of gradients or of weights, that this rank owns.
 func (e *exchange) part(bucket int, of program.ID) program.View {
 	return program.View{Value: of, Offset: e.shard.rank * e.plan.Buckets[bucket].Shard, Strides: []int{1}}
 }
 
-// scatter adds the sum of bucket i, which is in place in of: this rank gets its part, in the bucket
-// or in its shard.
+// scatter adds the reduce-scatter of bucket i, whose elements are in of. This rank's part goes to
+// the bucket or to its shard.
 func (l *lowering) scatter(i int, of operand, red dist.RedOp, factor ...program.View) {
 	e, p := l.exchange, &l.exchange.plan.Buckets[i]
 	own := operand{view: e.part(i, of.view.Value), shape: []int{p.Shard}, dtype: of.dtype}
@@ -161,7 +162,7 @@ func (l *lowering) sumRanks(o operand) {
 	})
 }
 
-// gathering is the step that gives all ranks a bucket of weights.
+// gathering returns the step that gathers a bucket of weights on all ranks.
 func (l *lowering) gathering(i int) program.Step {
 	e := l.exchange
 	home := e.shard.homes[i]
@@ -172,7 +173,7 @@ func (l *lowering) gathering(i int) program.Step {
 	}
 }
 
-// current is an error while the owner of a graph has weights that are not those of the last update.
+// current returns ErrStale if the weights are not those of the last update.
 func (m *Machine) current() error {
 	if d := m.g.owner; d != nil && d.Stale() {
 		return fmt.Errorf("%w: call Consolidate of the DDP, on all ranks, first", ErrStale)
@@ -180,8 +181,8 @@ func (m *Machine) current() error {
 	return nil
 }
 
-// gatherFirst adds gathers of the weights that the previous run has updated, in the order of their
-// reads, with OverlapGather of ddp. Programs of later parts follow one that has gathered.
+// gatherFirst adds gatherings of the weights that the previous run updated, in the order of their
+// first readers, with OverlapGather of ddp. Programs of later parts follow one that has gathered.
 func (l *lowering) gatherFirst() {
 	e := l.exchange
 	if e == nil || !e.begun || !e.layout.Late || e.manner.joins() {
@@ -199,9 +200,8 @@ func (l *lowering) gatherFirst() {
 	l.p.Steps = append(first, l.p.Steps...)
 }
 
-// spread moves the steps of an update, which are those from number begin on, to the earliest
-// possible places, followed by the all-gathers of weights. apart means that they need no sum over
-// all gradients.
+// spread moves the steps of an update, from number begin on, to the earliest valid places. It also
+// adds the allgathers of weights. apart says that the update needs no sum over all gradients.
 func (l *lowering) spread(u *update, begin int, apart bool) {
 	e := l.exchange
 	main, head := slices.Clone(l.p.Steps[:begin]), slices.Clone(l.p.Steps[begin:u.first])
@@ -267,8 +267,8 @@ func needsSolver(g *graph, cfg *Config) error {
 		ErrSolver, stage)
 }
 
-// pieces returns the part of each parameter that this rank updates: all of it, or a run of its
-// elements, which may be empty.
+// pieces returns the part of each parameter of a graph that this rank updates: all elements, or a
+// range, which may be empty.
 func (g *graph) pieces(shapes map[*gorgonia.Node][]int) []ddp.Piece {
 	all := make([]ddp.Piece, len(g.params))
 	for i := range all {
@@ -291,7 +291,7 @@ func (g *graph) pieces(shapes map[*gorgonia.Node][]int) []ddp.Piece {
 	return all
 }
 
-// piece is the run of an operand's elements that this rank updates.
+// piece returns the elements of an operand that this rank updates.
 func (l *lowering) piece(o operand, p ddp.Piece) operand {
 	flat := l.reshape(o, []int{o.len()})
 	if p.Len == 0 {
@@ -300,7 +300,7 @@ func (l *lowering) piece(o operand, p ddp.Piece) operand {
 	return cut(flat, 0, p.Offset, 1, p.Len)
 }
 
-// covers is an error for a run of a parameter's state that does not cover a piece.
+// covers returns an error if the elements of a parameter's state do not include a piece.
 func covers(p optim.ParamState, n int, piece ddp.Piece) error {
 	if p.Offset <= piece.Offset && piece.Offset+piece.Len <= p.Offset+n {
 		return nil

@@ -19,8 +19,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// someRanks is the sizes of worlds of tests by steps. Short tests have one rank and 3, with the
-// race detector 3 only.
+// someRanks returns the world sizes of tests by steps: 1 and 3 in short tests, 3 with the race
+// detector.
 func someRanks() []int {
 	if invariants.Enabled {
 		return []int{3}
@@ -31,9 +31,9 @@ func someRanks() []int {
 	return []int{1, 3}
 }
 
-// TestStagesBySteps trains some steps by the programs that devices get, with buckets of weights
-// that lie on the ranks' host: weights equal those of Stage 0 and of the tape machine, on all
-// ranks, and states are as long as the pieces.
+// TestStagesBySteps trains some steps with the device programs, with buckets of weights on the
+// ranks' host. Weights must equal those of Stage 0 and of the tape machine on all ranks, and states
+// must have the length of the pieces.
 func TestStagesBySteps(t *testing.T) {
 	groups := []optim.Group{{Names: []string{"w1"}, RateScale: 0.5}, {MaxDims: 1, NoWeightDecay: true}}
 	steps := long.Times(8, 20)
@@ -88,7 +88,7 @@ func TestStagesBySteps(t *testing.T) {
 	}
 }
 
-// stagesOf is c with each way to share things out.
+// stagesOf returns c with each stage.
 func stagesOf(c ddp.Config) []ddp.Config {
 	var all []ddp.Config
 	for stage := 1; stage <= 3; stage++ {
@@ -151,10 +151,10 @@ func floats(t *testing.T, raw []byte) []float32 {
 	return v
 }
 
-// TestStagesArePrograms holds the steps against golden files: each bucket's gradients are summed as
-// soon as they are there, a part is updated, and the parts are gathered; with Stage 2 buckets take
-// turns in memory; with Stage 3 weights are gathered when they are used, and not where they have
-// been updated; with OverlapGather all of them are at the beginning of the next run.
+// TestStagesArePrograms compares the steps with golden files. Each bucket's gradients are summed
+// when ready, a part is updated, and the parts are gathered. With Stage 2 buckets share memory.
+// With Stage 3 weights are gathered before use instead of after the update. With OverlapGather the
+// next run begins with all gatherings.
 func TestStagesArePrograms(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
 		isProgram(t, stage, false)
@@ -232,7 +232,7 @@ func TestRanksWithOtherBatchesGatherAlike(t *testing.T) {
 	}
 }
 
-// TestStage1NeedsTheUpdateInTheRun looks at what is refused, and at programs that need no update.
+// TestStage1NeedsTheUpdateInTheRun checks rejected settings, and programs that need no update.
 func TestStage1NeedsTheUpdateInTheRun(t *testing.T) {
 	inWorld(t, 2, func(w *dist.World) error {
 		r, err := newRankGraph(2, 0)
@@ -259,7 +259,7 @@ func TestStage1NeedsTheUpdateInTheRun(t *testing.T) {
 	})
 }
 
-// TestStatesOfPiecesCover looks at which states a rank takes for its piece of a parameter.
+// TestStatesOfPiecesCover checks which states a rank accepts for its piece of a parameter.
 func TestStatesOfPiecesCover(t *testing.T) {
 	inWorld(t, 3, func(w *dist.World) error {
 		r, err := newRankGraph(2, 0)

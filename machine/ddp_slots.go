@@ -12,8 +12,8 @@ type slotCopy struct {
 	bucket       program.ID
 }
 
-// bornInSlots makes the step that computes a gradient write it into its slot, instead of the copy,
-// if no other step reads it.
+// bornInSlots removes copies to slots: the step that computes a gradient writes it into the slot,
+// if only the copy reads it.
 func (l *lowering) bornInSlots() {
 	if l.exchange == nil {
 		return
@@ -21,7 +21,7 @@ func (l *lowering) bornInSlots() {
 	drop := make([]bool, len(l.p.Steps))
 	for _, k := range l.exchange.copies {
 		s := &l.p.Steps[k.step]
-		if len(s.In) != 1 { // the gradient is a number
+		if len(s.In) != 1 { // the gradient is a constant number
 			continue
 		}
 		from := s.In[0]
@@ -47,8 +47,8 @@ func (l *lowering) bornInSlots() {
 	l.p.Steps = kept
 }
 
-// readSince reports whether a step after the first that writes value from, and before step i, reads
-// value of: another bucket in the same memory.
+// readSince reports whether a step after the first writer of value from, and before step i, reads
+// value of. That is another bucket with the same memory as this one.
 func (l *lowering) readSince(of, from program.ID, i int) bool {
 	first := slices.IndexFunc(l.p.Steps, func(s program.Step) bool {
 		return slices.ContainsFunc(s.Out, func(v program.View) bool { return v.Value == from })
@@ -58,7 +58,7 @@ func (l *lowering) readSince(of, from program.ID, i int) bool {
 	})
 }
 
-// shift makes the steps that touch value from touch, in its place, value to from an element on.
+// shift replaces value from by value to, at an offset, in all steps.
 func (l *lowering) shift(from, to program.ID, offset int) {
 	for i := range l.p.Steps {
 		s := &l.p.Steps[i]

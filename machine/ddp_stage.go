@@ -12,16 +12,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// staged reports whether buckets of gradients exist only while they fill and are summed: Stage 2 of
-// ddp, and 3.
+// staged reports whether buckets of gradients exist only while they fill and are summed: Stages 2
+// and 3 of ddp.
 func (e *exchange) staged() bool { return e != nil && e.plan.Stage >= 2 }
 
-// gathers reports whether a rank has its own part of each bucket of weights alone: Stage 3.
+// gathers reports whether a rank has only its own part of each bucket of weights: Stage 3.
 func (e *exchange) gathers() bool { return e != nil && e.plan.Stage == 3 }
 
-// stage adds the values that buckets share in turns, and those of this rank's parts of the sums. A
-// step that fills a bucket follows those that need the earlier contents, since these are reads and
-// writes of one value.
+// stage adds one value for all buckets that share memory, and values for this rank's parts of the
+// sums. Since the buckets are one value, a step that fills a bucket follows the readers of the
+// bucket before it.
 func (l *lowering) stage() {
 	e := l.exchange
 	copy(e.buckets, l.shared("buckets", program.Gradient, e.layout.Buckets))
@@ -31,7 +31,7 @@ func (l *lowering) stage() {
 	}
 }
 
-// shared is the values of buffers, one for all that begin at one place.
+// shared adds values for buffers, one for all buffers with the same start.
 func (l *lowering) shared(name string, role program.Role, buffers []tensor.Buffer) []program.ID {
 	ids := slices.Repeat([]program.ID{program.None}, len(buffers))
 	n := 0
@@ -57,8 +57,8 @@ func (l *lowering) shared(name string, role program.Role, buffers []tensor.Buffe
 	return ids
 }
 
-// join adds another part to this rank's sums of earlier parts; at the end it multiplies by the
-// factor of this part.
+// join adds part to to, this rank's sums of earlier parts. In the last run it multiplies these by
+// the factor, which part already has.
 func (l *lowering) join(to, part operand) {
 	e := l.exchange
 	m := l.newCode(to.shape)
@@ -69,7 +69,7 @@ func (l *lowering) join(to, part operand) {
 	l.add(m.mapTo(m.do(program.Add, before, m.load(part)), to))
 }
 
-// shard is the input that Stage 3 gathers a bucket of weights from; false for other nodes.
+// shard returns the input from which Stage 3 gathers a bucket of weights; false for other nodes.
 func (l *lowering) shard(n *gorgonia.Node) (operand, bool) {
 	if !l.exchange.gathers() {
 		return operand{}, false
@@ -82,7 +82,7 @@ func (l *lowering) shard(n *gorgonia.Node) (operand, bool) {
 	return l.whole(l.ownWeights(i)), true
 }
 
-// ownWeights is this rank's part of bucket i of weights.
+// ownWeights returns this rank's part of bucket i of weights.
 func (l *lowering) ownWeights(i int) program.ID {
 	e := l.exchange
 	id := &e.shard.homes[i]
@@ -92,7 +92,7 @@ func (l *lowering) ownWeights(i int) program.ID {
 	return *id
 }
 
-// pieces returns the part of a parameter that this rank updates, and its gradient.
+// pieces returns the pieces of a parameter and its gradient that this rank updates.
 func (l *lowering) pieces(n *gorgonia.Node, weight, grad operand, p ddp.Piece) (w, g operand) {
 	e := l.exchange
 	w, g = weight, grad
@@ -116,14 +116,14 @@ func (l *lowering) pieces(n *gorgonia.Node, weight, grad operand, p ddp.Piece) (
 	return w, own(e.shard.shards[bucket])
 }
 
-// inShard is the bucket of a parameter, and where its piece begins in this rank's part of that.
+// inShard returns the bucket of a parameter, and the offset of its piece in this rank's part.
 func (e *exchange) inShard(n *gorgonia.Node, p ddp.Piece) (bucket, from int) {
 	q := e.plan.Params[slices.Index(e.shard.params, n)]
 	return q.Bucket, q.Offset + p.Offset - e.shard.rank*e.plan.Buckets[q.Bucket].Shard
 }
 
-// ownAt is where the piece of a parameter that this rank updates is on the device; the zero Buffer
-// for none.
+// ownAt returns the device memory of the piece of a parameter that this rank updates; the zero
+// Buffer for none.
 func (s *solver) ownAt(i int) (tensor.Buffer, error) {
 	n, piece := s.nodes[i], s.pieces[i]
 	if piece.Len == 0 {

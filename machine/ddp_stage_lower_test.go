@@ -9,9 +9,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestGradientsAreNotBornInABucketThatIsStillNeeded has a gradient that is computed before, or
-// behind, the sum of the bucket that lay in its place: only behind it may it be computed in its
-// slot.
+// TestGradientsAreNotBornInABucketThatIsStillNeeded has a gradient that is computed before or after
+// the sum of the earlier bucket in the same memory. It may be computed in its slot only after that
+// sum.
 func TestGradientsAreNotBornInABucketThatIsStillNeeded(t *testing.T) {
 	for _, c := range []struct {
 		name         string

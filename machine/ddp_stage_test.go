@@ -12,9 +12,9 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// TestStages1And2GiveTheBitsOfStage0 trains a network whose counts of elements nothing divides: on
-// the tape machine and compiled, 12 samples, in unequal parts. Long tests have 100 steps and up to
-// 5 ranks.
+// TestStages1And2GiveTheBitsOfStage0 trains a network whose element counts have no common divisor,
+// with the tape machine and compiled, on 12 samples in unequal parts. Long tests have 100 steps and
+// up to 5 ranks.
 func TestStages1And2GiveTheBitsOfStage0(t *testing.T) {
 	for _, vm := range []struct {
 		name string
@@ -79,7 +79,7 @@ func TestStagesAccumulateInAMachine(t *testing.T) {
 	}
 }
 
-// accumulate is the weights after training with two micro-batches in every second step.
+// accumulate returns the weights after a training with two micro-batches in every second step.
 func accumulate(w *dist.World, stage int) ([]float32, error) {
 	n, from, to := share(deep(2, 19), 12, w.Rank(), w.Size())
 	d, err := ddp.Attach(w, n.cost, n.params, ddp.Config{Stage: stage, BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024})

@@ -14,8 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestWeightsThatAreNotGatheredAreToldApart follows weights that the next run is to gather: from
-// the update on until then, or until Consolidate, nothing that does not gather them may read them.
+// TestWeightsThatAreNotGatheredAreToldApart follows weights that the next run gathers. From the
+// update until then, or until Consolidate, no reader that does not gather them may read them.
 func TestWeightsThatAreNotGatheredAreToldApart(t *testing.T) {
 	for stage := 1; stage <= 2; stage++ {
 		cfg := fewKilobytes
@@ -48,8 +48,8 @@ func TestWeightsThatAreNotGatheredAreToldApart(t *testing.T) {
 	}
 }
 
-// TestMachinesOfOneDDPSetItsWordsAnew has two machines run one DDP's graph in turn: what the one
-// has set is not what the other knows.
+// TestMachinesOfOneDDPSetItsWordsAnew alternates two machines on one DDP's graph: each must set
+// words that the other has changed.
 func TestMachinesOfOneDDPSetItsWordsAnew(t *testing.T) {
 	inWorld(t, 1, func(w *dist.World) error {
 		r, err := newRankGraph(2, 0)
@@ -84,9 +84,9 @@ func TestMachinesOfOneDDPSetItsWordsAnew(t *testing.T) {
 	})
 }
 
-// TestOnlyFirstRunsGather counts what programs gather: all that the run before has updated at their
-// beginning, but, with Stage 1, for the last of several buckets, which the run that updates it
-// gathers.
+// TestOnlyFirstRunsGather counts the gatherings of programs. A run begins with all that the
+// previous run updated, except with Stage 1 the last of several buckets, which is gathered by the
+// run that updates it.
 func TestOnlyFirstRunsGather(t *testing.T) {
 	for stage := 1; stage <= 2; stage++ {
 		for _, cfg := range []ddp.Config{fewKilobytes, {}} {
@@ -143,7 +143,7 @@ func gatherings(p *program.Program) (early, others int) {
 	return early, others
 }
 
-// TestOverlapGatherNeedsAStage looks at what Attach refuses.
+// TestOverlapGatherNeedsAStage checks settings that Attach rejects.
 func TestOverlapGatherNeedsAStage(t *testing.T) {
 	for stage := range 4 {
 		err := ddp.Config{Stage: stage, OverlapGather: true}.Validate()
@@ -153,7 +153,7 @@ func TestOverlapGatherNeedsAStage(t *testing.T) {
 	}
 }
 
-// lateDDP is a rank whose runs gather what the run before has updated.
+// lateDDP is a rank whose runs gather the updates of the previous run.
 func lateDDP(w *dist.World) (*ddp.DDP, error) {
 	r, err := newRankGraph(2, 0)
 	if err != nil {
@@ -164,8 +164,8 @@ func lateDDP(w *dist.World) (*ddp.DDP, error) {
 	return ddp.Attach(w, r.cost, r.params, cfg)
 }
 
-// TestNobodyReadsWeightsThatAreNotGathered looks at what reads or writes weights of a DDP beside
-// the machine that has updated them.
+// TestNobodyReadsWeightsThatAreNotGathered checks readers and writers of a DDP's weights other than
+// the machine that updated them.
 func TestNobodyReadsWeightsThatAreNotGathered(t *testing.T) {
 	inWorld(t, 1, func(w *dist.World) error {
 		d, err := lateDDP(w)
@@ -200,8 +200,8 @@ func TestNobodyReadsWeightsThatAreNotGathered(t *testing.T) {
 	})
 }
 
-// TestRunsThatAreMeasuredUpdateToo has runs of a profile leave weights as other runs do, and so a
-// run that has failed, of which nobody knows what it has done.
+// TestRunsThatAreMeasuredUpdateToo: runs of Profile leave weights as other runs do, as does a
+// failed run, whose effect is unknown.
 func TestRunsThatAreMeasuredUpdateToo(t *testing.T) {
 	inWorld(t, 1, func(w *dist.World) error {
 		d, err := lateDDP(w)

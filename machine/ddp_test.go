@@ -48,8 +48,8 @@ func onRanks(t *testing.T, n int, body func(w *dist.World) error) {
 // building is held while a graph is built: Gorgonia counts some ops in a variable without a lock.
 var building sync.Mutex
 
-// share is a network for the samples of one rank, which are those of the whole batch from a number
-// on. build makes it without a gradient.
+// share is a network for the samples of one rank, which start at a number of the whole batch. build
+// makes it without a gradient.
 func share(build func(rows int) *net, whole, rank, ranks int) (n *net, from, to int) {
 	building.Lock()
 	defer building.Unlock()
@@ -68,7 +68,7 @@ func bare(rows int) *net {
 	return n
 }
 
-// feed gives a network samples from..to of a step.
+// feed sets the inputs to samples from..to of a step.
 func (n *net) feed(step, from, to int) error {
 	for _, in := range []*G.Node{n.x, n.y} {
 		width := in.Shape()[1]
@@ -85,7 +85,7 @@ func (n *net) feed(step, from, to int) error {
 	return nil
 }
 
-// weights is a copy of the parameters.
+// weights returns a copy of the parameters.
 func (n *net) weights() []float32 {
 	var all []float32
 	for _, p := range n.params {
@@ -100,8 +100,8 @@ type newVM func(n *net) (G.VM, error)
 func tape(n *net) (G.VM, error)     { return G.NewTapeMachine(n.g), nil }
 func machined(n *net) (G.VM, error) { return machine.New(n.g, plain) }
 
-// train is the weights after some steps of data-parallel training on 12 samples, in unequal parts,
-// with two micro-batches in every second step.
+// train returns the weights after some steps of data-parallel training on 12 samples, in unequal
+// parts, with two micro-batches in every second step.
 func train(w *dist.World, make newVM, cfg ddp.Config) ([]float32, error) {
 	n, from, to := share(bare, 12, w.Rank(), w.Size())
 	d, err := ddp.Attach(w, n.cost, n.params, cfg)
@@ -167,7 +167,7 @@ func TestRanksTrainAsUnderTheTapeMachine(t *testing.T) {
 	}
 }
 
-// byRank is room for what each rank has.
+// byRank has a result for each rank.
 func byRank(n int) [][]float32 { return make([][]float32, n) }
 
 func largestDifference(a, b []float32) float64 {
@@ -181,8 +181,8 @@ func largestDifference(a, b []float32) float64 {
 	return most
 }
 
-// TestGradientsAreBornInTheirBuckets looks at where gradients are: in the bucket, without a copy,
-// and the solver's too.
+// TestGradientsAreBornInTheirBuckets checks that gradients, and those that the solver reads, are in
+// the bucket without a copy.
 func TestGradientsAreBornInTheirBuckets(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		n, from, to := share(bare, 8, w.Rank(), 2)
@@ -221,8 +221,8 @@ func TestGradientsAreBornInTheirBuckets(t *testing.T) {
 	})
 }
 
-// TestARunOnRanksAllocatesNothing counts what a step of one rank, with its buckets, allocates
-// beyond what the group does.
+// TestARunOnRanksAllocatesNothing counts allocations of one rank's step, with its buckets, beyond
+// those of the group.
 func TestARunOnRanksAllocatesNothing(t *testing.T) {
 	allocs := map[string]float64{}
 	for name, make := range map[string]newVM{"tape": tape, "machine": machined} {
@@ -247,8 +247,8 @@ func TestARunOnRanksAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestDropoutIsTheSameForAnyNumberOfRanks compares the elements that one rank drops of a batch with
-// those of three.
+// TestDropoutIsTheSameForAnyNumberOfRanks compares the elements of a batch that one rank drops with
+// those of three ranks.
 func TestDropoutIsTheSameForAnyNumberOfRanks(t *testing.T) {
 	const samples = 12
 	dropped := func(ranks int) []float64 {
@@ -294,8 +294,8 @@ func TestDropoutIsTheSameForAnyNumberOfRanks(t *testing.T) {
 	}
 }
 
-// cutLayer is a layer that is cut over the ranks; its outputs are the gradient of its weights and
-// the cost.
+// cutLayer is a layer divided among the ranks; its outputs are the gradient of its weights and the
+// cost.
 func cutLayer(w *dist.World) (*net, G.Nodes, error) {
 	building.Lock()
 	defer building.Unlock()
@@ -322,7 +322,7 @@ func cutLayer(w *dist.World) (*net, G.Nodes, error) {
 	return n, append(grads, n.cost), err
 }
 
-// runCutLayer is the outputs of a run of cutLayer.
+// runCutLayer returns the outputs of a run of cutLayer.
 func runCutLayer(w *dist.World, make newVM) ([]float32, error) {
 	n, outputs, err := cutLayer(w)
 	if err != nil {
@@ -348,8 +348,8 @@ func runCutLayer(w *dist.World, make newVM) ([]float32, error) {
 	return all, nil
 }
 
-// TestCollectivesOfGraphsRun compares a layer that is cut over the ranks, and its gradient, with
-// the tape machine's.
+// TestCollectivesOfGraphsRun compares a layer divided among the ranks, and its gradient, with the
+// tape machine's.
 func TestCollectivesOfGraphsRun(t *testing.T) {
 	for _, ranks := range []int{1, 2} {
 		var got [2][][]float32

@@ -7,9 +7,9 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// reduceNarrow adds the sum of bucket i in the WireDType of ddp: factor*bucket, rounded to that, is
-// summed, and the sum is the bucket. The message has memory of its own, in the symmetric heap where
-// there is one, since all buckets may be on their way at one time.
+// reduceNarrow adds the sum of bucket i in the WireDType of ddp: factor*bucket is rounded, summed
+// and copied back to the bucket. The message has its own memory, in the symmetric heap if there is
+// one, since all buckets may be in flight at the same time.
 func (l *lowering) reduceNarrow(i int) {
 	e := l.exchange
 	n := []int{e.plan.Buckets[i].Elements}
@@ -32,7 +32,7 @@ func (l *lowering) reduceNarrow(i int) {
 	l.scatter(i, wire, dist.Sum)
 }
 
-// wire is the message of bucket i. With Stage 2 messages take turns in memory, as their buckets do.
+// wire returns the message of bucket i. With Stage 2 messages share memory, as their buckets do.
 func (l *lowering) wire(i int, shape []int) operand {
 	e := l.exchange
 	if len(e.layout.Wires) == 0 {
@@ -47,6 +47,6 @@ func (l *lowering) wire(i int, shape []int) operand {
 	return l.whole(l.outside(fmt.Sprintf("message %d", i), program.Temp, e.layout.Wires[i], shape...))
 }
 
-// guards reports whether gradients have to be looked at before they are summed. Those that are
-// accumulated have been.
+// guards reports whether gradients must be cleared at weight 0 before they are summed. accumulate
+// does so for accumulated ones.
 func (e *exchange) guards() bool { return e.idle && e.manner == wholeBatch }

@@ -12,9 +12,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestNarrowBucketsBySteps sums gradients as f16 and bf16, by the programs that devices get, whole
-// and in parts, and compares with the tape machine, whose ddp does the same on the host. Matrix
-// products differ in last bits there, so that an element may be rounded to the neighbour.
+// TestNarrowBucketsBySteps sums gradients as f16 and bf16 with the device programs, whole and in
+// parts. It compares with the tape machine, whose ddp does the same on the host. Its matrix
+// products differ in last bits, so that an element may be rounded to the neighbour.
 func TestNarrowBucketsBySteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		parts
@@ -58,8 +58,7 @@ func TestNarrowBucketsBySteps(t *testing.T) {
 	}
 }
 
-// areNarrow looks whether the gradients that a rank has are of the wire's type, and not all the
-// same.
+// areNarrow checks that a rank's gradients are of the wire's dtype, and not all equal.
 func (n *lane) areNarrow(t *testing.T, wire tensor.DType) {
 	t.Helper()
 	nonzero := 0
@@ -86,8 +85,8 @@ func (n *lane) areNarrow(t *testing.T, wire tensor.DType) {
 	}
 }
 
-// TestNarrowBucketsAreWithinTheirBound compares gradients of one step with those that travel as
-// they are.
+// TestNarrowBucketsAreWithinTheirBound compares gradients of one step with those without a wire
+// dtype.
 func TestNarrowBucketsAreWithinTheirBound(t *testing.T) {
 	c := parts{steps: 1, weights: func(rank, _ int) []float64 { return []float64{1 + float64(rank)} }}
 	rule := optim.Config{Name: optim.SGD, LearningRate: 0.1, KeepGradients: true}
@@ -118,7 +117,7 @@ func TestNarrowBucketsAreWithinTheirBound(t *testing.T) {
 	}
 }
 
-// TestNarrowUpdatesOverlap looks at what is computed behind narrow sums, with Stage 1.
+// TestNarrowUpdatesOverlap checks the steps after narrow sums, with Stage 1.
 func TestNarrowUpdatesOverlap(t *testing.T) {
 	cfg := fewKilobytes
 	cfg.Stage, cfg.WireDType = 1, tensor.BF16

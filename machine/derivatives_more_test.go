@@ -19,7 +19,7 @@ func row(name string, at func(*rand.Rand) float64, apply function, shapes ...[]i
 	return derived{name: name, shapes: shapes, at: at, apply: apply}
 }
 
-// failing returns d with the errors of by.
+// failing returns d with the errors of byWhom.
 func (d derived) failing(by byWhom) derived {
 	d.bad = by
 	return d
@@ -77,8 +77,8 @@ func integers(g *G.ExprGraph, name string, v []int, shape ...int) *G.Node {
 		G.WithValue(value))
 }
 
-// ctc is a CTCLoss of two sequences. The first repeats a label. The second is shorter, and has
-// fewer labels.
+// ctc is a CTCLoss of two sequences. The first repeats a label. The second is shorter and has fewer
+// labels.
 func ctc(red G.Reduction, flat, normal bool) function {
 	return unary(func(x *G.Node) (*G.Node, error) {
 		g := x.Graph()
@@ -137,7 +137,7 @@ func losses() []derived {
 // binaryFraction is a number of few bits: differences of it are exact in float32.
 func binaryFraction(r *rand.Rand) float64 { return math.Round(r.NormFloat64()*1024) / 1024 }
 
-// whole is x without its fraction, by way of integers.
+// whole returns x without its fraction, through integers.
 func whole(x *G.Node) *G.Node {
 	return G.Must(G.ConvType(G.Must(G.ConvType(x, G.Float64, G.Int)), G.Int, G.Float64))
 }
@@ -174,7 +174,7 @@ func conversions() []derived {
 	}
 }
 
-// costs are rows whose op gives the cost itself.
+// costs has rows whose op returns the cost itself.
 func costs() []derived {
 	overOne := func(r *rand.Rand) float64 { return 2 + r.Float64() }
 	twice := func(x *G.Node) (*G.Node, error) { return G.Log2(G.Must(G.Log2(x))) }

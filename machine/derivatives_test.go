@@ -30,8 +30,8 @@ type derived struct {
 	bad    byWhom  // where Gorgonia's own derivative is wrong or missing
 }
 
-// byWhom has parts of the errors of an op whose derivative is wrong or missing in Gorgonia. ""
-// means that the gradient is right.
+// byWhom has parts of the expected errors for an op with a wrong or missing derivative in Gorgonia.
+// "" means that the gradient is right.
 type byWhom struct {
 	plain  string // gorgonia.Grad, or machine.New after it
 	ours   string // ops.Grad
@@ -39,8 +39,8 @@ type byWhom struct {
 	tape   string // the tape machine after ddp.Attach; "" also if ddp.Attach refuses
 }
 
-// sample is the graph of a row: its cost is the sum of the op's result, each element times a number
-// of its own.
+// sample is the graph of a row. Its cost is the sum of the op's result, with each element times a
+// number of its own.
 type sample struct {
 	g       *G.ExprGraph
 	in      G.Nodes
@@ -98,7 +98,7 @@ func input64(g *G.ExprGraph, name string, v []float64, shape ...int) *G.Node {
 		G.WithValue(gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(v))))
 }
 
-// differences is the central differences of the cost, by every element of every input.
+// differences returns the central differences of the cost, by every element of every input.
 func (d derived) differences() ([][]float64, error) {
 	s, err := d.build()
 	if err != nil {
@@ -211,7 +211,7 @@ func (d derived) byAttach(t *testing.T, tape bool) (grads [][]float64, err error
 	return grads, err
 }
 
-// far is the largest difference between gradients, and "" where it is small.
+// far returns the largest difference between gradients, or "" if it is small.
 func far(got, want [][]float64) string {
 	for i := range want {
 		if len(got[i]) != len(want[i]) {
@@ -228,9 +228,9 @@ func far(got, want [][]float64) string {
 	return ""
 }
 
-// TestDerivatives holds the gradient of every differentiable function of Gorgonia against central
-// differences: by machine after gorgonia.Grad, by machine after ddp.Attach, and by the tape machine
-// after ddp.Attach. Where a row names an error, a gradient is refused, never wrong.
+// TestDerivatives compares the gradient of every differentiable function of Gorgonia with central
+// differences: machine after gorgonia.Grad, machine after ddp.Attach, and the tape machine after
+// ddp.Attach. If a row has an error, the gradient must be rejected.
 func TestDerivatives(t *testing.T) {
 	for _, d := range deriveds {
 		t.Run(strings.ReplaceAll(d.name, " ", "_"), func(t *testing.T) {

@@ -23,7 +23,7 @@ func (r *ended) Close() error {
 	return r.err
 }
 
-// TestNobodyWaitsForADiscardedProgram discards the program that has run last, and another.
+// TestNobodyWaitsForADiscardedProgram discards the program that ran last, and another.
 func TestNobodyWaitsForADiscardedProgram(t *testing.T) {
 	last, r := &cudaexec.Exec{}, &ended{}
 	m := &Machine{device: &device{current: last}}
@@ -38,8 +38,8 @@ func TestNobodyWaitsForADiscardedProgram(t *testing.T) {
 	}
 }
 
-// TestCloseLeavesAStuckDeviceAlone closes a machine whose GPU waits for a dead rank: to free memory
-// would wait as well.
+// TestCloseLeavesAStuckDeviceAlone closes a machine whose GPU waits for a dead rank: freeing memory
+// would wait too.
 func TestCloseLeavesAStuckDeviceAlone(t *testing.T) {
 	r := &ended{err: fmt.Errorf("%w: %w", cudaexec.ErrStuck, dist.ErrAborted)}
 	d := &device{own: make([]tensor.Buffer, 3)}

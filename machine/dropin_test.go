@@ -34,7 +34,7 @@ func squares(x ...float64) (in, h, twice, cost *G.Node) {
 	return in, h, twice, cost
 }
 
-// TestAPartOfADifferentiatedGraphRuns compiles what gorgonia.SubgraphRoots cuts out: a prediction
+// TestAPartOfADifferentiatedGraphRuns compiles results of gorgonia.SubgraphRoots: a prediction
 // without gradients, and a cost with the gradients of one of two parameters.
 func TestAPartOfADifferentiatedGraphRuns(t *testing.T) {
 	x, h, twice, cost := squares(1, 2, 3)
@@ -63,7 +63,7 @@ func TestAPartOfADifferentiatedGraphRuns(t *testing.T) {
 	want(t, "the gradient", got, 4, 8, 12)
 }
 
-// TestAGraphOfInputsAloneRuns is what gorgonia.Sum of a scalar makes: the scalar.
+// TestAGraphOfInputsAloneRuns uses gorgonia.Sum of a scalar, which returns the scalar.
 func TestAGraphOfInputsAloneRuns(t *testing.T) {
 	g := G.NewGraph()
 	x := G.NewScalar(g, G.Float64, G.WithName("x"))
@@ -83,8 +83,7 @@ func TestAGraphOfInputsAloneRuns(t *testing.T) {
 	}
 }
 
-// TestKeptNodesHaveValues also looks at gradients, which Keep does not take away, and at nodes that
-// nobody keeps.
+// TestKeptNodesHaveValues also checks gradients, which Keep leaves, and nodes that are not kept.
 func TestKeptNodesHaveValues(t *testing.T) {
 	x, h, twice, cost := squares(1, 2)
 	for name, outputs := range map[string]G.Nodes{"defaults": nil, "the cost": {cost}} {
@@ -111,8 +110,8 @@ func TestKeptNodesHaveValues(t *testing.T) {
 	}
 }
 
-// TestValueIsThatOfAnyNode asks for inputs, outputs, gradients and middle nodes, and lets inputs
-// anew, one of another length.
+// TestValueIsThatOfAnyNode reads inputs, outputs, gradients and middle nodes, and sets inputs
+// again, one with another length.
 func TestValueIsThatOfAnyNode(t *testing.T) {
 	x, h, twice, cost := squares(1, 2)
 	m := newMachine(t, x.Graph(), plain, cost)
@@ -150,8 +149,8 @@ func TestValueIsThatOfAnyNode(t *testing.T) {
 	}
 }
 
-// TestValueDoesNotDisturbATraining asks for values behind dropout and batch normalization: they are
-// those of the run, and running statistics stay.
+// TestValueDoesNotDisturbATraining reads values after dropout and batch normalization: they are
+// those of the run, and running statistics do not change.
 func TestValueDoesNotDisturbATraining(t *testing.T) {
 	train := func(ask bool) (kept, asked [][]float64, stats []float64) {
 		g := G.NewGraph()
@@ -201,7 +200,7 @@ func TestValueDoesNotDisturbATraining(t *testing.T) {
 	}
 }
 
-// TestValueNeedsNoOtherRank refuses nodes that would.
+// TestValueNeedsNoOtherRank rejects nodes that need one.
 func TestValueNeedsNoOtherRank(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		g := G.NewGraph()
@@ -225,8 +224,8 @@ func TestValueNeedsNoOtherRank(t *testing.T) {
 	})
 }
 
-// TestAnInputIsNotTheMemoryOfAnOutput hands results back as inputs: the whole value, a part of one,
-// a scalar and a gradient. They stay as they are in the run that overwrites where they come from.
+// TestAnInputIsNotTheMemoryOfAnOutput sets results as inputs: a whole value, a part of one, a
+// scalar and a gradient. They must not change in the run that overwrites their source.
 func TestAnInputIsNotTheMemoryOfAnOutput(t *testing.T) {
 	g := G.NewGraph()
 	w := G.NewVector(g, G.Float64, G.WithName("w"), G.WithShape(2), G.WithValue(wide(1, 1)))
@@ -263,7 +262,7 @@ func TestAnInputIsNotTheMemoryOfAnOutput(t *testing.T) {
 	want(t, "twice the column", double.Value(), 4, 4)
 }
 
-// TestSetIsThatOfTheTapeMachine trains by updates that are nodes of the graph, with both machines.
+// TestSetIsThatOfTheTapeMachine trains with updates that are nodes of the graph, on both machines.
 func TestSetIsThatOfTheTapeMachine(t *testing.T) {
 	type setter interface {
 		G.VM
@@ -317,8 +316,8 @@ func TestSetIsThatOfTheTapeMachine(t *testing.T) {
 	}
 }
 
-// TestGradientsStayWhereOutputsAreNamed compiles an attached graph for its cost. For its results
-// alone it has none.
+// TestGradientsStayWhereOutputsAreNamed compiles an attached graph for its cost. With Eval it has
+// no gradients.
 func TestGradientsStayWhereOutputsAreNamed(t *testing.T) {
 	onRanks(t, 2, func(world *dist.World) error {
 		g := G.NewGraph()
@@ -356,8 +355,7 @@ func TestGradientsStayWhereOutputsAreNamed(t *testing.T) {
 	})
 }
 
-// TestAGraphWithoutGradientsIsToldSo is the swap of a lisp machine, which differentiates while it
-// runs.
+// TestAGraphWithoutGradientsIsToldSo replaces a lisp machine, which differentiates while it runs.
 func TestAGraphWithoutGradientsIsToldSo(t *testing.T) {
 	g := G.NewGraph()
 	w := G.NewVector(g, G.Float64, G.WithName("w"), G.WithShape(2), G.WithValue(wide(1, 2)))

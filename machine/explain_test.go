@@ -32,8 +32,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestExplain has the programs of a perceptron as it comes from the graph and optimized, of a
-// convolutional network, and of data-parallel training on one rank.
+// TestExplain has the programs of a perceptron, unoptimized and optimized, of a convolutional
+// network, and of data-parallel training on one rank.
 func TestExplain(t *testing.T) {
 	raw := plain
 	raw.NoOptimize = true

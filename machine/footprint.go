@@ -16,34 +16,34 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Footprint is the bytes that a compiled graph holds, on its device, without parameters, buckets of
-// gradients and the states of solvers.
+// Footprint is the bytes that a compiled graph uses on its device, without parameters, buckets of
+// gradients and states of solvers.
 type Footprint struct {
-	Arena     int64 // results of steps, which share one block: the activations
+	Arena     int64 // results of steps, often called activations
 	Constants int64
 	Scratch   int64 // workspace of steps
-	Inputs    int64 // on a GPU, where an input has two places; on the host inputs are where the program has them
-	Outputs   int64 // values of outputs that are no gradients in buckets
-	Gradients int64 // on the host: places of gradients for runs in which their reducers have none
+	Inputs    int64 // on a GPU, where an input has two buffers; on the host the program has the inputs
+	Outputs   int64 // values of outputs except gradients in buckets
+	Gradients int64 // on the host: gradients whose reducers give no memory
 
-	Moments []Moment // of one run, in their order
+	Moments []Moment // of one run, in order
 }
 
-// Moment is a collective of a run; or, on the host, where ddp comes to its turn: at "begin", at
-// "start w0" with the gradient of w0, and at "join".
+// Moment is a collective of a run or, on the host, a call of ddp: "begin", "start w0" with the
+// gradient of w0, and "join".
 type Moment struct {
 	Name  string // of the tensor
 	Kind  dist.Kind
 	DType tensor.DType
-	Count int // elements of the block that a rank gives or gets
+	Count int // elements of one rank's block
 }
 
-// Total is the sum.
+// Total returns the sum.
 func (f Footprint) Total() int64 {
 	return f.Arena + f.Constants + f.Scratch + f.Inputs + f.Outputs + f.Gradients
 }
 
-// Footprint returns the bytes of the machine for its present shapes.
+// Footprint returns the memory of the program for the current shapes.
 func (m *Machine) Footprint() Footprint {
 	var f Footprint
 	if m.now == nil || m.closed {
@@ -101,16 +101,15 @@ func moments(p *program.Program) []Moment {
 	return all
 }
 
-// Foresee is the Footprint that New would give the graph, on a device that need not be there: with
-// Device CUDA the graph is compiled for a GPU, the exchange of gradients and the update of
-// cfg.Solver included, and loaded nowhere. With Device CPU it is not loaded either, and takes no
-// memory but the program's own; without a Device a machine is made and closed. Nodes need no
-// values, except with DualValues. A graph that ddp has seen may be attached to a world of the host:
-// sizes of buckets are not in a Footprint.
+// Foresee returns the Footprint that New would give the graph, without loading it. With Device CUDA
+// it compiles for a GPU, which may be missing, with the exchange of gradients and the update of
+// cfg.Solver. With Device CPU it uses memory only for the program. Without a Device it makes a
+// machine and closes it. Nodes need no values, except with DualValues. A graph that ddp has seen
+// may be attached to a world of the host, since a Footprint has no sizes of buckets.
 //
 // Errors: those of New.
 func Foresee(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (f Footprint, err error) {
-	if cfg.Device != CPU && cfg.Device != CUDA { // known only with a device
+	if cfg.Device != CPU && cfg.Device != CUDA { // Auto depends on the devices that exist
 		m, err := New(g, cfg, outputs...)
 		if err != nil {
 			return f, err
@@ -140,22 +139,22 @@ func Foresee(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (f Fo
 	return f, nil
 }
 
-// Model is a graph that is to be trained, fresh from its builder.
+// Model is a newly built graph to train.
 type Model struct {
 	Cost   *gorgonia.Node
 	Params gorgonia.Nodes
 }
 
-// Foresight is the prediction of a Model as one rank of data-parallel training.
+// Foresight is the memory and the plan of a Model as one rank of data-parallel training.
 type Foresight struct {
 	Plan      ddp.Plan
 	Footprint Footprint
-	Inputs    int64 // bytes of inputs that are no parameters, where the program has them
+	Inputs    int64 // inputs, except parameters, that the program allocates
 }
 
-// Foresee attaches m to w and compiles it, as a training does, but in no memory, and runs nothing;
-// m is of no use afterwards. Its parameters need no values. w is one rank of a world on the host,
-// whatever the device of cfg, which if it says none is the host.
+// Foresee attaches m to w and compiles it as a training would, without memory for tensors, and runs
+// nothing. m cannot be used afterwards. Its parameters need no values. w is one rank of a world on
+// the host, whatever cfg.Device is; "" means CPU.
 //
 // Collective: all ranks of w. Errors: those of ddp.Attach and Foresee.
 func (m Model) Foresee(w *dist.World, exchange ddp.Config, cfg Config) (f Foresight, err error) {
@@ -177,11 +176,11 @@ func (m Model) Foresee(w *dist.World, exchange ddp.Config, cfg Config) (f Foresi
 	return f, err
 }
 
-// foreseeOnHost returns the footprint of a machine of the host, without making it and without the
-// update of a solver.
+// foreseeOnHost returns the footprint of a machine of the host without making it. The update of a
+// solver is not in the program.
 func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f Footprint, err error) {
 	updates := cfg.Solver != nil
-	cfg.Solver = nil // a DDP has one
+	cfg.Solver = nil // the DDP updates
 	m := newMachine(cfg)
 	if err := m.prepare(g, outputs); err != nil {
 		return f, err
@@ -210,7 +209,7 @@ func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f
 	return f, nil
 }
 
-// foreseeOnGPU lowers a graph as build does, for a device.
+// foreseeOnGPU lowers a graph as build does, for a GPU.
 func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Footprint, error) {
 	var f Footprint
 	all := collect(g, outputs, cfg.Keep...)
@@ -253,8 +252,7 @@ func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Fo
 	return f, nil
 }
 
-// imaginedSolver returns a solver whose states have no memory: it only describes them in the
-// program.
+// imaginedSolver returns a solver without states, from which a program can be made.
 func imaginedSolver(m *Machine, c optim.Config) (*solver, error) {
 	s := &solver{m: m, cfg: c.WithDefaults(), scale: 1, fused: true, normID: program.None, normAt: tensor.Of(make([]float64, 1))}
 	for i := range s.words {

@@ -8,9 +8,9 @@ import (
 	"github.com/symgrad/symgrad/machine/machinetest"
 )
 
-// TestForeseeIsWhatAGPUHas compares what is foreseen without a GPU with what a machine takes on
-// one: the arena, the constants and the inputs to the byte, and all of it within 5 %, since scratch
-// memory depends on the GPU and on its libraries.
+// TestForeseeIsWhatAGPUHas compares the prediction, made without a GPU, with a machine on a GPU.
+// Arena, constants and inputs must be equal, and the total within 5 %, since scratch memory depends
+// on the GPU and its libraries.
 func TestForeseeIsWhatAGPUHas(t *testing.T) {
 	cudatest.Devices(t, 1)
 	rule := gpuMomentum()

@@ -16,8 +16,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestForeseeIsWhatAMachineHas compares what is foreseen with what a machine has that is made and
-// run.
+// TestForeseeIsWhatAMachineHas compares the prediction with a machine that was made and run.
 func TestForeseeIsWhatAMachineHas(t *testing.T) {
 	for _, rows := range []int{2, 8} {
 		host := plain
@@ -89,8 +88,8 @@ func TestForeseeForAGPUNeedsNone(t *testing.T) {
 	}
 }
 
-// TestForeseenInputsOnAGPU compares with the inputs of models: the update has none, nor have random
-// numbers.
+// TestForeseenInputsOnAGPU compares with the inputs of models: updates and random numbers have
+// none.
 func TestForeseenInputsOnAGPU(t *testing.T) {
 	rule := optim.Config{Name: optim.Momentum, Momentum: 0.9}
 	for _, builder := range machinetest.Models() {
@@ -130,7 +129,7 @@ func TestForeseeRefuses(t *testing.T) {
 	}
 }
 
-// TestModelForesees has the inputs of the model, and a plan for all ranks.
+// TestModelForesees checks the inputs of the model and the plan for all ranks.
 func TestModelForesees(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		n, _, _ := share(bare, 4, w.Rank(), 2)
@@ -151,8 +150,8 @@ func TestModelForesees(t *testing.T) {
 	})
 }
 
-// TestForeseenTrainingIsWhatRuns attaches and compiles the same model in memory, at every stage,
-// with outputs, accumulation and dual values as they come.
+// TestForeseenTrainingIsWhatRuns attaches and compiles the same model with memory, at every stage,
+// and with outputs, accumulation and dual values.
 func TestForeseenTrainingIsWhatRuns(t *testing.T) {
 	for stage := range 4 {
 		for _, dual := range []bool{false, true}[:max(1, 2-stage)] { // sharded gradients have none
@@ -183,7 +182,7 @@ func TestForeseenTrainingIsWhatRuns(t *testing.T) {
 }
 
 // TestForeseenMessagesAreNotInTheArena compiles training for a GPU with narrow gradients: their
-// messages lie in memory of ddp, which its plan has, and not where activations do.
+// messages are in ddp's memory, which its plan counts, and not in the arena.
 func TestForeseenMessagesAreNotInTheArena(t *testing.T) {
 	rule := optim.Config{Name: optim.Adam}
 	for stage := range 4 {

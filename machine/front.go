@@ -17,24 +17,24 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// lowered is a program made from a graph, with the nodes of its Outside values.
+// lowered is a program made from a graph, and the nodes that its Outside values belong to.
 type lowered struct {
 	p       *program.Program
-	inputs  []binding // inputs and parameters
+	inputs  []binding // dual values of parameters
 	outputs []binding
 	duals   []binding // gradients of parameters apart from their nodes
 	states  []state
 	hooks   []*hook
 	calls   []*call // of Env.Calls
 	groups  []*dist.Group
-	marks   []mark          // fields of ops that were read, to detect a program that is out of date
+	marks   []mark          // settings of ops that the program depends on
 	samples int             // in this rank's batch
 	drops   map[uintptr]int // number of each dropout and random node, by op
 
-	exchange *exchange     // of gradients, by steps; nil if calls do it, or there is none
+	exchange *exchange     // exchange of gradients by steps; nil with calls, or without exchange
 	fixed    []fixed       // values whose memory is known
-	normID   program.ID    // of the norm of the gradients; None without an update that measures it
-	follow   []*program.ID // further names of values, to be kept right where values are taken out
+	normID   program.ID    // norm of the gradients; None if no update measures it
+	follow   []*program.ID // IDs outside the steps, to renumber when values are removed
 }
 
 // binding is a node and the Outside value that is its memory.
@@ -42,14 +42,14 @@ type binding struct {
 	node  *gorgonia.Node
 	id    program.ID
 	shape []int
-	param int    // of a gradient: index in graph.params; else -1
-	given *[]int // the shape of the value that the op's own Do gives, where the node says another; else nil
+	param int    // index in graph.params for a gradient; else -1
+	given *[]int // shape that the op's own Do returns if the node has another; else nil
 
-	slot   bool // the value is a bucket, of gradients or weights, and the elements those from offset on
+	slot   bool // the value is a bucket of gradients or weights; elements start at offset
 	offset int
 }
 
-// state is memory of an op that lives from step to step.
+// state is memory of an op that lasts from step to step.
 type state struct {
 	id program.ID
 	at tensor.Buffer
@@ -64,14 +64,14 @@ type lowering struct {
 	values  map[*gorgonia.Node]operand
 	numbers map[numberKey]program.ID
 	norms   map[uintptr]*norm
-	sharded gorgonia.NodeSet         // learnables of the whole graph whose values are on all ranks; nil before it is looked for
-	shapes  map[*gorgonia.Node][]int // of the values of inputs
-	resized bool                     // some differ from those that the graph was built with
-	moved   bool                     // a transposition or product has moved the first dimension of a result with another shape than in the graph
+	sharded gorgonia.NodeSet         // learnables that all ranks have whole values of; nil until it is looked for
+	shapes  map[*gorgonia.Node][]int // shapes of input values
+	resized bool                     // some differ from those of the graph
+	moved   bool                     // a product or transposition moved the first dimension of a resized result
 	label   string                   // of the current node, for steps and values
 }
 
-// current is a node and its operands.
+// current is a node that is being lowered, with its inputs.
 type current struct {
 	n     *gorgonia.Node
 	kids  gorgonia.Nodes
@@ -85,10 +85,9 @@ func lower(g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, resized bool)
 	return lowerAs(wholeBatch, g, cfg, shapes, resized)
 }
 
-// lowerAs turns g into a program. shapes is those of the values of inputs.
+// lowerAs turns g into a program. shapes has the shapes of input values.
 //
-// Errors: an op that no rule knows, naming op and node; an op whose fields are not those of
-// Gorgonia v0.9.18.
+// Errors: an unknown op, with op and node; an op whose fields are not those of Gorgonia v0.9.18.
 func lowerAs(as manner, g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, resized bool) (*lowered, error) {
 	l := &lowering{
 		lowered: lowered{p: &program.Program{Name: cfg.Name, Clock: program.None}, drops: map[uintptr]int{}},
@@ -139,8 +138,8 @@ func lowerAs(as manner, g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, 
 	return &l.lowered, nil
 }
 
-// countSamples returns the number of samples in the batch: that of Config, or the length of the
-// first input that is not a parameter.
+// countSamples returns the samples in the batch: Config.Samples, or the length of the first input
+// that is not a parameter.
 func (l *lowering) countSamples() int {
 	if l.cfg.Samples > 0 && !l.resized {
 		return l.cfg.Samples
@@ -160,7 +159,7 @@ func (l *lowering) isParam(n *gorgonia.Node) bool {
 	return ok
 }
 
-// shapeOf is the shape of an input's values.
+// shapeOf returns the shape of an input's values.
 func (l *lowering) shapeOf(n *gorgonia.Node) []int {
 	if s, ok := l.shapes[n]; ok {
 		return slices.Clone(s)
@@ -174,8 +173,8 @@ func (l *lowering) shapeOf(n *gorgonia.Node) []int {
 	return slices.Clone([]int(n.Shape()))
 }
 
-// called is a node's name, and of an input that has none its number, by which the names of others
-// have it: gorgonia's name of it is that of a nil operation.
+// called returns the node's name; an unnamed input gets `node` and its ID. Gorgonia would call it
+// by a nil operation.
 func called(n *gorgonia.Node) string {
 	if name := n.Name(); !n.IsVar() || !strings.HasPrefix(name, "%!") {
 		return name
@@ -183,8 +182,8 @@ func called(n *gorgonia.Node) string {
 	return fmt.Sprintf("node %x", n.ID())
 }
 
-// nameOf returns a readable name of a node: its name, or its operation and operands. A gradient is
-// named by its parameter.
+// nameOf returns a readable name of a node: its name or expression. A gradient is named after its
+// parameter.
 func nameOf(n *gorgonia.Node) string {
 	for _, of := range n.DerivOf() {
 		if of.IsVar() {
@@ -194,12 +193,12 @@ func nameOf(n *gorgonia.Node) string {
 	return strings.ReplaceAll(called(n), "\n", " ")
 }
 
-// node is the operand of one node.
+// node returns the operand of one node.
 func (l *lowering) node(n *gorgonia.Node) (operand, error) {
 	l.label = nameOf(n)
 	if l.isSharded(n) {
 		dt, err := dtypeOf(n.Dtype())
-		return number(0, dt, l.shapeOf(n)), err // for its hook, which is not read
+		return number(0, dt, l.shapeOf(n)), err // its hook ignores it
 	}
 	if n.Op() == nil {
 		return l.input(n)
@@ -232,7 +231,7 @@ func (l *lowering) node(n *gorgonia.Node) (operand, error) {
 	return l.conform(n, o)
 }
 
-// apply is the operand of a node with an op.
+// apply returns the operand of a node with an op.
 func (l *lowering) apply(c *current) (operand, error) {
 	if o, ok, err := l.communication(c); ok {
 		return o, err
@@ -247,8 +246,8 @@ func (l *lowering) apply(c *current) (operand, error) {
 	return rule.lower(l, c)
 }
 
-// conform gives a result the shape that the graph says. With inputs of another shape the graph
-// cannot say it.
+// conform reshapes a result to the shape in the graph, unless inputs have other shapes than the
+// graph.
 func (l *lowering) conform(n *gorgonia.Node, o operand) (operand, error) {
 	if l.resized {
 		return o, nil
@@ -263,14 +262,14 @@ func (l *lowering) conform(n *gorgonia.Node, o operand) (operand, error) {
 	return l.reshape(o, want), nil
 }
 
-// rule is how an op is lowered, and how many inputs it has at least.
+// rule has the function that lowers an op, and the least number of inputs.
 type rule struct {
 	inputs int
 	lower  func(*lowering, *current) (operand, error)
-	moves  bool // the rule is for elements of any type: it moves them, converts them or makes them
+	moves  bool // the rule moves, converts or makes elements of any dtype
 }
 
-// rules are the ops by the names of their types in Gorgonia v0.9.18.
+// rules has the ops by the names of their types in Gorgonia v0.9.18.
 var rules = map[string]rule{
 	"gorgonia.elemBinOp":            {2, (*lowering).binary, false},
 	"gorgonia.elemUnaryOp":          {1, (*lowering).unary, false},
@@ -318,7 +317,7 @@ var rules = map[string]rule{
 	"gorgonia.diagFlatOp":           {1, (*lowering).diagonal, true},
 }
 
-// input is an Outside value that is bound to the node's value before each run.
+// input returns an Outside value that is bound to the node's value before each run.
 func (l *lowering) input(n *gorgonia.Node) (operand, error) {
 	dt, err := dtypeOf(n.Dtype())
 	if err != nil {
@@ -339,7 +338,7 @@ func (l *lowering) input(n *gorgonia.Node) (operand, error) {
 	return l.whole(id), nil
 }
 
-// constant is a number, or a value whose elements are in the program.
+// constant returns a number, or a value whose elements are in the program.
 func (l *lowering) constant(n *gorgonia.Node) (operand, error) {
 	v := n.Value()
 	dt, err := dtypeOf(v.Dtype())
@@ -354,7 +353,7 @@ func (l *lowering) constant(n *gorgonia.Node) (operand, error) {
 	if err == nil && (dt.IsFloat() || math.Abs(x) <= 1<<53) {
 		return number(x, dt, shape), nil
 	}
-	b, err := memoryOf(v, dt) // an integer that no floating-point number is
+	b, err := memoryOf(v, dt) // an integer that float64 cannot hold
 	if err != nil {
 		return operand{}, err
 	}

@@ -13,21 +13,21 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// hook is a parameter whose gradient goes to a reducer as soon as it is there.
+// hook is a parameter whose gradient goes to a reducer once it is ready.
 type hook struct {
 	hook    *ops.Hook
-	grad    program.ID // the Outside value that the gradient is in when it is given away; None for a reducer that copies it
-	reduced program.ID // the Outside value of the Wait node; None where that has no elements
+	grad    program.ID // Outside value of the gradient that is passed on; None for a reducer that copies it
+	reduced program.ID // Outside value of the Wait node; None if it has no elements
 	shape   []int
 	gdt     gtensor.Dtype
 	copied  int // index of the step that copies the gradient to grad
 
-	// Of the present run: the gradient is computed in the reducer's memory; the reduced gradient is
-	// there.
+	// For the current run: the gradient is computed in the reducer's memory; the reduced gradient
+	// is in place.
 	inPlace, placed bool
 }
 
-// communication is the operand of a node of package ops; false for other nodes.
+// communication returns the operand of a node of package ops; false for other nodes.
 func (l *lowering) communication(c *current) (operand, bool, error) {
 	switch c.n.Op().(type) {
 	case *ops.Begin, *ops.Join, *ops.Start, *ops.Wait:
@@ -65,14 +65,14 @@ func (l *lowering) communication(c *current) (operand, bool, error) {
 	return operand{}, false, nil
 }
 
-// call adds a step that runs a function of this process.
+// call adds a step that runs a host function.
 func (l *lowering) call(f *call, in, out []program.View) {
 	l.calls = append(l.calls, f)
 	l.add(program.Step{Op: &program.Call{Func: len(l.calls) - 1, Label: f.label, Copies: f.op != nil}, In: in, Out: out})
 }
 
-// start gives a gradient to its reducer. It is an Outside value of its own, so that it can be in
-// the reducer's memory: the step that computes it then writes there (see born).
+// start passes a gradient to its reducer. The gradient is an Outside value, so that it can be in
+// the reducer's memory, where the step that computes it then writes it (see born).
 func (l *lowering) start(c *current, op *ops.Start) (operand, error) {
 	h := &hook{
 		hook: op.Hook(), grad: program.None, reduced: program.None,
@@ -97,7 +97,7 @@ func (l *lowering) start(c *current, op *ops.Start) (operand, error) {
 	return g, nil
 }
 
-// wait is the reduced gradient.
+// wait returns the reduced gradient.
 func (l *lowering) wait(c *current, op *ops.Wait) (operand, error) {
 	i := slices.IndexFunc(l.hooks, func(h *hook) bool { return h.hook == op.Hook() })
 	if i < 0 {
@@ -117,8 +117,8 @@ func (l *lowering) wait(c *current, op *ops.Wait) (operand, error) {
 	return o, nil
 }
 
-// born makes the step that computes a gradient write it to the reducer's memory, instead of the
-// copy, if no other step reads it: the reducer may change it at once.
+// born removes copies to reducers: the step that computes a gradient writes it to the reducer's
+// memory, if only the copy reads it. The reducer may change it at once.
 func (l *lowering) born() {
 	drop := make([]bool, len(l.p.Steps))
 	for _, h := range l.hooks {
@@ -126,7 +126,7 @@ func (l *lowering) born() {
 			continue
 		}
 		s := &l.p.Steps[h.copied]
-		if len(s.In) == 0 { // the gradient is a number
+		if len(s.In) == 0 { // the gradient is a constant number
 			continue
 		}
 		from := s.In[0]
@@ -147,7 +147,7 @@ func (l *lowering) born() {
 	l.p.Steps = kept
 }
 
-// readers is the number of steps that read a value.
+// readers returns the number of steps that read a value.
 func (l *lowering) readers(id program.ID) int {
 	n := 0
 	for i := range l.p.Steps {
@@ -158,7 +158,8 @@ func (l *lowering) readers(id program.ID) int {
 	return n
 }
 
-// isForeign reports whether a value is written by a step whose views have the value's own shape.
+// isForeign reports whether a Call or a Collective, whose views have the value's own shape, writes
+// a value.
 func (l *lowering) isForeign(id program.ID) bool {
 	for i := range l.p.Steps {
 		switch l.p.Steps[i].Op.(type) {
@@ -171,7 +172,7 @@ func (l *lowering) isForeign(id program.ID) bool {
 	return false
 }
 
-// rename makes the steps that touch value from touch value to in its place.
+// rename replaces value from by value to in all steps.
 func (l *lowering) rename(from, to program.ID) {
 	for i := range l.p.Steps {
 		for _, views := range [][]program.View{l.p.Steps[i].In, l.p.Steps[i].Out} {
@@ -184,7 +185,7 @@ func (l *lowering) rename(from, to program.ID) {
 	}
 }
 
-// wholeOf is o as all of a value, which it is, or is copied to.
+// wholeOf returns o as a whole value, a copy if needed.
 func (l *lowering) wholeOf(o operand) operand {
 	o = l.stored(o)
 	v := &l.p.Values[o.view.Value]
@@ -194,7 +195,7 @@ func (l *lowering) wholeOf(o operand) operand {
 	return l.copyOf(o)
 }
 
-// collective is an op of package ops that communicates.
+// collective returns the operand of an op of package ops that communicates.
 func (l *lowering) collective(c *current, op ops.Operation) (operand, error) {
 	l.label = op.Tensor
 	x := l.wholeOf(c.in[0])
@@ -221,8 +222,8 @@ func (l *lowering) collective(c *current, op ops.Operation) (operand, error) {
 	return l.weighted(c, op, to)
 }
 
-// group is the number of a group in the program, one for all of its collectives: a run is announced
-// once to each number.
+// group returns the number of a group in the program. All collectives of a group share it, as a run
+// is announced once to each number.
 func (l *lowering) group(g *dist.Group) int {
 	if i := slices.Index(l.groups, g); i >= 0 {
 		return i
@@ -231,14 +232,13 @@ func (l *lowering) group(g *dist.Group) int {
 	return len(l.groups) - 1
 }
 
-// message lowers a Send, a Recv or a Barrier, which are calls: a peer's data are no value of this
-// program.
+// message adds a Send, a Recv or a Barrier as a call, since the peer's side is not in this program.
 func (l *lowering) message(c *current, op ops.Operation, x operand, shape []int) (operand, error) {
 	op.Group = op.Group.Named(op.Tensor)
 	f := &call{label: fmt.Sprintf("%v %s", op.Kind, op.Tensor), message: &op}
 	in, to := []program.View{x.view}, l.fresh(c.dtype, shape)
 	switch op.Kind {
-	case dist.KindSend: // the token is 0, and comes when the peer has taken x
+	case dist.KindSend: // the token is 0 and is ready when the peer has received x
 		l.call(f, in, []program.View{to.view})
 		return to, nil
 	case dist.KindRecv:
@@ -250,10 +250,10 @@ func (l *lowering) message(c *current, op ops.Operation, x operand, shape []int)
 	return to, nil
 }
 
-// gathered is the shape of a collective's result.
+// gathered returns the shape of a collective's result.
 //
-// Errors: dist.ErrCount when inputs have other shapes than the graph was built with, and the ranks
-// do not divide axis 0 any more.
+// Errors: dist.ErrCount when inputs have other shapes than in the graph, and the number of ranks no
+// longer divides axis 0.
 func (l *lowering) gathered(c *current, op ops.Operation, shape []int) ([]int, error) {
 	if !l.resized || op.Kind == dist.KindSend {
 		return l.shapeOf(c.n), nil
@@ -275,7 +275,7 @@ func (l *lowering) gathered(c *current, op ops.Operation, shape []int) ([]int, e
 	return shape, nil
 }
 
-// factor is the factor of a premulsum: a number, or memory that is read when the step runs.
+// factor returns the factor of a PreMulSum: a number, or memory that is read when the step runs.
 func (l *lowering) factor(s dist.Scalar) operand {
 	if s.At.IsZero() {
 		id := l.p.Add(program.Value{Name: "factor", DType: s.DType, Place: program.Constant, Data: scalarBytes(s)})
@@ -291,7 +291,7 @@ func scalarBytes(s dist.Scalar) []byte {
 	return slices.Clone(b[:s.DType.Size()])
 }
 
-// weighted is a result times the weight that comes after the reduction.
+// weighted returns a result times the weight that follows the reduction.
 func (l *lowering) weighted(c *current, op ops.Operation, y operand) (operand, error) {
 	m := l.newCode(y.shape)
 	switch op.After.Kind {

@@ -17,7 +17,7 @@ var binaries = map[string]program.Scalar{
 	"==": program.Equal, "!=": program.NotEqual,
 }
 
-// unaries are those of gorgonia.elemUnaryOp (operatorPointwise_unary_const.go:113).
+// unaries are the scalar operations of gorgonia.elemUnaryOp (operatorPointwise_unary_const.go:113).
 var unaries = map[string]program.Scalar{
 	"abs": program.Abs, "sign": program.Sign, "ceil": program.Ceil, "floor": program.Floor, "sin": program.Sin,
 	"cos": program.Cos, "exp": program.Exp, "ln": program.Log, "log2": program.Log2, "neg": program.Neg,
@@ -25,8 +25,8 @@ var unaries = map[string]program.Scalar{
 	"tanh": program.Tanh, "sigmoid": program.Sigmoid, "log1p": program.Log1p, "expm1": program.Expm1, "softplus": program.Softplus,
 }
 
-// common is the shape of an elementwise op's result: that of the operands, or of the one that is
-// not a scalar.
+// common returns the shape of an elementwise op's result: that of both operands, or of the one that
+// is not a scalar.
 func common(a, b operand) ([]int, error) {
 	switch {
 	case slices.Equal(a.shape, b.shape), b.len() == 1 && len(a.shape) >= len(b.shape):
@@ -36,11 +36,11 @@ func common(a, b operand) ([]int, error) {
 	case a.len() == b.len():
 		return a.shape, nil
 	}
-	return nil, fmt.Errorf("shapes %v and %v do not fit", a.shape, b.shape)
+	return nil, fmt.Errorf("shapes %v and %v do not match", a.shape, b.shape)
 }
 
-// binary is a gorgonia.elemBinOp of floating-point numbers. A comparison that gives bools stores
-// bytes that are 1 or 0.
+// binary lowers a gorgonia.elemBinOp of floating-point numbers. A comparison with a bool result
+// stores bytes that are 1 or 0.
 func (l *lowering) binary(c *current) (operand, error) {
 	words := strings.Fields(c.n.Op().String())
 	op, ok := binaries[words[0]]
@@ -66,16 +66,16 @@ func (l *lowering) binary(c *current) (operand, error) {
 	return m.result(m.do(op, m.load(a), m.load(b)), dt)
 }
 
-// commonOf is the shape of the result of an elementwise op of two inputs.
+// commonOf returns the shape of the result of an elementwise op of two inputs.
 func (l *lowering) commonOf(c *current) ([]int, error) {
 	a, b := c.in[0], c.in[1]
 	if n := l.builtLen(c.kids[0]); l.resized && a.len() != b.len() && n > 1 && n == l.builtLen(c.kids[1]) {
-		return nil, fmt.Errorf("shapes %v and %v do not fit", a.shape, b.shape) // one sample is no scalar
+		return nil, fmt.Errorf("shapes %v and %v do not match", a.shape, b.shape) // one sample is not a scalar
 	}
 	return common(a, b)
 }
 
-// isFactor is the operand that a product with 1, or a quotient by 1, is.
+// isFactor returns the operand that equals a product with 1, or a quotient by 1.
 func isFactor(op program.Scalar, a, b operand) (operand, bool) {
 	isOne := func(o operand) bool { return o.isNum && o.num == 1 }
 	switch {
@@ -87,7 +87,7 @@ func isFactor(op program.Scalar, a, b operand) (operand, bool) {
 	return operand{}, false
 }
 
-// fold is arithmetic on two numbers, rounded as at run time.
+// fold computes with two numbers, rounded as at run time.
 func fold(op program.Scalar, a, b float64, dt tensor.DType) (float64, bool) {
 	if dt == tensor.F32 { // double rounding changes no single operation on float32
 		a, b = float64(float32(a)), float64(float32(b))
@@ -108,7 +108,7 @@ func fold(op program.Scalar, a, b float64, dt tensor.DType) (float64, bool) {
 	return 0, false
 }
 
-// unary is a gorgonia.elemUnaryOp.
+// unary lowers a gorgonia.elemUnaryOp.
 func (l *lowering) unary(c *current) (operand, error) {
 	name := c.n.Op().String()
 	op, ok := unaries[name]
@@ -129,13 +129,13 @@ func (l *lowering) unary(c *current) (operand, error) {
 	m := l.newCode(x.shape)
 	r := m.load(x)
 	y := m.do(op, r)
-	if op == program.Sign && len(x.shape) == 0 { // of a scalar that is 0 it is 1 (math.go:13), unlike that of a tensor's element
+	if op == program.Sign && len(x.shape) == 0 { // Gorgonia's Sign of a scalar 0 is 1 (math.go:13)
 		y = m.do(program.Select, r, y, m.constant(1))
 	}
 	return m.result(y, c.dtype)
 }
 
-// between is gorgonia.minBetween and gorgonia.maxBetween.
+// between lowers gorgonia.minBetween and gorgonia.maxBetween.
 func (l *lowering) between(c *current) (operand, error) {
 	op := program.Minimum
 	if typeName(c.n.Op()) == "gorgonia.maxBetween" {
@@ -149,5 +149,5 @@ func (l *lowering) between(c *current) (operand, error) {
 	return m.result(m.do(op, m.load(c.in[0]), m.load(c.in[1])), c.dtype)
 }
 
-// identity is gorgonia.Iop.
+// identity lowers gorgonia.Iop.
 func (l *lowering) identity(c *current) (operand, error) { return c.in[0], nil }

@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// sparsemaxRows is the operand of a sparsemax as (outer, axis, inner). gorgonia.Sparsemax goes
-// along the last axis unless it is given one (op_sparsemax.go:18).
+// sparsemaxRows returns the operand of a sparsemax as (outer, axis, inner). gorgonia.Sparsemax uses
+// the last axis by default (op_sparsemax.go:18).
 func (l *lowering) sparsemaxRows(o operand, axis int) (operand, error) {
 	if len(o.shape) == 0 {
 		return o, fmt.Errorf("a sparsemax of a scalar")
@@ -24,9 +24,9 @@ func (l *lowering) sparsemaxRows(o operand, axis int) (operand, error) {
 	return l.reshape(l.stored(o), []int{outer, length, inner}), nil
 }
 
-// sparsemax is gorgonia.Sparsemax of rows x: max(x-tau, 0), with tau such that a row sums to 1
+// sparsemax lowers gorgonia.Sparsemax of rows x: max(x-tau, 0), with tau such that a row sums to 1
 // (Martins and Astudillo 2016). x_i is in the support if the sum over j of max(x_j-x_i, 0) is below
-// 1, which needs no sorting and Axis times as much arithmetic.
+// 1. That needs no sorting, but Axis times as much arithmetic.
 func (l *lowering) sparsemax(c *current) (operand, error) {
 	x, err := l.sparsemaxRows(c.in[0], c.f.int("axis"))
 	if err != nil {
@@ -71,11 +71,11 @@ func (l *lowering) sparsemax(c *current) (operand, error) {
 	return l.reshape(y, c.in[0].shape), nil
 }
 
-// sparsemaxGrad is its gradient, from y and dy: dy less its mean over the support of the row, on
-// the support.
+// sparsemaxGrad lowers its gradient, from y and dy: dy less its mean over the row's support, on the
+// support.
 func (l *lowering) sparsemaxGrad(c *current) (operand, error) {
 	axis := -1
-	if f := fieldsOf(c.kids[0].Op()); typeName(c.kids[0].Op()) == "*gorgonia.sparsemaxOp" { // the op of the gradient has no axis
+	if f := fieldsOf(c.kids[0].Op()); typeName(c.kids[0].Op()) == "*gorgonia.sparsemaxOp" { // the gradient's op has no axis
 		axis = f.int("axis")
 	}
 	y, err := l.sparsemaxRows(c.in[0], axis)
@@ -112,7 +112,7 @@ func (l *lowering) sparsemaxGrad(c *current) (operand, error) {
 	return l.reshape(dx, c.in[0].shape), nil
 }
 
-// normGroups is the operand of a gorgonia.GroupNorm as (groups of all samples, elements of a
+// normGroups returns the operand of a gorgonia.GroupNorm as (groups of all samples, elements of a
 // group).
 func (l *lowering) normGroups(c *current, o operand) (operand, error) {
 	n, channels := c.f.int("numGroups"), 0
@@ -129,7 +129,7 @@ func (l *lowering) normGroups(c *current, o operand) (operand, error) {
 	return l.reshape(l.stored(o), []int{all, o.len() / max(all, 1)}), nil
 }
 
-// moments is the mean and 1/sqrt(variance+epsilon) of each group of x, over the space of x.
+// moments returns mean and 1/sqrt(variance+epsilon) of each group of x, over the space of x.
 func (l *lowering) moments(c *current, x operand) (mean, rstd operand, err error) {
 	n, along := x.shape[1], []bool{false, true}
 	epsilon := c.f.float("epsilon")
@@ -151,8 +151,8 @@ func (l *lowering) moments(c *current, x operand) (mean, rstd operand, err error
 	return mean, each(rstd), err
 }
 
-// groupNorm is the op of gorgonia.GroupNorm: x less the mean of its group, divided by its
-// deviation.
+// groupNorm lowers the op of gorgonia.GroupNorm: x less the mean of its group, divided by the
+// group's standard deviation.
 func (l *lowering) groupNorm(c *current) (operand, error) {
 	x, err := l.normGroups(c, c.in[0])
 	if err != nil {
@@ -170,8 +170,8 @@ func (l *lowering) groupNorm(c *current) (operand, error) {
 	return l.reshape(y, c.in[0].shape), nil
 }
 
-// groupNormGrad is its gradient, from x and dy: (dy - mean(dy) - xhat*mean(dy*xhat)) * rstd. The
-// moments are those of the forward pass, whose steps an optimized program shares.
+// groupNormGrad lowers its gradient, from x and dy: (dy - mean(dy) - xhat*mean(dy*xhat)) * rstd.
+// The moments repeat those of the forward pass, whose steps an optimized program shares.
 func (l *lowering) groupNormGrad(c *current) (operand, error) {
 	x, err := l.normGroups(c, c.in[0])
 	if err != nil {
@@ -210,8 +210,8 @@ func (l *lowering) groupNormGrad(c *current) (operand, error) {
 	return l.reshape(dx, c.in[0].shape), nil
 }
 
-// scaled is the shape of an image of a gorgonia.Upsample2D with its repetitions as axes: (N, C, H,
-// scale, W, scale).
+// scaled returns the shape of a gorgonia.Upsample2D with its repetitions as axes: (N, C, H, scale,
+// W, scale).
 func (c *current) scaled(shape []int) ([]int, error) {
 	scale := c.f.int("stride") + 1
 	if c.f.err != nil {
@@ -223,7 +223,7 @@ func (c *current) scaled(shape []int) ([]int, error) {
 	return []int{shape[0], shape[1], shape[2], scale, shape[3], scale}, nil
 }
 
-// upsampled is gorgonia.Upsample2D.
+// upsampled lowers gorgonia.Upsample2D.
 func (l *lowering) upsampled(c *current) (operand, error) {
 	x := c.in[0]
 	space, err := c.scaled(x.shape)
@@ -235,7 +235,7 @@ func (l *lowering) upsampled(c *current) (operand, error) {
 	return l.reshape(y, []int{space[0], space[1], space[2] * space[3], space[4] * space[5]}), nil
 }
 
-// upsampleGrad is its gradient, from x, y and dy: the sum over the copies of each element.
+// upsampleGrad lowers its gradient, from x, y and dy: the sum over the copies of each element.
 func (l *lowering) upsampleGrad(c *current) (operand, error) {
 	space, err := c.scaled(c.in[0].shape)
 	if err != nil {
@@ -249,7 +249,7 @@ func (l *lowering) upsampleGrad(c *current) (operand, error) {
 	return m.reduceTo([]bool{false, false, false, true, false, true}, program.Sum, l.fresh(c.dtype, slices.Clone(c.in[0].shape)))
 }
 
-// diagonal is gorgonia.DiagFlat.
+// diagonal lowers gorgonia.DiagFlat.
 func (l *lowering) diagonal(c *current) (operand, error) {
 	x, n := l.stored(c.in[0]), c.in[0].len()
 	to := l.fresh(c.dtype, []int{n, n})
@@ -260,8 +260,7 @@ func (l *lowering) diagonal(c *current) (operand, error) {
 	return to, nil
 }
 
-// binomial is a node of gorgonia.BinomialRandomNode: the number of trials, each with a random
-// number of its own, that are below p.
+// binomial lowers gorgonia.BinomialRandomNode: it counts the trials whose random number is below p.
 func (l *lowering) binomial(c *current, key int, trials, p float64) (operand, error) {
 	if trials < 0 || trials != math.Trunc(trials) || !(p >= 0 && p <= 1) {
 		return operand{}, fmt.Errorf("%v trials of probability %v", trials, p)

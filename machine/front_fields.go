@@ -12,8 +12,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// fields reads the fields of one of Gorgonia's ops, which are not exported, by name. The first that
-// is not there is kept as an error.
+// fields reads unexported fields of one of Gorgonia's ops by name. The first missing one is stored
+// as an error.
 type fields struct {
 	v   reflect.Value
 	err error
@@ -27,7 +27,7 @@ func fieldsOf(op gorgonia.Op) *fields {
 	return &fields{v: v}
 }
 
-// get is a field of one of some kinds, or of an embedded struct.
+// get returns a field of one of some kinds.
 func (f *fields) get(name string, kinds ...reflect.Kind) reflect.Value {
 	if f.v.Kind() == reflect.Struct {
 		if v := f.v.FieldByName(name); v.IsValid() {
@@ -39,7 +39,7 @@ func (f *fields) get(name string, kinds ...reflect.Kind) reflect.Value {
 		}
 	}
 	if f.err == nil {
-		f.err = fmt.Errorf("%v has no field %s as Gorgonia v0.9.18 has it", f.v.Type(), name)
+		f.err = fmt.Errorf("%v has no field %s as in Gorgonia v0.9.18: use that version", f.v.Type(), name)
 	}
 	return reflect.Value{}
 }
@@ -51,7 +51,7 @@ func (f *fields) int(name string) int {
 	return 0
 }
 
-// code is a field that is a byte.
+// code returns a field that is a byte.
 func (f *fields) code(name string) int {
 	if v := f.get(name, reflect.Uint8); v.IsValid() {
 		return int(v.Uint())
@@ -83,7 +83,7 @@ func (f *fields) ints(name string) []int {
 	return all
 }
 
-// pointer returns the value of a pointer field.
+// pointer returns a field that is a pointer.
 func (f *fields) pointer(name string) unsafe.Pointer {
 	if v := f.get(name, reflect.Pointer); v.IsValid() {
 		return v.UnsafePointer()
@@ -91,8 +91,8 @@ func (f *fields) pointer(name string) unsafe.Pointer {
 	return nil
 }
 
-// flag is the address of a bool of an op that is a pointer, or holds one, so that it can be looked
-// at later.
+// flag returns the address of a bool of an op, so that it can be read later; nil if the op is not
+// addressable.
 func (f *fields) flag(name string) *bool {
 	if v := f.get(name, reflect.Bool); v.IsValid() && v.CanAddr() {
 		return (*bool)(v.Addr().UnsafePointer())
@@ -100,13 +100,12 @@ func (f *fields) flag(name string) *bool {
 	return nil
 }
 
-// typeName is the type of a node's op: "*gorgonia.softmaxOp".
+// typeName returns the type of a node's op: "*gorgonia.softmaxOp".
 func typeName(op gorgonia.Op) string { return fmt.Sprintf("%T", op) }
 
-// dtypeOf is the type of the elements of Gorgonia's type. Its int has 64 bits here, as on all
-// machines that this runs on.
+// dtypeOf converts a dtype of Gorgonia. Its int has 64 bits, as on all supported machines.
 //
-// Errors: types that are no numbers.
+// Errors: types that are not numbers.
 func dtypeOf(g gtensor.Dtype) (tensor.DType, error) {
 	switch g {
 	case gtensor.Int:
@@ -119,7 +118,7 @@ func dtypeOf(g gtensor.Dtype) (tensor.DType, error) {
 	return tensor.FromGorgonia(g)
 }
 
-// encode is numbers as bytes of a dtype.
+// encode returns numbers as bytes of a dtype.
 func encode(dt tensor.DType, values ...float64) []byte {
 	data := make([]byte, len(values)*dt.Size())
 	for i, v := range values {

@@ -13,44 +13,44 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// graph is the nodes of an expression graph that a program is made of.
+// graph has the parts of an expression graph from which a program is made.
 type graph struct {
-	nodes   gorgonia.Nodes // that are needed, children first, in the order of the tape machine
-	outputs gorgonia.Nodes // whose values last, without inputs and constants
+	nodes   gorgonia.Nodes // needed nodes, children first, in the order of the tape machine
+	outputs gorgonia.Nodes // nodes with lasting values, without inputs and constants
 	reads   []read         // of gorgonia.Read
-	sets    []set          // of gorgonia.Set, in their order
+	sets    []set          // of gorgonia.Set, in order
 	params  []param
 	byNode  map[*gorgonia.Node]int   // index in params
 	byGrad  map[*gorgonia.Node]int   // index of the first of params with that gradient
-	built   map[*gorgonia.Node][]int // shapes of outputs and inputs as the graph says; a program for others changes the nodes'
+	built   map[*gorgonia.Node][]int // shapes of outputs and inputs in the graph; programs for others change the nodes'
 
 	drops  map[uintptr]int // numbers of dropouts that are given; may be nil
-	owner  *ddp.DDP        // whose buckets on a device gradients go to; nil on the host
+	owner  *ddp.DDP        // DDP whose buckets on a device get the gradients; nil on the host
 	onGPU  bool            // the program is for a GPU
-	warned map[string]bool // types of ops that a warning has named
+	warned map[string]bool // types of ops with a warning
 
-	solve *solver // whose update is the end of each run; may be nil
+	solve *solver // its update ends each run; may be nil
 }
 
-// read is a gorgonia.Read: a node and where its value goes.
+// read is a gorgonia.Read: a node and the destination of its value.
 type read struct {
 	node *gorgonia.Node
 	into *gorgonia.Value
 }
 
-// param is an input that the graph has been differentiated by, and its gradient.
+// param is an input that the graph was differentiated by, and its gradient.
 type param struct {
 	node, grad *gorgonia.Node
-	dual       bool // Grad is memory apart from that of the gradient's node
+	dual       bool // Grad is not the gradient node's value
 }
 
-// collector looks at a graph.
+// collector finds the parts of a graph.
 type collector struct {
 	all     gorgonia.Nodes
 	index   map[*gorgonia.Node]int
 	kids    map[*gorgonia.Node]gorgonia.Nodes
 	parents map[*gorgonia.Node]int
-	norms   map[uintptr]*gorgonia.Node // forward nodes of batch normalizations and CTC losses, by op: their gradients need their state
+	norms   map[uintptr]*gorgonia.Node // forward batch normalizations and CTC losses, by op, for their gradients
 }
 
 func newCollector(g *gorgonia.ExprGraph) *collector {
@@ -78,8 +78,8 @@ func newCollector(g *gorgonia.ExprGraph) *collector {
 	return c
 }
 
-// collect finds the nodes that the given outputs need, or else the default outputs. Values of the
-// nodes to keep last, too.
+// collect finds the nodes that the outputs need, or the default outputs if there are none. Values
+// of keep last, too.
 func collect(g *gorgonia.ExprGraph, outputs gorgonia.Nodes, keep ...*gorgonia.Node) *graph {
 	c := newCollector(g)
 	r := &graph{built: map[*gorgonia.Node][]int{}}
@@ -133,7 +133,7 @@ func collect(g *gorgonia.ExprGraph, outputs gorgonia.Nodes, keep ...*gorgonia.No
 	return r
 }
 
-// statement notes the effect of a node that is a statement.
+// statement records a node that is a statement.
 func (g *graph) statement(n *gorgonia.Node, kids gorgonia.Nodes) {
 	switch typeName(n.Op()) {
 	case "gorgonia.readOp":
@@ -161,9 +161,8 @@ func (g *graph) index() {
 	}
 }
 
-// gradient returns the gradient of an input that the graph has been differentiated by; nil if it
-// has none in this graph. Links to gradients lead out of a graph that gorgonia.SubgraphRoots has
-// made.
+// gradient returns the gradient of an input; nil if this graph has none. In a graph of
+// gorgonia.SubgraphRoots, links to gradients may lead out of the graph.
 func (c *collector) gradient(n *gorgonia.Node) *gorgonia.Node {
 	d := n.Deriv()
 	if d == nil || !n.IsVar() {
@@ -191,12 +190,12 @@ func isStatement(n *gorgonia.Node) bool {
 	return name == "gorgonia.readOp" || name == "gorgonia.letOp"
 }
 
-// roots returns the nodes without readers, except statements, inputs, and gradients that were not
-// asked for: Gorgonia makes the gradient of every operand of an op, also of the images in a batch,
-// and of their number.
+// roots returns the nodes that no other node reads, except statements, inputs, and gradients that
+// the program did not ask for: Gorgonia differentiates by every operand of an op, even by images
+// and sizes.
 func (c *collector) roots() gorgonia.Nodes {
 	readers := maps.Clone(c.parents)
-	var idle gorgonia.Nodes // read only by nodes that are not needed
+	var idle gorgonia.Nodes // without readers that are needed
 	for _, n := range c.all {
 		if readers[n] == 0 {
 			idle = append(idle, n)
@@ -225,8 +224,8 @@ func (c *collector) roots() gorgonia.Nodes {
 	return roots
 }
 
-// costs returns the nodes from which the graph has been differentiated: their derivative is the
-// constant 1. Other nodes may read them. For a node that corrects the derivative of the cost, it is
+// costs returns the nodes that the graph was differentiated from: their own derivative is the
+// constant 1. Other nodes may read them. For a node that corrects the cost's derivative, it returns
 // the cost.
 func (c *collector) costs() gorgonia.Nodes {
 	var costs gorgonia.Nodes
@@ -241,8 +240,8 @@ func (c *collector) costs() gorgonia.Nodes {
 	return costs
 }
 
-// stray reports whether a node was made by differentiation and is the gradient of nothing that was
-// differentiated by. Gorgonia notes the former as the node's group (const.go:17).
+// stray reports whether differentiation made a node that the program did not ask for.
+// Gorgonia records that in the node's group (const.go:17).
 func stray(n *gorgonia.Node) bool {
 	if len(n.DerivOf()) > 0 {
 		return false
@@ -254,8 +253,8 @@ func stray(n *gorgonia.Node) bool {
 	return group.String() == "gradients" || group.String() == "undifferentiated nodes"
 }
 
-// needs is the nodes that must run before n: its children, and the batch normalization or CTC loss
-// that a gradient belongs to.
+// needs returns the nodes that must run before n: its children, and for a gradient its batch
+// normalization or CTC loss.
 func (c *collector) needs(n *gorgonia.Node) gorgonia.Nodes {
 	if isStatement(n) {
 		return nil
@@ -271,9 +270,8 @@ func (c *collector) needs(n *gorgonia.Node) gorgonia.Nodes {
 	return kids
 }
 
-// order is the nodes that the wanted ones need, in depth-first post-order of their numbers, which
-// is the order in which a tape machine runs them (walker.go:44). All ranks therefore have one order
-// of collectives.
+// order returns the nodes that the wanted ones need, in depth-first post-order of their numbers.
+// That is the order of the tape machine (walker.go:44), so all ranks have one order of collectives.
 func (c *collector) order(wanted gorgonia.Nodes) gorgonia.Nodes {
 	needed := gorgonia.NewNodeSet(wanted...)
 	for open := slices.Clone(wanted); len(open) > 0; {
@@ -321,7 +319,7 @@ func (c *collector) order(wanted gorgonia.Nodes) gorgonia.Nodes {
 
 func (c *collector) byIndex(a, b *gorgonia.Node) int { return c.at(a) - c.at(b) }
 
-// at is a node's number; constants that belong to no graph come first.
+// at returns a node's number; constants outside the graph come first.
 func (c *collector) at(n *gorgonia.Node) int {
 	if i, ok := c.index[n]; ok {
 		return i
@@ -329,8 +327,8 @@ func (c *collector) at(n *gorgonia.Node) int {
 	return -1
 }
 
-// checkDerivative refuses a node whose derivative gorgonia.Grad has made wrongly, where the program
-// has the gradient of one of its inputs.
+// checkDerivative rejects a node that gorgonia.Grad differentiates wrongly, if the program needs
+// the gradient of one of its inputs.
 //
 // Errors: dist.ErrUnsupported.
 func (l *lowering) checkDerivative(c *current) error {

@@ -12,16 +12,16 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// hostOps are the ops that run by their own Do everywhere, by the names of their types.
+// hostOps has the ops that always run by their own Do, by the names of their types.
 var hostOps = map[string]bool{
 	"*gorgonia.ctcLossOp": true, "*gorgonia.ctcLossDiffOp": true, "*ops.ctcGradient": true,
 	"*gorgonia.yoloOp": true,
 }
 
-// onHost is an op that no rule knows: a step that calls its Do on the host.
+// onHost adds a step that calls the Do of an op without a rule on the host.
 func (l *lowering) onHost(c *current) (operand, error) {
 	if c.n.Op().Arity() >= 0 && c.n.Op().Arity() != len(c.in) {
-		return operand{}, fmt.Errorf("%w: it has no rule here, and its Do wants %d inputs, not %d", ErrUnknownOp, c.n.Op().Arity(), len(c.in))
+		return operand{}, fmt.Errorf("%w: it has no rule, and its Do takes %d inputs, not %d", ErrUnknownOp, c.n.Op().Arity(), len(c.in))
 	}
 	l.warnOfHost(c)
 	shape, err := l.inferred(c)
@@ -39,9 +39,8 @@ func (l *lowering) onHost(c *current) (operand, error) {
 	return to, nil
 }
 
-// warnOfHost warns once of each op that runs by its Do although a kernel or loop is to be expected:
-// on a GPU of each, on the CPU of those that are not Gorgonia's. Config.Fallback says that they are
-// expected.
+// warnOfHost warns once of each type of op that unexpectedly runs by its Do: on a GPU of each, on
+// the CPU of those that are not Gorgonia's. Config.Fallback silences it.
 func (l *lowering) warnOfHost(c *current) {
 	name := typeName(c.n.Op())
 	known := hostOps[name] || rules[name].lower != nil
@@ -58,12 +57,12 @@ func (l *lowering) warnOfHost(c *current) {
 	}
 	text := "machine: an op without a rule runs by its Do, with copies"
 	if l.g.onGPU {
-		text = "machine: an op runs on the host in each step: the device waits, and the step is no single graph"
+		text = "machine: an op runs on the host in each step: the device waits, and the step is not captured as one graph"
 	}
 	log.Warn(text, "program", l.cfg.Name, "op", name, "node", l.label)
 }
 
-// inferred is the shape that an op says its result has.
+// inferred returns the shape that an op infers for its result.
 func (l *lowering) inferred(c *current) ([]int, error) {
 	if !l.resized {
 		return l.shapeOf(c.n), nil

@@ -6,7 +6,7 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// window is how a gorgonia.im2colOp moves over images of a shape (op_nn.go:277).
+// window returns the window of a gorgonia.im2colOp over images of a shape (op_nn.go:277).
 func (c *current) window(n, ch, h, w int) program.Window {
 	f := c.f
 	win := program.Window{
@@ -20,15 +20,15 @@ func (c *current) window(n, ch, h, w int) program.Window {
 	return win
 }
 
-// images wants four dimensions.
+// images returns an error unless o has four dimensions.
 func images(o operand) error {
 	if len(o.shape) != 4 {
-		return fmt.Errorf("images of shape %v", o.shape)
+		return fmt.Errorf("images have shape %v, want four dimensions", o.shape)
 	}
 	return nil
 }
 
-// im2col is gorgonia.Im2Col.
+// im2col lowers gorgonia.Im2Col.
 func (l *lowering) im2col(c *current) (operand, error) {
 	x := l.stored(c.in[0])
 	if err := images(x); err != nil {
@@ -38,7 +38,7 @@ func (l *lowering) im2col(c *current) (operand, error) {
 	return l.through(&program.Im2Col{Window: w}, []operand{x}, c, []int{w.N, w.OutH, w.OutW, w.C * w.R * w.S})
 }
 
-// col2im is its gradient.
+// col2im lowers its gradient.
 func (l *lowering) col2im(c *current) (operand, error) {
 	x := l.stored(c.in[0])
 	if err := images(x); err != nil {
@@ -48,7 +48,7 @@ func (l *lowering) col2im(c *current) (operand, error) {
 	return l.through(&program.Col2Im{Window: w}, []operand{x}, c, []int{w.N, w.C, w.H, w.W})
 }
 
-// through adds a step with one result, of a shape.
+// through adds a step with one result of the given shape.
 func (l *lowering) through(op program.Op, in []operand, c *current, shape []int) (operand, error) {
 	if c.f.err != nil {
 		return operand{}, c.f.err
@@ -63,7 +63,7 @@ func (l *lowering) through(op program.Op, in []operand, c *current, shape []int)
 	return to, nil
 }
 
-// pool is the window of a pooling over x. With paddings for each side Gorgonia begins the first
+// pool returns the window of a pooling over x. With explicit paddings Gorgonia starts the first
 // window at the southern and the eastern one (op_nn.go:846).
 func (c *current) pool(x operand) program.Window {
 	f := c.f
@@ -83,13 +83,13 @@ func (c *current) pool(x operand) program.Window {
 	return w
 }
 
-// maxPool is gorgonia.MaxPool2D.
+// maxPool lowers gorgonia.MaxPool2D.
 func (l *lowering) maxPool(c *current) (operand, error) {
 	return l.pooling(c, func(w program.Window) program.Op { return &program.MaxPool{Window: w} })
 }
 
-// avgPool lowers gorgonia.AveragePool2D in its right form. Gorgonia v0.9.18 divides by the width of
-// the images (op_avg_pool.go:282).
+// avgPool lowers gorgonia.AveragePool2D to a mean over the window. Gorgonia v0.9.18 wrongly divides
+// by the width of the images (op_avg_pool.go:282).
 func (l *lowering) avgPool(c *current) (operand, error) {
 	return l.pooling(c, func(w program.Window) program.Op { return &program.AvgPool{Window: w} })
 }
@@ -103,7 +103,7 @@ func (l *lowering) pooling(c *current, op func(program.Window) program.Op) (oper
 	return l.through(op(w), []operand{x}, c, []int{w.N, w.C, w.OutH, w.OutW})
 }
 
-// maxPoolGrad is the gradient of maxPool, from x, y and dy.
+// maxPoolGrad lowers the gradient of maxPool, from x, y and dy.
 func (l *lowering) maxPoolGrad(c *current) (operand, error) {
 	if err := images(c.in[0]); err != nil {
 		return operand{}, err
@@ -111,7 +111,7 @@ func (l *lowering) maxPoolGrad(c *current) (operand, error) {
 	return l.through(&program.MaxPoolGrad{Window: c.pool(c.in[0])}, c.in[:3], c, c.in[0].shape)
 }
 
-// avgPoolGrad is the gradient of avgPool.
+// avgPoolGrad lowers the gradient of avgPool.
 func (l *lowering) avgPoolGrad(c *current) (operand, error) {
 	if err := images(c.in[0]); err != nil {
 		return operand{}, err
@@ -119,7 +119,7 @@ func (l *lowering) avgPoolGrad(c *current) (operand, error) {
 	return l.through(&program.AvgPoolGrad{Window: c.pool(c.in[0])}, c.in[2:3], c, c.in[0].shape)
 }
 
-// globalPool is gorgonia.GlobalAveragePool2D.
+// globalPool lowers gorgonia.GlobalAveragePool2D.
 func (l *lowering) globalPool(c *current) (operand, error) {
 	x := c.in[0]
 	if err := images(x); err != nil {

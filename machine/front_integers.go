@@ -15,7 +15,8 @@ import (
 // ofIntegers reports whether an op computes with integers or bools.
 func (c *current) ofIntegers() bool { return len(c.in) > 0 && !c.in[0].dtype.IsFloat() }
 
-// integers is an op of integers or bools: a step that computes with integers, or else the op's Do.
+// integers lowers an op of integers or bools to a step that computes with integers, or else to its
+// Do.
 func (l *lowering) integers(c *current) (operand, error) {
 	switch typeName(c.n.Op()) {
 	case "gorgonia.elemBinOp":
@@ -35,7 +36,7 @@ func (l *lowering) integers(c *current) (operand, error) {
 	return l.onHost(c)
 }
 
-// integerPair is an elementwise op of two inputs.
+// integerPair lowers an elementwise op of two inputs.
 func (l *lowering) integerPair(c *current, op program.Scalar) (operand, error) {
 	a, b := c.in[0], c.in[1]
 	if a.dtype != b.dtype {
@@ -68,7 +69,7 @@ func (l *lowering) integerStep(op *program.Integer, c *current, in ...operand) (
 	return to, nil
 }
 
-// integerReduce is a gorgonia.Sum or gorgonia.Max.
+// integerReduce lowers gorgonia.Sum and gorgonia.Max.
 func (l *lowering) integerReduce(c *current, op program.Scalar) (operand, error) {
 	x := l.stored(c.in[0])
 	reduced, kept, err := reducedAxes(x.shape, c.f.ints("along"))
@@ -83,7 +84,7 @@ func (l *lowering) integerReduce(c *current, op program.Scalar) (operand, error)
 	return to, nil
 }
 
-// convert is gorgonia.ConvType. A floating-point number that becomes an integer loses its fraction.
+// convert lowers gorgonia.ConvType. Conversion to an integer truncates.
 func (l *lowering) convert(c *current) (operand, error) {
 	x := c.in[0]
 	switch {
@@ -100,7 +101,7 @@ func (l *lowering) convert(c *current) (operand, error) {
 	return m.result(m.load(x), c.dtype)
 }
 
-// toNumber is the element of a value that has one.
+// toNumber returns the element of a value that has one.
 func toNumber(v gorgonia.Value) (float64, error) {
 	switch x := v.Data().(type) {
 	case float64:
@@ -127,5 +128,5 @@ func toNumber(v gorgonia.Value) (float64, error) {
 	case []int:
 		return float64(x[0]), nil
 	}
-	return 0, fmt.Errorf("a constant of type %T is no number", v.Data())
+	return 0, fmt.Errorf("a constant of type %T is not a number", v.Data())
 }

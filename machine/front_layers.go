@@ -12,14 +12,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// norm has the values of a batch normalization for its gradient.
+// norm has the results of a batch normalization that its gradient needs.
 type norm struct {
 	op         *program.BatchNorm
 	mean, rstd operand
-	over       *overRanks // of an ops.BatchNorm; its op, mean and rstd are there
+	over       *overRanks // of an ops.BatchNorm, instead of the other fields
 }
 
-// batchNorm is a gorgonia.BatchNormOp, whose running statistics are updated where they are.
+// batchNorm lowers a gorgonia.BatchNormOp, whose running statistics are updated in place.
 // Gorgonia's momentum is the share of the new ones (op_nn.go:1377).
 func (l *lowering) batchNorm(c *current) (operand, error) {
 	x := l.stored(c.in[0])
@@ -64,11 +64,11 @@ func (l *lowering) batchNorm(c *current) (operand, error) {
 	return l.reshape(y, x.shape), nil
 }
 
-// state is a tensor of an op that lives from step to step.
+// state returns the value of a tensor that an op keeps from step to step.
 func (l *lowering) state(name string, t gtensor.Tensor) (operand, error) {
 	d, ok := t.(*gtensor.Dense)
 	if !ok {
-		return operand{}, fmt.Errorf("%s: %T is no dense tensor", name, t)
+		return operand{}, fmt.Errorf("%s: %T is not a dense tensor", name, t)
 	}
 	dt, err := dtypeOf(d.Dtype())
 	if err != nil {
@@ -85,7 +85,7 @@ func (l *lowering) state(name string, t gtensor.Tensor) (operand, error) {
 	return l.whole(id), nil
 }
 
-// batchNormGrad is the gradient of a batch normalization, from x and dy.
+// batchNormGrad lowers the gradient of a batch normalization, from x and dy.
 func (l *lowering) batchNormGrad(c *current) (operand, error) {
 	k := l.norms[uintptr(c.f.pointer("BatchNormOp"))]
 	if k == nil {
@@ -101,13 +101,13 @@ func (l *lowering) batchNormGrad(c *current) (operand, error) {
 	return l.reshape(o, c.in[0].shape), nil
 }
 
-// dropout is gorgonia.Dropout: an element is kept, and divided by 1-p, if its random number is
+// dropout lowers gorgonia.Dropout: it keeps an element, divided by 1-p, if its random number is
 // below 1-p (op_dropout.go:112).
 func (l *lowering) dropout(c *current) (operand, error) {
 	return l.dropped(c, c.in[0], reflect.ValueOf(c.n.Op()).Pointer())
 }
 
-// dropoutGrad does the same to dy as the forward pass to x: its random numbers are computed again.
+// dropoutGrad applies the dropout of the forward pass to dy, with the same random numbers.
 func (l *lowering) dropoutGrad(c *current) (operand, error) {
 	return l.dropped(c, c.in[2], uintptr(c.f.pointer("dropoutOp")))
 }
@@ -130,7 +130,7 @@ func (l *lowering) dropped(c *current, x operand, op uintptr) (operand, error) {
 	return m.result(m.do(program.Select, r, m.do(program.Div, m.load(x), m.constant(keep)), m.constant(0)), c.dtype)
 }
 
-// The kinds of random numbers. Each use of one has a key of its own.
+// Kinds of random numbers. Each use of one has its own key.
 const (
 	dropoutKey = iota
 	uniformKey
@@ -138,8 +138,8 @@ const (
 	binomialKey
 )
 
-// rand is the register of a random number in [0, 1), use number n of a kind. The numbers of a
-// sample depend on its place in the whole batch, and not on that in the batch of this rank.
+// rand returns the register of a random number in [0, 1), use number n of a kind. The numbers of a
+// sample depend on its place in the whole batch, not on its place in this rank's batch.
 func (c *code) rand(kind, n int) int {
 	l := c.l
 	if l.p.Clock == program.None {
@@ -159,8 +159,8 @@ func (c *code) rand(kind, n int) int {
 	return c.put(program.Instr{Op: program.Rand, Key: key, PerUnit: unit})
 }
 
-// random is a node of gorgonia.UniformRandomNode, GaussianRandomNode or BinomialRandomNode, drawn
-// anew at each run.
+// random lowers gorgonia.UniformRandomNode, GaussianRandomNode and BinomialRandomNode, drawn anew
+// at each run.
 func (l *lowering) random(c *current) (operand, error) {
 	a, b, which := c.f.float("a"), c.f.float("b"), c.f.code("which")
 	op := uintptr(c.n.ID()) // each node draws its own

@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// operand is the value of a node while the graph is turned into a program: a view of a program's
-// value, or one number that all elements have.
+// operand is the value of a node during lowering: a view of a program's value, or one number for
+// all elements.
 type operand struct {
 	view  program.View // over shape; unused for a number
 	shape []int
@@ -36,7 +36,7 @@ func sizeOf(shape []int) int {
 
 func (o *operand) len() int { return sizeOf(o.shape) }
 
-// reshape is o with another shape of as many elements: another view where strides allow it, else a
+// reshape returns o with another shape of as many elements: a view where strides allow it, else a
 // copy.
 func (l *lowering) reshape(o operand, shape []int) operand {
 	if slices.Equal(o.shape, shape) {
@@ -57,8 +57,8 @@ func (l *lowering) reshape(o operand, shape []int) operand {
 	return r
 }
 
-// regroup is the strides over another shape of the elements that strides reach over shape, in the
-// same order. It fails where one dimension would need two strides.
+// regroup returns strides over another shape for the same elements in the same order. It fails
+// where one dimension would need two strides.
 func regroup(shape, strides, to []int) ([]int, bool) {
 	type run struct{ n, stride int }
 	var from []run // dimensions that are not 1, neighbours merged
@@ -73,7 +73,7 @@ func regroup(shape, strides, to []int) ([]int, bool) {
 	}
 	out := make([]int, len(to))
 	k := len(from) - 1
-	left := run{1, 0} // the rest of the run that is being cut
+	left := run{1, 0} // rest of the run that is being cut
 	for i := len(to) - 1; i >= 0; i-- {
 		if to[i] == 1 {
 			continue
@@ -94,7 +94,7 @@ func regroup(shape, strides, to []int) ([]int, bool) {
 	return out, left.n == 1 && k < 0
 }
 
-// over is o as a view over a space: itself, one element everywhere, or reshaped.
+// over returns o as a view over a space: unchanged, repeated or reshaped.
 func (l *lowering) over(o operand, space []int) (program.View, error) {
 	if o.isNum {
 		o = l.stored(o)
@@ -110,7 +110,7 @@ func (l *lowering) over(o operand, space []int) (program.View, error) {
 	return program.View{}, fmt.Errorf("an operand of shape %v does not fit %v", o.shape, space)
 }
 
-// stored is a number as an element in memory, repeated over its shape.
+// stored returns a number as an element in memory, repeated over its shape.
 func (l *lowering) stored(o operand) operand {
 	if !o.isNum {
 		return o
@@ -128,13 +128,13 @@ func (l *lowering) stored(o operand) operand {
 	return o
 }
 
-// numberKey is a number in memory; by its bits, because 0 is not -0.
+// numberKey identifies a number in memory by its bits, because 0 differs from -0.
 type numberKey struct {
 	bits  uint64
 	dtype tensor.DType
 }
 
-// permute is o with axis i the old axis axes[i].
+// permute returns o with its axes reordered: axis i is the old axis axes[i].
 func permute(o operand, axes []int) operand {
 	r := o
 	r.shape = make([]int, len(axes))
@@ -148,7 +148,7 @@ func permute(o operand, axes []int) operand {
 	return r
 }
 
-// cut is the elements from, from+step, ... of o along an axis, n of them.
+// cut returns n elements of o along an axis: from, from+step, ...
 func cut(o operand, axis, from, step, n int) operand {
 	r := o
 	r.shape = slices.Clone(o.shape)
@@ -162,19 +162,19 @@ func cut(o operand, axis, from, step, n int) operand {
 	return r
 }
 
-// fresh is a new temporary value, whole, for node n.
+// fresh returns a new temporary value for the current node.
 func (l *lowering) fresh(dt tensor.DType, shape []int) operand {
 	id := l.p.Add(program.Value{Name: l.label, DType: dt, Shape: slices.Clone(shape)})
 	return l.whole(id)
 }
 
-// whole is value id as it lies.
+// whole returns value id with its own shape.
 func (l *lowering) whole(id program.ID) operand {
 	v := &l.p.Values[id]
 	return operand{view: l.p.Whole(id), shape: slices.Clone(v.Shape), dtype: v.DType}
 }
 
-// copyOf is o's elements in memory of their own, in C order.
+// copyOf returns a copy of o in C order.
 func (l *lowering) copyOf(o operand) operand {
 	to := l.fresh(o.dtype, o.shape)
 	l.copyTo(to, o)
@@ -188,13 +188,13 @@ func (l *lowering) copyTo(to, from operand) {
 	l.add(c.mapTo(r, to))
 }
 
-// step adds a step for the current node.
+// add adds a step for the current node.
 func (l *lowering) add(s program.Step) {
 	s.Name = l.label
 	l.p.Steps = append(l.p.Steps, s)
 }
 
-// code is a Map or Reduce in the making.
+// code builds a Map or Reduce.
 type code struct {
 	l     *lowering
 	space []int
@@ -205,7 +205,7 @@ type code struct {
 
 func (l *lowering) newCode(space []int) *code { return &code{l: l, space: slices.Clone(space)} }
 
-// load is the register with the elements of o, which fits the space.
+// load returns the register with the elements of o, which fits the space.
 func (c *code) load(o operand) int {
 	if o.isNum {
 		return c.constant(o.num)
@@ -228,7 +228,7 @@ func (c *code) constant(v float64) int {
 	return c.put(program.Instr{Op: program.Const, Value: v})
 }
 
-// do is the register of op of registers.
+// do returns the register of op applied to registers.
 func (c *code) do(op program.Scalar, args ...int) int {
 	i := program.Instr{Op: op}
 	for k, to := range []*int{&i.A, &i.B, &i.C}[:len(args)] {
@@ -246,7 +246,7 @@ func (c *code) put(i program.Instr) int {
 	return len(c.code) - 1
 }
 
-// mapTo is a Map of the code that stores register r in to.
+// mapTo returns a Map of the code that stores register r in to.
 func (c *code) mapTo(r int, to operand) program.Step {
 	return program.Step{
 		Op: &program.Map{Space: c.space, Code: c.code, Stores: []int{r}},

@@ -10,15 +10,15 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// output gives a node's value lasting memory: the step that computes it writes there, or it is
-// copied.
+// output gives a node's value lasting memory. The step that computes it writes there if possible;
+// otherwise it is copied.
 func (l *lowering) output(n *gorgonia.Node) error {
 	o, ok := l.values[n]
 	if !ok {
 		return nil
 	}
 	if w, isWait := n.Op().(*ops.Wait); isWait && (l.isSharded(w.Hook().Param()) || l.exchange != nil && (l.exchange.manner.local() || l.exchange.staged())) {
-		return nil // a gradient without elements, or that is not there yet
+		return nil // a gradient without elements, or not reduced yet
 	}
 	b := binding{node: n, shape: slices.Clone(o.shape), param: -1}
 	if i, ok := l.g.byGrad[n]; ok {
@@ -50,9 +50,9 @@ func (l *lowering) output(n *gorgonia.Node) error {
 	return nil
 }
 
-// givenShape is the shape that an op's own Do gives to a value of one element where the node has
-// another: a number is a tensor of shape (1), and a slice of one element is a number. nil for other
-// nodes.
+// givenShape returns the shape that an op's own Do gives to a value of one element, if the node's
+// shape differs: (1) instead of a number, or a number instead of a slice of one element. It is nil
+// for other nodes.
 func givenShape(n *gorgonia.Node) *[]int {
 	switch name := typeName(n.Op()); {
 	case n.IsScalar() && (name == "gorgonia.tensordotOp" || name == "*gorgonia.dtConvOp"):
@@ -63,8 +63,8 @@ func givenShape(n *gorgonia.Node) *[]int {
 	return nil
 }
 
-// let makes v the value of the output's node. A shape that the node does not have is set
-// afterwards: gorgonia.UnsafeLet compares shapes.
+// let sets v as the value of the output's node. A shape that differs from the node's is set
+// afterwards, since gorgonia.UnsafeLet compares shapes.
 func (b *binding) let(v gorgonia.Value) error {
 	if err := gorgonia.UnsafeLet(b.node, v); err != nil {
 		return err
@@ -91,8 +91,8 @@ func (l *lowering) isWhole(o operand) bool {
 		slices.Equal(o.view.Strides, program.Contiguous(o.shape))
 }
 
-// dual keeps a gradient outside its node, in the memory of the parameter's Grad. With
-// Config.DualValues it is added there.
+// dual stores a gradient in the parameter's Grad, apart from the gradient node. With DualValues it
+// accumulates there.
 func (l *lowering) dual(i int) error {
 	p := l.g.params[i]
 	o, ok := l.values[p.grad]
@@ -118,14 +118,14 @@ func (l *lowering) dual(i int) error {
 	return nil
 }
 
-// isReduced reports whether an operand is the result of a Wait node, whose memory is the reducer's.
+// isReduced reports whether an operand is the result of a Wait node, in the reducer's memory.
 func (l *lowering) isReduced(o operand) bool {
 	return l.isWhole(o) && slices.ContainsFunc(l.hooks, func(h *hook) bool { return h.reduced == o.view.Value })
 }
 
-// withGradients returns outputs, and the gradients that have to be computed with them: for
-// Config.Solver, all; else, unless the graph is run for its results, those that ddp.Attach
-// exchanges, since an optimizer reads them after each run.
+// withGradients returns outputs and the gradients that must be computed with them. With
+// Config.Solver these are all. Otherwise, unless the graph is run for its results, they are those
+// that ddp.Attach exchanges, since an optimizer reads them after each run.
 func withGradients(g *gorgonia.ExprGraph, cfg *Config, outputs gorgonia.Nodes) gorgonia.Nodes {
 	if len(outputs) == 0 {
 		return outputs

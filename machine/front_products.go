@@ -16,7 +16,7 @@ const (
 	batched
 )
 
-// product is a gorgonia.linAlgBinOp. Transposed operands are views.
+// product lowers a gorgonia.linAlgBinOp. Transposed operands are views.
 func (l *lowering) product(c *current) (operand, error) {
 	kind := c.f.code("āBinaryOperator")
 	a, b := l.stored(c.in[0]), l.stored(c.in[1])
@@ -47,7 +47,7 @@ func (l *lowering) product(c *current) (operand, error) {
 	return operand{}, fmt.Errorf("unknown product %d", kind)
 }
 
-// stretch is o with its axis, of length 1, repeated n times.
+// stretch returns o with an axis of length 1 repeated n times.
 func stretch(o operand, axis, n int) operand {
 	o.shape, o.view.Strides = slices.Clone(o.shape), slices.Clone(o.view.Strides)
 	o.shape[axis] = n
@@ -57,7 +57,7 @@ func stretch(o operand, axis, n int) operand {
 	return o
 }
 
-// matrices is the product of a and b over their last two axes, for each of the others.
+// matrices adds the product of a and b over their last two axes, for each of the others.
 func (l *lowering) matrices(c *current, a, b operand, transA, transB bool) (operand, error) {
 	n := len(a.shape)
 	if n < 2 || len(b.shape) != n || !slices.Equal(a.shape[:n-2], b.shape[:n-2]) {
@@ -82,7 +82,8 @@ func (l *lowering) matrices(c *current, a, b operand, transA, transB bool) (oper
 	return l.reshape(to, append(outer, op.M, op.N)), nil
 }
 
-// tensordot is gorgonia.Tensordot: a product of matrices, whose inner axis is the contracted axes.
+// tensordot lowers gorgonia.Tensordot to a product of matrices. Its inner axis is the contracted
+// axes.
 func (l *lowering) tensordot(c *current) (operand, error) {
 	a, b := l.stored(c.in[0]), l.stored(c.in[1])
 	aAxes, bAxes := c.f.ints("aAxes"), c.f.ints("bAxes")
@@ -108,8 +109,8 @@ func (l *lowering) tensordot(c *current) (operand, error) {
 	return l.reshape(o, append(aOuter, bOuter...)), nil
 }
 
-// matrixOf returns o as a matrix with the given axes after, or else before, the others.
-func (l *lowering) matrixOf(o operand, axes []int, behind bool) (m operand, outer []int, inner int, err error) {
+// matrixOf returns o as a matrix with the given axes last or first.
+func (l *lowering) matrixOf(o operand, axes []int, last bool) (m operand, outer []int, inner int, err error) {
 	var rest []int
 	inner = 1
 	for a, d := range o.shape {
@@ -121,7 +122,7 @@ func (l *lowering) matrixOf(o operand, axes []int, behind bool) (m operand, oute
 	}
 	order := append(slices.Clone(rest), axes...)
 	shape := []int{sizeOf(outer), inner}
-	if !behind {
+	if !last {
 		order = append(slices.Clone(axes), rest...)
 		shape = []int{inner, sizeOf(outer)}
 	}

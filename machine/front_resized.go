@@ -8,10 +8,9 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// followShape changes to, the shape that the graph reshapes from to, for an operand whose shape is
-// now another. Dimensions of to and from with the same elements, as batch*words and (batch, words),
-// belong together, and a change in the one is a change in the other. It fails if no dimension can
-// take the change.
+// followShape changes to, the shape to which the graph reshapes from, for an operand whose shape is
+// now another. Dimensions of to and from with the same elements, such as batch*words and (batch,
+// words), belong together, and change together. It fails if no dimension can take the change.
 func (l *lowering) followShape(from, to, now []int) bool {
 	if len(now) != len(from) {
 		return l.grow(to, sizeOf(to), nil, now)
@@ -31,7 +30,7 @@ func (l *lowering) followShape(from, to, now []int) bool {
 			}
 		}
 		if a == len(from) {
-			b = len(to) // the rest has one element
+			b = len(to) // the rest of to has one element
 		}
 		if !l.grow(to[j:b], sizeOf(from[i:a]), from[i:a], now[i:a]) {
 			return false
@@ -41,11 +40,11 @@ func (l *lowering) followShape(from, to, now []int) bool {
 	return sizeOf(to) == sizeOf(now)
 }
 
-// grow changes one dimension of to, so that dimensions of old elements have the elements of now. It
-// prefers a dimension that has changed equally in from or in an input; one of a single element
-// comes last. Of two equal ones it takes the first, if samples are always first; otherwise the
-// samples are ambiguous, and it fails. A graph that was built with one sample is such a case: a
-// part of a dimension of samples and words is 1 and words, and both may have changed.
+// grow changes one dimension of to, which has old elements, so that to has as many elements as now.
+// It prefers one that has changed equally in from or in an input, and one of length 1 last. Of two
+// equal candidates it takes the first if samples are always first. Otherwise it fails, as it cannot
+// know which one is the samples. That happens with a graph built with one sample: a cut out of a
+// dimension of samples and words has dimensions 1 and words, and either may have changed.
 func (l *lowering) grow(to []int, old int, from, now []int) bool {
 	n, best, at, alike := sizeOf(now), 3, -1, false
 	if n == old {
@@ -86,18 +85,17 @@ func (l *lowering) samplesFirst() bool {
 	return !l.moved
 }
 
-// isResized reports whether o, the value of n, has another number of elements than the graph was
-// built with.
+// isResized reports whether o, the value of n, has another number of elements than in the graph.
 func (l *lowering) isResized(n *gorgonia.Node, o operand) bool {
 	return l.resized && l.builtLen(n) != o.len()
 }
 
-// builtLen is the number of elements that n was built with.
+// builtLen returns the number of elements of n in the graph.
 func (l *lowering) builtLen(n *gorgonia.Node) int {
 	return sizeOf(l.builtShape(n))
 }
 
-// builtShape is the shape that n was built with.
+// builtShape returns the shape of n in the graph.
 func (l *lowering) builtShape(n *gorgonia.Node) []int {
 	if built, ok := l.g.built[n]; ok {
 		return built
@@ -105,10 +103,10 @@ func (l *lowering) builtShape(n *gorgonia.Node) []int {
 	return n.Shape()
 }
 
-// concatPart returns the slice of the gradient of a gorgonia.Concat for one of its inputs, if
-// inputs have another number of samples. The op has the input's place in the graph
-// (op_tensor.go:1062), and the input its present one. An axis of one element is dropped if it was
-// dropped in the graph, where a reshape restores it.
+// concatPart returns the slice of the gradient of a gorgonia.Concat for one of its inputs, when
+// inputs have another number of samples. The op has the input's old place (op_tensor.go:1062), and
+// the inputs' present lengths give the new one. An axis of one element is dropped if it was dropped
+// in the graph, where a reshape brings it back.
 func (l *lowering) concatPart(c *current) (o operand, ok bool, err error) {
 	op, isSlice := c.n.Op().(interface{ IsSlice() gtensor.Slice })
 	if !l.resized || !isSlice || op.IsSlice() == nil {
@@ -129,7 +127,7 @@ func (l *lowering) concatPart(c *current) (o operand, ok bool, err error) {
 			if v, ok := l.values[k]; ok {
 				now = v.shape[axis]
 			} else if x.shape[axis] != l.builtShape(of)[axis] {
-				return o, false, fmt.Errorf("the part of shape %v is unknown without the value of %q", x.shape, called(k))
+				return o, false, fmt.Errorf("a slice of shape %v needs the value of %q, which is not computed", x.shape, called(k))
 			}
 			if was == part.Start() && was+n == part.End() && from+now <= x.shape[axis] {
 				l.marks = append(l.marks, markSlice(op))
@@ -145,7 +143,7 @@ func (l *lowering) concatPart(c *current) (o operand, ok bool, err error) {
 	return o, false, nil
 }
 
-// changes reports whether a dimension of d elements has n now.
+// changes reports whether a dimension changed from d to n elements.
 func changes(from, now []int, d, n int) bool {
 	for k := range from {
 		if from[k] == d && now[k] == n {
@@ -155,8 +153,7 @@ func changes(from, now []int, d, n int) bool {
 	return false
 }
 
-// inputChanges reports whether some input has n elements in a dimension that the graph was built
-// with d in.
+// inputChanges reports whether a dimension of some input changed from d to n elements.
 func (l *lowering) inputChanges(d, n int) bool {
 	for node, now := range l.shapes {
 		if was := l.g.built[node]; len(was) == len(now) && !slices.Equal(was, now) && changes(was, now, d, n) {

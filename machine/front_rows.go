@@ -7,18 +7,18 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// rowsOf is a shape around one of its axes.
+// rowsOf returns a shape as (outer, axis, inner).
 func rowsOf(shape []int, axis int) (outer, length, inner int) {
 	return sizeOf(shape[:axis]), shape[axis], sizeOf(shape[axis+1:])
 }
 
-// softmaxAxis is the axis of a gorgonia.softmaxOp over a shape (op_softmax.go:105): the last unless
-// it says otherwise, but the first of a column.
+// softmaxAxis returns the axis of a gorgonia.softmaxOp over a shape (op_softmax.go:105). The
+// default is the last one, or the first one of a column.
 func (c *current) softmaxAxis(shape []int) (int, error) {
 	axis := c.f.int("axis")
 	switch {
 	case len(shape) == 0:
-		return 0, fmt.Errorf("a softmax of a scalar")
+		return 0, fmt.Errorf("softmax of a scalar")
 	case axis == -1 && len(shape) == 2 && shape[1] == 1 && shape[0] > 1:
 		return 0, nil
 	case axis < 0:
@@ -30,7 +30,7 @@ func (c *current) softmaxAxis(shape []int) (int, error) {
 	return axis, nil
 }
 
-// softmax is gorgonia.SoftMax and gorgonia.LogSoftMax.
+// softmax lowers gorgonia.SoftMax and gorgonia.LogSoftMax.
 func (l *lowering) softmax(c *current) (operand, error) {
 	x := c.in[0]
 	axis, err := c.softmaxAxis(x.shape)
@@ -42,7 +42,7 @@ func (l *lowering) softmax(c *current) (operand, error) {
 	return l.alongRows(op, []operand{x}, c, []int{op.Outer, op.Axis, op.Inner}, x.shape)
 }
 
-// softmaxGrad is its gradient, from x, y and dy.
+// softmaxGrad lowers its gradient, from x, y and dy.
 func (l *lowering) softmaxGrad(c *current) (operand, error) {
 	y := c.in[1]
 	axis, err := c.softmaxAxis(y.shape)
@@ -54,8 +54,7 @@ func (l *lowering) softmaxGrad(c *current) (operand, error) {
 	return l.alongRows(op, c.in[1:3], c, []int{op.Outer, op.Axis, op.Inner}, y.shape)
 }
 
-// alongRows adds a step over operands that are reshaped to one space; the result has a shape of its
-// own.
+// alongRows adds a step over operands reshaped to one space; the result is reshaped to shape.
 func (l *lowering) alongRows(op program.Op, in []operand, c *current, space, shape []int) (operand, error) {
 	var all []operand
 	for _, o := range in {
@@ -72,7 +71,7 @@ func (l *lowering) alongRows(op program.Op, in []operand, c *current, space, sha
 	return l.reshape(o, shape), nil
 }
 
-// gather is gorgonia.ByIndices.
+// gather lowers gorgonia.ByIndices.
 func (l *lowering) gather(c *current) (operand, error) {
 	x, indices, axis := l.stored(c.in[0]), l.stored(c.in[1]), c.f.int("axis")
 	if axis >= len(x.shape) {
@@ -90,7 +89,7 @@ func (l *lowering) gather(c *current) (operand, error) {
 	return l.reshape(o, shape), nil
 }
 
-// gatherGrad is its gradient, from x, dy and the indices.
+// gatherGrad lowers its gradient, from x, dy and the indices.
 func (l *lowering) gatherGrad(c *current) (operand, error) {
 	x, dy, indices, axis := c.in[0], l.stored(c.in[1]), l.stored(c.in[2]), c.f.int("axis")
 	if axis >= len(x.shape) {

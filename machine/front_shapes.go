@@ -10,19 +10,19 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// reshaped is gorgonia.Reshape. When inputs have another number of samples than the graph says, so
+// reshaped lowers gorgonia.Reshape. If inputs have another number of samples than the graph, so
 // have results: see followShape.
 func (l *lowering) reshaped(c *current) (operand, error) {
 	x, to := c.in[0], c.f.ints("to")
 	if n := sizeOf(to); n != x.len() && n > 0 {
 		if !l.resized || !l.followShape(c.f.ints("from"), to, x.shape) {
-			return operand{}, fmt.Errorf("%d elements of shape %v do not make %v", x.len(), x.shape, to)
+			return operand{}, fmt.Errorf("reshape of %d elements of shape %v to %v", x.len(), x.shape, to)
 		}
 	}
 	return l.reshape(x, to), nil
 }
 
-// transposed is gorgonia.Transpose.
+// transposed lowers gorgonia.Transpose.
 func (l *lowering) transposed(c *current) (operand, error) {
 	x, axes := c.in[0], c.f.ints("pattern")
 	if !isPermutation(axes, len(x.shape)) {
@@ -43,7 +43,7 @@ func isPermutation(axes []int, n int) bool {
 	return len(axes) == n
 }
 
-// size is the length of an axis.
+// size returns the length of an axis.
 func (l *lowering) size(c *current) (operand, error) {
 	x, axis := c.in[0], c.f.int("axis")
 	if len(x.shape) == 0 {
@@ -55,12 +55,11 @@ func (l *lowering) size(c *current) (operand, error) {
 	return number(float64(x.shape[axis]), c.dtype, nil), nil
 }
 
-// repeated repeats each element along an axis, one after the other. An operand of length 1 there
-// becomes a view.
+// repeated repeats each element along an axis. With length 1 the result is a view.
 func (l *lowering) repeated(c *current) (operand, error) {
 	x, axis := c.in[0], c.f.int("along")
 	if !c.in[1].isNum {
-		return operand{}, fmt.Errorf("the number of repetitions is not known before the run")
+		return operand{}, fmt.Errorf("the number of repetitions is unknown before the run")
 	}
 	rep := int(c.in[1].num)
 	shape := slices.Clone(x.shape)
@@ -89,7 +88,7 @@ func (l *lowering) repeated(c *current) (operand, error) {
 	return l.reshape(l.copyOf(r), out), nil
 }
 
-// element is gorgonia.At.
+// element lowers gorgonia.At.
 func (l *lowering) element(c *current) (operand, error) {
 	x, at := c.in[0], c.f.ints("coordinates")
 	if len(at) != len(x.shape) {
@@ -104,18 +103,18 @@ func (l *lowering) element(c *current) (operand, error) {
 	return l.reshape(x, nil), nil
 }
 
-// sliceOf is the axis and the part of it that an op of slices is about.
+// sliceOf is the slice of an axis.
 type sliceOf struct {
 	axis, from, step, n int
-	whole               bool // the op names no part
+	whole               bool // the op has no slice: all of the axis
 }
 
-// readSlice reads a gorgonia.sliceOp for something of a shape.
+// readSlice returns the slice of a gorgonia.sliceOp for an operand of a shape.
 func (l *lowering) readSlice(c *current, shape []int) (sliceOf, error) {
 	s := sliceOf{axis: c.f.int("along"), step: 1}
 	op, ok := c.n.Op().(interface{ IsSlice() gtensor.Slice })
 	if !ok {
-		return s, fmt.Errorf("it is no slice")
+		return s, fmt.Errorf("%T is not a slice op", c.n.Op())
 	}
 	sl := op.IsSlice()
 	if s.axis >= len(shape) {
@@ -135,8 +134,8 @@ func (l *lowering) readSlice(c *current, shape []int) (sliceOf, error) {
 	return s, nil
 }
 
-// sliced is gorgonia.Slice. An axis of which one element is cut out is dropped; one that is left
-// whole stays, even if a batch has one sample.
+// sliced lowers gorgonia.Slice. An axis cut to one element is dropped; a whole axis stays, even if
+// a batch has one sample.
 func (l *lowering) sliced(c *current) (operand, error) {
 	if o, ok, err := l.concatPart(c); ok || err != nil {
 		return o, err
@@ -152,7 +151,7 @@ func (l *lowering) sliced(c *current) (operand, error) {
 	return o, nil
 }
 
-// sliceIncrement is the gradient of a slice: zeros, except the part, which is the second input.
+// sliceIncrement lowers the gradient of a slice: the second input in the slice, zeros elsewhere.
 func (l *lowering) sliceIncrement(c *current) (operand, error) {
 	s, err := l.readSlice(c, c.in[0].shape)
 	if err != nil {
@@ -164,7 +163,7 @@ func (l *lowering) sliceIncrement(c *current) (operand, error) {
 	switch {
 	case s.step > 1:
 		l.copyTo(to, number(0, c.dtype, shape))
-	default: // the rest outside the part
+	default: // zeros around the slice
 		for _, gap := range [][2]int{{0, s.from}, {end, shape[s.axis]}} {
 			if n := gap[1] - gap[0]; n > 0 {
 				part := cut(to, s.axis, gap[0], 1, n)
@@ -175,13 +174,13 @@ func (l *lowering) sliceIncrement(c *current) (operand, error) {
 	part := cut(to, s.axis, s.from, s.step, s.n)
 	dy := c.in[1]
 	if dy.len() != part.len() && dy.len() != 1 {
-		return operand{}, fmt.Errorf("a part of shape %v gets %v", part.shape, dy.shape)
+		return operand{}, fmt.Errorf("a gradient of shape %v for a slice of shape %v", dy.shape, part.shape)
 	}
 	l.copyTo(part, dy)
 	return to, nil
 }
 
-// concatenated is gorgonia.Concat.
+// concatenated lowers gorgonia.Concat.
 func (l *lowering) concatenated(c *current) (operand, error) {
 	axis := c.f.int("axis")
 	shape := slices.Clone(c.in[0].shape)
@@ -207,13 +206,13 @@ func (l *lowering) concatenated(c *current) (operand, error) {
 	return to, nil
 }
 
-// sum is gorgonia.Sum.
+// sum lowers gorgonia.Sum.
 func (l *lowering) sum(c *current) (operand, error) { return l.reduce(c, program.Sum) }
 
-// max is gorgonia.Max.
+// max lowers gorgonia.Max.
 func (l *lowering) max(c *current) (operand, error) { return l.reduce(c, program.Max) }
 
-// reduce reduces axes, which are dropped. Without axes all are.
+// reduce reduces axes, which are dropped; all axes by default.
 func (l *lowering) reduce(c *current, red program.Reduction) (operand, error) {
 	x := c.in[0]
 	reduced, kept, err := reducedAxes(x.shape, c.f.ints("along"))
@@ -231,8 +230,8 @@ func (l *lowering) reduce(c *current, red program.Reduction) (operand, error) {
 	return m.reduceTo(reduced, red, l.fresh(c.dtype, kept))
 }
 
-// reducedAxes is which axes of a shape a reduction along some of them drops, and the lengths of the
-// others. Without axes it drops all.
+// reducedAxes reports which axes a reduction along some of them drops, and returns the lengths of
+// the others. Without axes it drops all.
 func reducedAxes(shape, along []int) (reduced []bool, kept []int, err error) {
 	reduced = make([]bool, len(shape))
 	for _, a := range along {
@@ -250,7 +249,7 @@ func reducedAxes(shape, along []int) (reduced []bool, kept []int, err error) {
 	return reduced, kept, nil
 }
 
-// reducedView is a whole value, which has the axes that are not reduced, over the space of a
+// reducedView returns a whole value, which lacks the reduced axes, as a view over the space of a
 // reduction.
 func reducedView(to operand, reduced []bool) program.View {
 	out := program.View{Value: to.view.Value, Strides: make([]int, len(reduced))}
@@ -264,8 +263,7 @@ func reducedView(to operand, reduced []bool) program.View {
 	return out
 }
 
-// isSmall reports whether v, and each smaller sum on the way to it, is a whole number that has no
-// rounding.
+// isSmall reports whether v, and each partial sum of it, is an integer without rounding.
 func isSmall(v float64, dt tensor.DType) bool {
 	bound := 1e15
 	if dt == tensor.F32 {
@@ -274,8 +272,8 @@ func isSmall(v float64, dt tensor.DType) bool {
 	return v == float64(int64(v)) && v < bound && v > -bound
 }
 
-// reduceTo adds a Reduce of the code's last register to a whole value that has the axes which are
-// not reduced.
+// reduceTo adds a Reduce of the code's last register to a whole value, which lacks the reduced
+// axes.
 func (c *code) reduceTo(reduced []bool, red program.Reduction, to operand) (operand, error) {
 	if c.err != nil {
 		return operand{}, c.err

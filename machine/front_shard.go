@@ -13,8 +13,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// shardedOwner is the DDP of a graph on the host whose solver's state, at least, is sharded; nil if
-// there is none.
+// shardedOwner returns the DDP of a graph on the host if it shards at least the solver's state;
+// else nil.
 func shardedOwner(g *gorgonia.ExprGraph) *ddp.DDP {
 	if d := ownerOf(g); d != nil && d.Plan().Stage > 0 {
 		return d
@@ -22,8 +22,8 @@ func shardedOwner(g *gorgonia.ExprGraph) *ddp.DDP {
 	return nil
 }
 
-// hostSolver is a solver for a graph whose parameters are in host memory: that of its DDP, which
-// shards or averages them, if it has one.
+// hostSolver returns a solver for parameters in host memory. If the graph has a DDP, it is the
+// DDP's, which shards or averages them.
 func (m *Machine) hostSolver(c optim.Config) (optim.Solver, error) {
 	if len(m.g.params) > 0 {
 		if d := ownerOf(m.g.params[0].node.Graph()); d != nil {
@@ -37,8 +37,8 @@ func (m *Machine) hostSolver(c optim.Config) (optim.Solver, error) {
 	return optim.New(c)
 }
 
-// outside is a solver whose steps RunAll makes: none after runs inside ddp's NoSync, which have no
-// gradients yet.
+// outside is a solver whose steps RunAll makes. It makes none after runs inside ddp's NoSync, which
+// have no reduced gradients yet.
 type outside struct {
 	optim.Solver
 	d *ddp.DDP
@@ -53,26 +53,25 @@ func (o outside) Step(model []gorgonia.ValueGrad) error {
 	return o.Solver.Step(model)
 }
 
-// checkSharded rejects nodes that a program cannot do with parameters that have a part on each
-// rank.
+// checkSharded rejects DualValues with sharded parameters.
 func (l *lowering) checkSharded() error {
 	if !l.cfg.DualValues {
 		return nil
 	}
 	if l.exchange != nil && l.exchange.shard != nil {
-		return fmt.Errorf("%w: gradients are sharded, so that DualValues has nothing to add to; accumulate inside ddp's NoSync", dist.ErrUnsupported)
+		return fmt.Errorf("%w: DualValues cannot accumulate sharded gradients; accumulate inside ddp's NoSync", dist.ErrUnsupported)
 	}
 	for _, p := range l.g.params {
 		if l.isSharded(p.node) {
-			return fmt.Errorf("parameter %q: %w: its gradient is sharded, so that DualValues has nothing to add to; accumulate inside ddp's NoSync",
+			return fmt.Errorf("parameter %q: %w: DualValues cannot accumulate its sharded gradient; accumulate inside ddp's NoSync",
 				p.node.Name(), dist.ErrUnsupported)
 		}
 	}
 	return nil
 }
 
-// isSharded reports whether a node is a learnable whose value is on all ranks. Nothing reads it but
-// its hook.
+// isSharded reports whether a node is a learnable whose value is sharded over ranks. Only its hook
+// reads it.
 func (l *lowering) isSharded(n *gorgonia.Node) bool {
 	if n.Op() != nil || n.Graph() == nil {
 		return false
@@ -83,8 +82,8 @@ func (l *lowering) isSharded(n *gorgonia.Node) bool {
 	return l.sharded.Contains(n)
 }
 
-// gatheredPart is the operand of a node that Stage 3 of ddp has put into the graph: a view of a
-// gathered bucket.
+// gatheredPart returns the operand of a node that Stage 3 of ddp has put into the graph: a view of
+// a gathered bucket.
 func (l *lowering) gatheredPart(c *current) (o operand, ok bool, err error) {
 	at, isPart, same := ddp.PartOf(c.n)
 	switch {
@@ -100,7 +99,7 @@ func (l *lowering) gatheredPart(c *current) (o operand, ok bool, err error) {
 }
 
 // isFetch reports whether a collective gathers a shard of parameters for Stage 3, for which all
-// ranks have agreed on equal graphs.
+// ranks have compared their graphs.
 func isFetch(c *current) bool {
 	if len(c.kids) == 0 {
 		return false
@@ -109,14 +108,13 @@ func isFetch(c *current) bool {
 	return len(kids) == 1 && ddp.IsShard(kids[0])
 }
 
-// startStaged gives a gradient, from the arena, to a reducer that has no place where it could be
-// computed.
+// startStaged passes a gradient from the arena to a reducer that gives no memory for it.
 func (l *lowering) startStaged(h *hook, g operand) {
 	from := l.wholeOf(l.reshape(g, h.shape))
 	l.call(&call{label: "start " + h.hook.Param().Name(), start: h}, []program.View{from.view}, nil)
 }
 
-// stager is a reducer that may copy gradients, in every run.
+// stager is a reducer that may copy gradients in every run.
 type stager interface {
 	Staged() bool
 	StartFrom(grad tensor.Buffer) error

@@ -16,23 +16,23 @@ type overRanks struct {
 	ops.BatchNormNode
 	space []int   // (N, C, S)
 	rows  operand // weights, over (N, 1, 1) of the space
-	count operand // f64: weight of all rows
-	cost  operand // f64: of this rank's cost
+	count operand // f64: weight of the rows of all ranks
+	cost  operand // f64: weight of this rank's cost
 	mean  operand // f64
 	rstd  operand // f64
 	high  operand // mean, rounded to the input's type
-	low   operand // and the rest of it, rounded
+	low   operand // mean - high, rounded
 	scale operand // 1/sqrt(variance+epsilon), rounded
 	sums  [2]operand
 }
 
-// syncBatchNorm is a node of an ops.BatchNorm. Statistics are f64, so steps that make them compute
-// in f64 whatever the input's type is; steps over all elements that give elements compute in the
-// input's type, with the mean in two parts.
+// syncBatchNorm lowers a node of an ops.BatchNorm. Statistics are f64, so steps that make them
+// compute in f64 for any dtype of the input. Steps from elements to elements compute in the input's
+// dtype, with the mean in two parts.
 func (l *lowering) syncBatchNorm(c *current) (operand, error) {
 	d, ok := ops.DescribeBatchNorm(c.n)
 	if !ok {
-		return operand{}, errors.New("it is no node of a batch normalization over ranks")
+		return operand{}, fmt.Errorf("%T is not an op of a batch normalization over ranks", c.n.Op())
 	}
 	l.marks = append(l.marks, markFlag(d.Training))
 	key := uintptr(unsafe.Pointer(d.Layer))
@@ -65,10 +65,10 @@ func (l *lowering) syncBatchNorm(c *current) (operand, error) {
 	case ops.BatchNormBiasGrad:
 		return l.normOwn(c, k.sums[0])
 	}
-	return operand{}, fmt.Errorf("part %v", d.Part)
+	return operand{}, fmt.Errorf("unknown part %v", d.Part)
 }
 
-// along is an operand (C) over a space of samples.
+// along returns an operand (C) as a view over a space of samples.
 func (l *lowering) along(o operand, space []int) operand {
 	if o.isNum {
 		o.shape = space
@@ -80,14 +80,14 @@ func (l *lowering) along(o operand, space []int) operand {
 	return o
 }
 
-// part is n elements of a row of statistics from one on.
+// part returns n elements of a row of statistics, starting at from.
 func part(o operand, from, n int) operand {
 	o.view.Offset += from
 	o.view.Strides, o.shape = []int{1}, []int{n}
 	return o
 }
 
-// counted is register r where rows count, and 0 elsewhere.
+// counted returns register r in rows that count, and 0 in others.
 func (k *overRanks) counted(m *code, r int) int {
 	if !k.Rows {
 		return r
@@ -96,7 +96,7 @@ func (k *overRanks) counted(m *code, r int) int {
 	return m.do(program.Select, m.do(program.Greater, m.load(k.rows), none), r, none)
 }
 
-// weighted is register r times the weight of the row, where rows count.
+// weighted returns register r times the weight of the row, in rows that count.
 func (k *overRanks) weighted(m *code, r int) int {
 	if !k.Rows {
 		return r
@@ -104,8 +104,8 @@ func (k *overRanks) weighted(m *code, r int) int {
 	return k.counted(m, m.do(program.Mul, r, m.load(k.rows)))
 }
 
-// sumTo adds a step that sums register r over some axes of its space, into an operand over the
-// other axes.
+// sumTo adds a step that sums register r over some axes of its space into an operand over the other
+// axes.
 func (l *lowering) sumTo(to operand, m *code, r int, reduced ...bool) error {
 	if m.err != nil {
 		return m.err
@@ -142,7 +142,8 @@ func (l *lowering) store(m *code, to []operand, r ...int) error {
 	return nil
 }
 
-// normMoments is the record of this rank: weight of its rows, means, sums of squared distances.
+// normMoments returns the record of this rank: weight of its rows, means, sums of squared
+// distances.
 func (l *lowering) normMoments(c *current, k *overRanks) (operand, error) {
 	shape := c.in[0].shape
 	if len(shape) < 2 {
@@ -182,7 +183,7 @@ func (l *lowering) normMoments(c *current, k *overRanks) (operand, error) {
 	return record, l.sumTo(squares, m, k.weighted(m, m.do(program.Mul, d, d)), true, false, true)
 }
 
-// normWeight is the weight of this rank's rows, by their elements of a channel.
+// normWeight stores the weight of this rank's rows: the number of elements of a channel, weighted.
 func (l *lowering) normWeight(k *overRanks, to operand, n, s int) error {
 	if !k.Rows {
 		m := l.newCode(nil)
@@ -200,8 +201,8 @@ func (l *lowering) normWeight(k *overRanks, to operand, n, s int) error {
 	return l.store(m, []operand{to}, m.do(program.Mul, m.load(sum), m.constant(float64(s))))
 }
 
-// normStatistics combines the records of all ranks, and moves the running statistics. No node but
-// those of the layer reads its value, which is not made.
+// normStatistics combines the records of all ranks and updates the running statistics. Only nodes
+// of the layer read the node's value, so it stays empty.
 func (l *lowering) normStatistics(c *current, k *overRanks) (operand, error) {
 	ch := k.space[1]
 	none := number(0, tensor.F64, l.shapeOf(c.n))
@@ -235,14 +236,14 @@ func (l *lowering) normStatistics(c *current, k *overRanks) (operand, error) {
 	return none, l.store(m, []operand{k.low}, m.do(program.Sub, m.load(k.mean), m.load(k.high)))
 }
 
-// inverse is 1/sqrt(v + epsilon).
+// inverse returns 1/sqrt(v + epsilon).
 func (k *overRanks) inverse(m *code, v int) int {
 	root := m.do(program.Sqrt, m.do(program.Add, v, m.constant(k.Layer.Config().Epsilon)))
 	return m.do(program.Div, m.constant(1), root)
 }
 
-// normCombine makes statistics of the records (R, 1+2C): distances are from the mean of rank 0
-// first, and from the mean of all then, so that no large numbers are subtracted.
+// normCombine computes statistics from the records (R, 1+2C). It takes distances from the mean of
+// rank 0 first, then from the mean of all, so it subtracts no large numbers.
 func (l *lowering) normCombine(k *overRanks, all, runMean, runVar operand) error {
 	ranks, ch := all.shape[0], k.space[1]
 	all = l.wholeOf(all)

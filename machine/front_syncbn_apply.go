@@ -5,8 +5,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// normMove makes 1/sqrt(variance+epsilon) of the sums of squared distances, and moves the running
-// statistics, if anything counts.
+// normMove computes 1/sqrt(variance+epsilon) from the sums of squared distances. It updates the
+// running statistics if any row counts.
 func (l *lowering) normMove(k *overRanks, sum, runMean, runVar operand) error {
 	m := l.newCode(sum.shape)
 	n, one, none := m.load(k.count), m.constant(1), m.constant(0)
@@ -24,16 +24,16 @@ func (l *lowering) normMove(k *overRanks, sum, runMean, runVar operand) error {
 	return l.store(m, []operand{k.rstd, runMean, runVar}, k.inverse(m, variance), mean, running)
 }
 
-// normalized is (x - mean) / sqrt(variance + epsilon), in the type of x.
+// normalized returns (x - mean) / sqrt(variance + epsilon), in the dtype of x.
 func (l *lowering) normalized(k *overRanks, m *code, x operand) int {
 	d := m.do(program.Sub, m.load(x), m.load(l.along(k.high, k.space)))
-	if x.dtype != tensor.F64 { // the mean of f64 has no other part
+	if x.dtype != tensor.F64 { // the mean of f64 has one part
 		d = m.do(program.Sub, d, m.load(l.along(k.low, k.space)))
 	}
 	return m.do(program.Mul, d, m.load(l.along(k.scale, k.space)))
 }
 
-// normApply is y.
+// normApply computes y.
 func (l *lowering) normApply(c *current, k *overRanks) (operand, error) {
 	x := l.reshape(l.stored(c.in[0]), k.space)
 	rest := c.in[2:]
@@ -56,8 +56,8 @@ func (l *lowering) normApply(c *current, k *overRanks) (operand, error) {
 	return l.reshape(y, c.in[0].shape), nil
 }
 
-// normSums returns sum(dy) and sum(dy*xhat) of this rank, times the weight of its cost. The sums
-// themselves are the gradients of bias and scale.
+// normSums computes sum(dy) and sum(dy*xhat) of this rank, times the weight of its cost. Without
+// that weight they are the gradients of bias and scale.
 func (l *lowering) normSums(c *current, k *overRanks) (operand, error) {
 	ch := k.space[1]
 	dy, x := l.reshape(l.stored(c.in[0]), k.space), l.reshape(l.stored(c.in[1]), k.space)
@@ -83,8 +83,9 @@ func (l *lowering) normSums(c *current, k *overRanks) (operand, error) {
 		m.do(program.Mul, m.load(k.sums[0]), cost), m.do(program.Mul, m.load(k.sums[1]), cost))
 }
 
-// normInputGrad is dx = scale/sqrt(variance+epsilon) * (dy - w*(sum(dy) + xhat*sum(dy*xhat))/n),
-// where the sums are those of all ranks, over the weight of this rank's cost.
+// normInputGrad computes dx = scale/sqrt(variance+epsilon) * (dy - w*(sum(dy) +
+// xhat*sum(dy*xhat))/n). The sums are those of all ranks, divided by the weight of this rank's
+// cost.
 func (l *lowering) normInputGrad(c *current, k *overRanks) (operand, error) {
 	ch := k.space[1]
 	dy, x := l.reshape(l.stored(c.in[0]), k.space), l.reshape(l.stored(c.in[1]), k.space)
@@ -122,7 +123,7 @@ func (l *lowering) normInputGrad(c *current, k *overRanks) (operand, error) {
 	return l.reshape(dx, c.in[0].shape), nil
 }
 
-// normOwn is this rank's part of the gradient of scale or bias.
+// normOwn returns this rank's part of the gradient of scale or bias.
 func (l *lowering) normOwn(c *current, sum operand) (operand, error) {
 	m := l.newCode(sum.shape)
 	o, err := m.result(m.load(sum), c.dtype)

@@ -23,7 +23,7 @@ type net struct {
 
 func newNet() *net { return &net{g: G.NewGraph(), rng: rand.New(rand.NewPCG(3, 4))} }
 
-// values is n normal numbers.
+// values returns n normal numbers.
 func (n *net) values(size int, scale float64) []float32 {
 	v := make([]float32, size)
 	for i := range v {
@@ -80,7 +80,7 @@ func small(rows int) *net {
 	return n.classify(n.affine("1", h, 7, 3), rows, 3)
 }
 
-// perceptron is that of the benchmarks.
+// perceptron is the one of the benchmarks.
 func perceptron() *net {
 	n := newNet()
 	n.x = n.input("x", 128, 784)
@@ -133,8 +133,7 @@ func transformer() *net {
 	return n.differentiate()
 }
 
-// benchmarkLarge measures a step of a network under both machines, each with the Adam that comes
-// with it.
+// benchmarkLarge measures a step of a network with both machines, each with its own Adam.
 func benchmarkLarge(b *testing.B, build func() *net) {
 	for _, way := range []struct {
 		name string
@@ -167,7 +166,7 @@ func benchmarkLarge(b *testing.B, build func() *net) {
 	}
 }
 
-// compiledStep is a machine with a solver of its own.
+// compiledStep returns a step of a machine with its own solver.
 func compiledStep(n *net) (G.VM, G.Solver, error) {
 	m, err := machine.New(n.g, machine.Config{})
 	if err != nil {

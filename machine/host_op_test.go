@@ -20,7 +20,7 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// overwriting is an op of a user: it doubles its input in place, and fails if its first element is
+// overwriting is a user's op: it doubles its input in place, and fails if the first element is
 // negative.
 type overwriting struct{ name string }
 
@@ -55,7 +55,7 @@ func (overwriting) Do(in ...G.Value) (G.Value, error) {
 	return in[0], nil
 }
 
-// warned is a configuration whose warnings are kept.
+// warned returns settings that record warnings.
 func warned(log *bytes.Buffer) machine.Config {
 	cfg := plain
 	cfg.Log = slog.New(slog.NewTextHandler(log, nil))
@@ -99,7 +99,7 @@ func TestAnExpectedOpIsNotWarnedOf(t *testing.T) {
 	}
 }
 
-// noOp has a Do for another number of inputs than its node has.
+// noOp has a Do for a number of inputs that differs from its node's.
 type noOp struct{ overwriting }
 
 func (noOp) Arity() int { return 2 }
@@ -114,7 +114,7 @@ func TestAnOpThatCannotRunIsNamed(t *testing.T) {
 	}
 }
 
-// TestConvertedNumbersAreInputOfAHostOp gives them to a CTC loss as labels, whose Do wants
+// TestConvertedNumbersAreInputOfAHostOp passes them to a CTC loss as labels, whose Do takes
 // integers.
 func TestConvertedNumbersAreInputOfAHostOp(t *testing.T) {
 	n := newNet()
@@ -140,7 +140,7 @@ func TestConvertedNumbersAreInputOfAHostOp(t *testing.T) {
 }
 
 // TestCTCGradientNeedsNoLoss runs the gradient alone, after gorgonia.Grad and after ops.Grad.
-// Gorgonia's reads sums that the loss has left in its op.
+// Gorgonia's reads sums that the loss has stored in its op.
 func TestCTCGradientNeedsNoLoss(t *testing.T) {
 	var all [][]float64
 	for _, grad := range []func(*G.Node, ...*G.Node) (G.Nodes, error){G.Grad, ops.Grad} {

@@ -11,15 +11,14 @@ import (
 	"github.com/symgrad/symgrad/machine"
 )
 
-// list is an input with the elements of a slice.
+// list returns an input with the elements of a slice.
 func list(g *G.ExprGraph, name string, elements any) *G.Node {
 	n := reflect.ValueOf(elements).Len()
 	return G.NodeFromAny(g, gtensor.New(gtensor.WithShape(n), gtensor.WithBacking(elements)), G.WithName(name))
 }
 
-// TestIntegersAreThoseOfTheTapeMachine runs arithmetic on each integer type that Gorgonia computes
-// with. Numbers are so large that floating-point numbers would round them, or that sums wrap
-// around.
+// TestIntegersAreThoseOfTheTapeMachine runs arithmetic on each integer type that Gorgonia supports.
+// Numbers are so large that floating-point numbers would round them, or that sums wrap around.
 func TestIntegersAreThoseOfTheTapeMachine(t *testing.T) {
 	functions := map[string]func(a, b *G.Node) (*G.Node, error){
 		"Add": G.Add, "Sub": G.Sub, "HadamardProd": G.HadamardProd, "HadamardDiv": G.HadamardDiv, "MinBetween": G.MinBetween, "MaxBetween": G.MaxBetween,
@@ -57,7 +56,7 @@ func TestIntegersAreThoseOfTheTapeMachine(t *testing.T) {
 	}
 }
 
-// TestIntegersOfOtherShapes is reductions, scalars, rows by their numbers, and what only moves
+// TestIntegersOfOtherShapes has reductions, scalars, rows by index, and ops that only move
 // elements.
 func TestIntegersOfOtherShapes(t *testing.T) {
 	const big = 1<<53 + 1
@@ -173,8 +172,8 @@ func TestBoolsAreOutputsAndTargetsOfRead(t *testing.T) {
 	}
 }
 
-// TestConvertedNumbersHaveGradients goes by way of float32 and back: the tape machine cannot
-// convert between floats at all.
+// TestConvertedNumbersHaveGradients converts to float32 and back: the tape machine cannot convert
+// between floats at all.
 func TestConvertedNumbersHaveGradients(t *testing.T) {
 	g := G.NewGraph()
 	x := list(g, "x", []float64{0.5, -1.25, 3})

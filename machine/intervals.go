@@ -9,14 +9,14 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// lap is one call of Mark.
-type lap struct {
+// runEnd is one call of Mark.
+type runEnd struct {
 	at    time.Time   // on the CPU
 	timer *cuda.Event // on a GPU
 }
 
-// Mark records when the runs so far end, for Intervals. On a GPU the device records it: the host
-// does not wait, and later runs are not delayed.
+// Mark records when the runs queued so far end, for Intervals. On a GPU the device records the
+// time, so the host does not wait, and later runs are not delayed.
 //
 // Errors: on a GPU, ErrNoValue before the first run and those of the device; ErrClosed.
 func (m *Machine) Mark() error {
@@ -26,12 +26,12 @@ func (m *Machine) Mark() error {
 	case m.device != nil && m.device.current == nil:
 		return fmt.Errorf("machine %s: mark: %w: nothing has run", m.cfg.Name, ErrNoValue)
 	case m.device == nil:
-		m.laps = append(m.laps, lap{at: time.Now()})
+		m.runEnds = append(m.runEnds, runEnd{at: time.Now()})
 		return nil
 	}
 	timer, err := m.device.dev.NewTimer()
 	if err == nil {
-		m.laps = append(m.laps, lap{timer: timer})
+		m.runEnds = append(m.runEnds, runEnd{timer: timer})
 		err = m.device.current.Stream().Record(timer)
 	}
 	if err != nil {
@@ -40,35 +40,36 @@ func (m *Machine) Mark() error {
 	return nil
 }
 
-// Intervals is the times from each call of Mark to the next, and forgets them all.
+// Intervals returns the times from each call of Mark to the next, and clears them.
 //
-// Returns: when the runs are done; one less than there were calls. Errors: those of the runs;
+// Returns: when the runs are done; one interval less than calls. Errors: those of the runs;
+// ErrClosed.
 // ErrClosed.
 func (m *Machine) Intervals() ([]time.Duration, error) {
 	if m.closed {
 		return nil, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
 	}
-	times, err := m.betweenLaps()
-	if err = errors.Join(err, m.forgetLaps()); err != nil {
+	times, err := m.measureIntervals()
+	if err = errors.Join(err, m.closeRunEnds()); err != nil {
 		return nil, fmt.Errorf("machine %s: intervals: %w", m.cfg.Name, err)
 	}
 	return times, nil
 }
 
-func (m *Machine) betweenLaps() ([]time.Duration, error) {
+func (m *Machine) measureIntervals() ([]time.Duration, error) {
 	if m.device != nil {
 		if err := m.device.wait(); err != nil {
 			return nil, err
 		}
 	}
 	var times []time.Duration
-	for i, l := range m.laps {
+	for i, l := range m.runEnds {
 		switch {
 		case i == 0:
 		case l.timer == nil:
-			times = append(times, l.at.Sub(m.laps[i-1].at))
+			times = append(times, l.at.Sub(m.runEnds[i-1].at))
 		default:
-			d, err := l.timer.Since(m.laps[i-1].timer)
+			d, err := l.timer.Since(m.runEnds[i-1].timer)
 			if err != nil {
 				return nil, err
 			}
@@ -78,13 +79,13 @@ func (m *Machine) betweenLaps() ([]time.Duration, error) {
 	return times, nil
 }
 
-func (m *Machine) forgetLaps() error {
+func (m *Machine) closeRunEnds() error {
 	var errs []error
-	for _, l := range m.laps {
+	for _, l := range m.runEnds {
 		if l.timer != nil {
 			errs = append(errs, l.timer.Close())
 		}
 	}
-	m.laps = slices.Delete(m.laps, 0, len(m.laps))
+	m.runEnds = slices.Delete(m.runEnds, 0, len(m.runEnds))
 	return errors.Join(errs...)
 }

@@ -20,47 +20,47 @@ import (
 type Machine struct {
 	cfg     Config
 	g       *graph
-	whole   *gorgonia.ExprGraph         // that g is of
-	middle  map[*gorgonia.Node]*Machine // that compute the nodes of Value
+	whole   *gorgonia.ExprGraph         // the graph of g
+	middle  map[*gorgonia.Node]*Machine // machines that compute values for Value
 	blas    *blas.Implementation
-	shapes  map[*gorgonia.Node][]int // of inputs, as the graph was built
+	shapes  map[*gorgonia.Node][]int // shapes of inputs when the graph was built
 	now     *compiled
-	all     []*compiled // for the shapes that inputs have had and the manners of runs; the first is for those of the graph
-	as      manner      // of the run that comes
+	all     []*compiled // by shapes of inputs and manner of run; the first has the graph's own shapes
+	as      manner      // of the next run
 	memory  map[place]tensor.Buffer
 	clock   []uint64 // number of the step, and of this rank's first sample
 	first   bool     // SetFirstSample has been called
 	closed  bool
-	reading []gorgonia.Value // the machine's Read values, by graph.reads
+	reading []gorgonia.Value // by graph.reads, values of gorgonia.Read that the machine owns
 	device  *device          // nil on the CPU
 	solve   *solver          // of a device; may be nil
-	host    optim.Solver     // of Config.Solver on the CPU
+	host    optim.Solver     // Config.Solver on the CPU
 	sharded *ddp.DDP         // of a graph on the CPU whose solver is sharded
-	laps    []lap            // since Intervals
-	stuck   bool             // the GPU does not come to an end
-	alone   func()           // has the DDP wait for runs no more; may be nil
+	runEnds []runEnd         // since the last Intervals
+	stuck   bool             // work on the GPU may never end
+	alone   func()           // makes the DDP stop waiting for runs; may be nil
 }
 
 var _ gorgonia.VM = (*Machine)(nil)
 
-// place is the use of memory of a machine: the value of a node, or the dual value of a parameter.
+// place is the use of a block of memory: the value of a node, or the dual value of a parameter.
 type place struct {
 	node *gorgonia.Node
 	dual bool
 }
 
-// maxCompiled is how many programs for other shapes are kept, of each manner.
+// maxCompiled is the most programs for other shapes that are kept for each manner.
 const maxCompiled = 8
 
-// New compiles a graph, which is complete: with gradients if it is to have any, and with its
-// learnables' values. Outputs are the nodes whose values are wanted; without any they are those
-// that the package comment names. With outputs, gradients are computed only if they are among them,
-// or Config.Solver needs them, or ddp.Attach exchanges them and Config.Eval is not set. A graph of
-// gorgonia.SubgraphRoots has the gradients that are in it.
+// New compiles a complete graph: gradients are differentiated, and learnables have values. The
+// machine sets the values of outputs; without outputs, of those that the package comment names.
+// With outputs, gradients are computed only if they are among them, if Config.Solver needs them, or
+// if ddp.Attach exchanges them and Config.Eval is not set. A graph of gorgonia.SubgraphRoots has
+// the gradients that are in it.
 //
-// Returns: a machine, which the caller closes. Owns: the memory of values that the nodes have from
-// then on is the machine's. Errors: ErrUnknownOp, naming op and node; ErrDevice;
-// optim.ErrNoGradient for Config.Solver where there are no gradients; those of Config.Validate.
+// Returns: a machine, which the caller closes. Owns: the machine owns the memory of all values that
+// it gives to nodes. Errors: ErrUnknownOp with op and node; ErrDevice; optim.ErrNoGradient for
+// Config.Solver without gradients; those of Config.Validate.
 func New(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (m *Machine, err error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -72,9 +72,9 @@ func New(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (m *Machi
 		return nil, errors.New("machine: no graph")
 	}
 	all := gorgonia.NewNodeSet(g.AllNodes()...)
-	for what, nodes := range map[string]gorgonia.Nodes{"output": outputs, "Config.Keep, node": cfg.Keep} {
+	for kind, nodes := range map[string]gorgonia.Nodes{"output": outputs, "Config.Keep, node": cfg.Keep} {
 		if i := slices.IndexFunc(nodes, func(n *gorgonia.Node) bool { return n == nil || !all.Contains(n) }); i >= 0 {
-			return nil, fmt.Errorf("machine: %s %d is no node of the graph", what, i)
+			return nil, fmt.Errorf("machine: %s %d is no node of the graph", kind, i)
 		}
 	}
 	outputs = withGradients(g, &cfg, outputs)
@@ -89,12 +89,12 @@ func New(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (m *Machi
 	return m, nil
 }
 
-// newMachine is a machine that has compiled nothing yet.
+// newMachine returns a machine without programs.
 func newMachine(cfg Config) *Machine {
 	return &Machine{cfg: cfg, clock: make([]uint64, 2), memory: map[place]tensor.Buffer{}, shapes: map[*gorgonia.Node][]int{}}
 }
 
-// compile makes the first program.
+// compile compiles the first program.
 func (m *Machine) compile(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 	if err := m.prepare(g, outputs); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (m *Machine) compileFirst() error {
 	return m.use(c)
 }
 
-// prepare finds the nodes to compile, and the device.
+// prepare opens the device and collects the nodes, outputs and parameters to compile.
 func (m *Machine) prepare(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 	if err := m.open(g); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (m *Machine) prepare(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 	return m.makeSolver(g)
 }
 
-// takeShapes notes the shapes that the graph's inputs have been built with.
+// takeShapes records the shapes with which the graph's inputs were built.
 func (m *Machine) takeShapes() {
 	for _, n := range m.g.nodes {
 		if !n.IsVar() {
@@ -154,7 +154,7 @@ func (m *Machine) takeShapes() {
 	}
 }
 
-// open opens the device and its libraries.
+// open opens the device, or BLAS for the host.
 func (m *Machine) open(g *gorgonia.ExprGraph) error {
 	var err error
 	if m.device, err = newDevice(&m.cfg, g); err != nil || m.device != nil {
@@ -168,11 +168,14 @@ func (m *Machine) open(g *gorgonia.ExprGraph) error {
 	return err
 }
 
-// duals finds the parameters whose gradient is apart from the node that it is the value of: because
-// Config says so, or the program has given them a place of their own, or another parameter has the
-// same gradient node, or the gradient is a constant: solvers set gradients to 0, and the constant 1
-// is one node in all graphs of a process. Or the value is a tensor without dimensions: solvers want
-// the same of its gradient, and nodes that are scalars have numbers.
+// duals sets param.dual for parameters whose gradient must be a value apart from the gradient node:
+//
+//   - Config.DualValues is set, or the program has set a gradient of its own.
+//   - Another parameter has the same gradient node.
+//   - The gradient is a constant. Solvers set gradients to 0, and the constant 1 is one node in all
+//     graphs of a process.
+//   - The value is a tensor without dimensions. Solvers expect its gradient to be one too, and
+//     scalar nodes have numbers.
 func (m *Machine) duals() error {
 	seen := gorgonia.NewNodeSet()
 	for i := range m.g.params {
@@ -198,7 +201,7 @@ func isTensor(v gorgonia.Value) bool {
 	return ok
 }
 
-// makeDual gives a parameter a gradient of its own, which is 0.
+// makeDual gives a parameter a gradient value of its own, set to 0.
 func (m *Machine) makeDual(p *param) error {
 	v := p.node.Value()
 	if v == nil {
@@ -219,12 +222,12 @@ func (m *Machine) makeDual(p *param) error {
 	return try(func() { gorgonia.WithGrad(d)(p.node) })
 }
 
-// RunAll runs one step: it looks the inputs up, runs the program, and returns when outputs and
-// gradients have their values. On a GPU whose parameters the machine updates it returns when the
-// run is queued, see the package comment.
+// RunAll runs one step: it reads the inputs, runs the program, and returns when outputs and
+// gradients have their values. If the machine updates parameters on a GPU, it returns when the run
+// is queued: see the package comment.
 //
-// Errors: ErrNoValue and ErrShape, naming the input; ErrNaN; ErrClosed; those of a step, naming it
-// and its node. The values of outputs are then undefined, and the next run is a whole one.
+// Errors: ErrNoValue and ErrShape with the input; ErrNaN; ErrClosed; those of a step with its node.
+// The values of outputs are then undefined, and the next run starts from the first step.
 func (m *Machine) RunAll() error {
 	if m.closed {
 		return fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
@@ -276,7 +279,7 @@ func (m *Machine) runAll() error {
 	return m.updateOnHost()
 }
 
-// finish gives nodes their values, if they have others, and executes the statements.
+// finish gives nodes the values of outputs and runs statements such as gorgonia.Read.
 func (m *Machine) finish() error {
 	if err := m.now.let(); err != nil {
 		return err
@@ -293,8 +296,8 @@ func (m *Machine) finish() error {
 	return m.executeSets()
 }
 
-// read puts v where a gorgonia.Read wants it: a copy the first time, the same memory later, as the
-// tape machine does. A value of another shape is a copy again.
+// read stores v for a gorgonia.Read: in a copy the first time, in the same memory later, as the
+// tape machine does. A value of another shape gets a new copy.
 func (m *Machine) read(i int, r read, v gorgonia.Value) error {
 	if *r.into != nil && *r.into == m.reading[i] && slices.Equal((*r.into).Shape(), v.Shape()) {
 		dt, err := dtypeOf(v.Dtype())
@@ -317,19 +320,19 @@ func (m *Machine) read(i int, r read, v gorgonia.Value) error {
 	return nil
 }
 
-// Reset does nothing: every run starts from the first step. It makes a Machine a gorgonia.VM.
+// Reset does nothing, as each run starts from the first step. gorgonia.VM requires it.
 func (m *Machine) Reset() {}
 
-// SetClock sets the number of the step that runs next, for a training that is taken up again:
-// random numbers depend on it.
+// SetClock sets the number of the next step. Random numbers depend on it, so a resumed training
+// sets it.
 func (m *Machine) SetClock(step uint64) { m.clock[0] = step }
 
-// SetFirstSample sets the number, in the whole batch, of the first sample of this rank: random
-// numbers depend on it. Without a call it is the rank times the samples of a batch, if the graph
-// has been attached to ranks, else 0.
+// SetFirstSample sets the number of this rank's first sample in the whole batch. Random numbers
+// depend on it. By default it is the rank times the samples of a batch if gradients are exchanged,
+// else 0.
 func (m *Machine) SetFirstSample(sample uint64) { m.clock[1], m.first = sample, true }
 
-// Explain is the program that runs now: each step with its buffers, bytes and stream.
+// Explain returns the listing of the current program: each step with its buffers, bytes and stream.
 func (m *Machine) Explain() string {
 	if m.now == nil {
 		return ""
@@ -347,8 +350,8 @@ func (m *Machine) Explain() string {
 	return s.String()
 }
 
-// Close frees the machine. Values of nodes stay readable. It may be called twice. If a rank has
-// died and the GPU's work does not end, its memory stays until the process ends.
+// Close frees the machine's resources. Values of nodes stay readable. It may be called twice. If a
+// rank has died and work on the GPU does not end, its memory is freed with the process.
 func (m *Machine) Close() error {
 	if m.closed {
 		return nil
@@ -358,23 +361,23 @@ func (m *Machine) Close() error {
 		m.alone()
 	}
 	if m.stuck {
-		return nil // freeing memory would hang
+		return nil // freeing would wait for work that never ends
 	}
 	var errs []error
-	for _, communicates := range [...]bool{true, false} { // those that know when a rank has died come first
+	for _, communicates := range [...]bool{true, false} { // programs that communicate first: they detect dead ranks
 		for _, c := range m.all {
 			if len(c.groups) > 0 == communicates {
 				errs = append(errs, c.runner.Close())
 			}
 		}
 		if err := errors.Join(errs...); errors.Is(err, cudaexec.ErrStuck) {
-			return err // freeing more would hang
+			return err // as above
 		}
 		if m.device != nil {
 			m.device.used = nil
 		}
 	}
-	errs = append(errs, m.solve.close(), m.forgetLaps(), m.forgetMiddle())
+	errs = append(errs, m.solve.close(), m.closeRunEnds(), m.forgetMiddle())
 	if m.device != nil {
 		errs = append(errs, m.device.close())
 	}

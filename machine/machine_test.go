@@ -37,7 +37,7 @@ func run(t *testing.T, vm G.VM) {
 	}
 }
 
-// floats is the elements of a value of float32 or float64.
+// floats returns the elements of a value of float32 or float64.
 func floats(t *testing.T, v G.Value) []float64 {
 	t.Helper()
 	if v == nil {
@@ -79,7 +79,7 @@ func let(t *testing.T, n *G.Node, v any) {
 	}
 }
 
-// TestValuesAreReadWhereTheyAre lets inputs anew, changes them in place, and gives them other
+// TestValuesAreReadWhereTheyAre sets inputs again, changes them in place, and gives them other
 // memory, strides and scalars.
 func TestValuesAreReadWhereTheyAre(t *testing.T) {
 	g := G.NewGraph()
@@ -105,8 +105,8 @@ func TestValuesAreReadWhereTheyAre(t *testing.T) {
 	want(t, "y of a transposed value", y.Value(), 3, 9, 15, 6, 12, 18)
 }
 
-// TestRowsOfATransposedValue lets samples that are columns of a data set, which is transposed and
-// then cut.
+// TestRowsOfATransposedValue sets samples that are columns of a data set, transposed and then
+// sliced.
 func TestRowsOfATransposedValue(t *testing.T) {
 	data := gtensor.New(gtensor.WithShape(3, 4), gtensor.WithBacking(gtensor.Range(gtensor.Float32, 0, 12)))
 	if err := data.T(); err != nil {
@@ -124,8 +124,8 @@ func TestRowsOfATransposedValue(t *testing.T) {
 	want(t, "y", y.Value(), 2, 10, 18, 4, 12, 20)
 }
 
-// TestOutputsKeepTheirMemory looks at the values of a node over several runs, and after Gorgonia
-// has unbound them.
+// TestOutputsKeepTheirMemory checks the values of a node over several runs, and after Gorgonia has
+// unbound them.
 func TestOutputsKeepTheirMemory(t *testing.T) {
 	n := small(4)
 	m := newMachine(t, n.g, plain, n.out, n.cost)
@@ -147,8 +147,8 @@ func TestOutputsKeepTheirMemory(t *testing.T) {
 	}
 }
 
-// TestDefaultOutputs are roots, gradients and what is read; the gradient of the images in a batch
-// is not among them.
+// TestDefaultOutputs are roots, gradients and nodes of gorgonia.Read, but not the gradient of the
+// images in a batch.
 func TestDefaultOutputs(t *testing.T) {
 	n := small(4)
 	aside := G.Must(G.Sum(G.Must(G.Square(n.out))))
@@ -175,7 +175,7 @@ func TestDefaultOutputs(t *testing.T) {
 	}
 }
 
-// TestTwoMachinesOfOneGraph take turns: the nodes' values are those of the one that ran last.
+// TestTwoMachinesOfOneGraph alternate: nodes have the values of the one that ran last.
 func TestTwoMachinesOfOneGraph(t *testing.T) {
 	n := small(4)
 	train := newMachine(t, n.g, plain)
@@ -195,7 +195,7 @@ func TestTwoMachinesOfOneGraph(t *testing.T) {
 	}
 }
 
-// TestNaNIsNamed watches for what is not a number.
+// TestNaNIsNamed runs with Config.Watch.
 func TestNaNIsNamed(t *testing.T) {
 	g := G.NewGraph()
 	x := G.NewVector(g, G.Float64, G.WithName("x"), G.WithShape(2), G.WithValue(gtensor.New(gtensor.WithBacking([]float64{1, -1}))))
@@ -213,8 +213,8 @@ func TestNaNIsNamed(t *testing.T) {
 	run(t, m)
 }
 
-// TestGradientsOfOneNodeAreApart: of x+y both gradients are one node, and a solver that sets the
-// one to 0 must not touch the other.
+// TestGradientsOfOneNodeAreApart: both gradients of x+y are one node, and a solver that sets one to
+// 0 must not change the other.
 func TestGradientsOfOneNodeAreApart(t *testing.T) {
 	g := G.NewGraph()
 	x := G.NewVector(g, G.Float32, G.WithName("x"), G.WithShape(2), G.WithValue(vector(1, 2)))
@@ -233,8 +233,8 @@ func TestGradientsOfOneNodeAreApart(t *testing.T) {
 	want(t, "y", y.Value(), -1, -2)
 }
 
-// TestDualValuesAddUp adds the gradients of runs until they are set to 0, in memory that the
-// program chose for one of them.
+// TestDualValuesAddUp accumulates the gradients of runs until they are set to 0, one of them in
+// memory of the program.
 func TestDualValuesAddUp(t *testing.T) {
 	g := G.NewGraph()
 	x := G.NewVector(g, G.Float32, G.WithName("x"), G.WithShape(2), G.WithValue(vector(1, 2)))
@@ -261,7 +261,7 @@ func TestDualValuesAddUp(t *testing.T) {
 	want(t, "the gradient of y after Zero", dy, 1, 2)
 }
 
-// TestEvalRunsWithoutDropout compares training with its opposite.
+// TestEvalRunsWithoutDropout compares training with evaluation.
 func TestEvalRunsWithoutDropout(t *testing.T) {
 	g := G.NewGraph()
 	ones := make([]float32, 1000)
@@ -305,7 +305,7 @@ func TestEvalRunsWithoutDropout(t *testing.T) {
 	}
 }
 
-// TestASliceCanBeMoved changes which part a slice takes, as gorgonia.UnsafeLet does.
+// TestASliceCanBeMoved changes the slice of an op, as gorgonia.UnsafeLet does.
 func TestASliceCanBeMoved(t *testing.T) {
 	g := G.NewGraph()
 	x := G.NewVector(g, G.Float32, G.WithName("x"), G.WithShape(5), G.WithValue(vector(1, 2, 3, 4, 5)))
@@ -321,9 +321,9 @@ func TestASliceCanBeMoved(t *testing.T) {
 	want(t, "another part", z.Value(), -3, -4)
 }
 
-// TestStateIsGivenBack lets an output as the input of the next run, as recurrent networks do: the
-// gradient reads the state when the new one has been written, and transposed it is read where
-// others have been written.
+// TestStateIsGivenBack sets an output as the input of the next run, as recurrent networks do. The
+// gradient reads the state after the new one is written. If transposed, it is read where other
+// elements have been written.
 func TestStateIsGivenBack(t *testing.T) {
 	build := func() (n *net, h, next, turned *G.Node) {
 		n = newNet()
@@ -358,9 +358,8 @@ func TestStateIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestAConstantGradientIsNotZeroed trains a scalar that the cost is the sum of. Its gradient is
-// Gorgonia's own constant 1, of all graphs, which a solver sets to 0 after a step if it is given
-// that.
+// TestAConstantGradientIsNotZeroed trains a scalar that is a summand of the cost. Its gradient is
+// Gorgonia's constant 1 of all graphs. A solver that got this node would set it to 0 after a step.
 func TestAConstantGradientIsNotZeroed(t *testing.T) {
 	for name, cfg := range map[string]machine.Config{
 		"a solver of Gorgonia": plain, "its own": {Threads: 1, BLAS: "none", Solver: &optim.Config{Name: optim.SGD, LearningRate: 0.125}},

@@ -2,8 +2,8 @@ package machine
 
 import gtensor "gorgonia.org/tensor"
 
-// mark is something of an op that a program was made from and that may change under it: whether it
-// is training, or which part it takes. It is looked at before each run.
+// mark is a setting of an op that a program depends on and that the user may change: a training
+// flag or a slice. It is checked before each run.
 type mark struct {
 	flag  *bool
 	was   bool
@@ -29,7 +29,7 @@ func partOf(s gtensor.Slice) [3]int {
 	return [3]int{s.Start(), s.End(), s.Step()}
 }
 
-// changed reports whether the op is another than it was.
+// changed reports whether the setting differs from that of the program.
 func (m *mark) changed() bool {
 	return m.flag != nil && *m.flag != m.was || m.slice != nil && partOf(m.slice.IsSlice()) != m.part
 }

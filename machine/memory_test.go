@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/machine"
 )
 
-// TestARunAllocatesNothing runs steps whose inputs stay where they are.
+// TestARunAllocatesNothing runs steps with inputs in place.
 func TestARunAllocatesNothing(t *testing.T) {
 	for name, build := range map[string]func() *net{
 		"perceptron": func() *net { return small(6) }, "convolutional": convolutional, "transformer": transformer,
@@ -37,7 +37,7 @@ func TestARunAllocatesNothing(t *testing.T) {
 }
 
 // TestMachinesLeaveNothingBehind makes and closes 1000 machines of one graph: heap and goroutines
-// stay as they were.
+// must not grow.
 func TestMachinesLeaveNothingBehind(t *testing.T) {
 	n := small(4)
 	cycle := func(times int) {
@@ -64,7 +64,7 @@ func TestMachinesLeaveNothingBehind(t *testing.T) {
 	cycle(10)
 	heap, goroutines := live(), runtime.NumGoroutine()
 	cycle(1000)
-	// One that has told its owner that it ends may still be counted for a moment.
+	// One that has signalled its end may still be counted for a moment.
 	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > goroutines; runtime.Gosched() {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), goroutines)
@@ -76,8 +76,8 @@ func TestMachinesLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// TestAGradientIsGivenBack lets the gradient that a parameter has apart from its node be an input,
-// which the run reads transposed while it adds to the gradient.
+// TestAGradientIsGivenBack sets a parameter's dual value as an input, which the run reads
+// transposed while it adds to the gradient.
 func TestAGradientIsGivenBack(t *testing.T) {
 	const side = 100
 	n := newNet()

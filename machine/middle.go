@@ -14,8 +14,8 @@ import (
 
 var errNoNodes = errors.New("the graph has no outputs: it has no nodes")
 
-// Let is gorgonia.Let of an input, whose value may have another number of samples than the graph
-// was built with. The node gets the value's shape.
+// Let is gorgonia.Let for an input whose value may have another number of samples than in the
+// graph. The node gets the value's shape.
 //
 // Errors: ErrShape for a value with another number of axes; those of gorgonia.Let.
 func (m *Machine) Let(n *gorgonia.Node, be any) error {
@@ -33,8 +33,8 @@ func (m *Machine) Let(n *gorgonia.Node, be any) error {
 	return nil
 }
 
-// Set gives input a the value that node b has now: a copy, so that later runs do not change it. It
-// is the Set of the tape machine.
+// Set gives input a the current value of node b, as the tape machine's Set does. It is a copy, so
+// that later runs do not change it.
 //
 // Errors: ErrNoValue if b has no value, which a node in the middle of a graph has only with
 // Config.Keep; those of Let.
@@ -50,17 +50,16 @@ func (m *Machine) Set(a, b *gorgonia.Node) error {
 	return m.Let(a, own)
 }
 
-// Value returns the value of any node for the inputs and parameters as they are now; after a run
-// these are the run's, except for parameters that Config.Solver has updated since. For nodes that
-// the machine gives no values to, it compiles the part of the graph that the node needs once more,
-// on the CPU, when it is first asked for the node, and computes that part at each call. Config.Keep
-// costs less for a value that is wanted after each run.
+// Value returns the value of any node for the current inputs and parameters. After a run these are
+// the run's, except for parameters that Config.Solver has updated since. For nodes without a value
+// from the machine, the first call compiles the part of the graph that the node needs, on the CPU.
+// Each call computes that part. Config.Keep costs less for a value that is read after each run.
 //
-// Random numbers are those of the last run. Running statistics stay as they are.
+// Random numbers are those of the last run. Running statistics do not change.
 //
-// Collective: no; a node that needs other ranks is an error. Returns: when the value is there.
-// Owns: the value is a copy, which is the caller's. Errors: ErrNoValue, naming the node or an
-// input; those of New and RunAll; ErrClosed.
+// Collective: no; a node that needs other ranks is an error. Returns: when the value is computed.
+// Owns: the value is a copy, which is the caller's. Errors: ErrNoValue with the node or an input;
+// those of New and RunAll; ErrClosed.
 func (m *Machine) Value(n *gorgonia.Node) (gorgonia.Value, error) {
 	if m.closed {
 		return nil, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
@@ -96,13 +95,13 @@ func (m *Machine) value(n *gorgonia.Node) (gorgonia.Value, error) {
 	return packed(n.Value())
 }
 
-// middleOf returns the machine that computes node n alone.
+// middleOf returns the machine that computes only node n.
 func (m *Machine) middleOf(n *gorgonia.Node) (*Machine, error) {
 	if s, ok := m.middle[n]; ok {
 		return s, nil
 	}
 	if !slices.Contains(m.whole.AllNodes(), n) || isStatement(n) {
-		return nil, fmt.Errorf("%w: it is no node of the graph that has one", ErrNoValue)
+		return nil, fmt.Errorf("%w: it is not a node of the graph with a value", ErrNoValue)
 	}
 	part := m.g.part(m.whole, n)
 	for _, k := range part.nodes {
@@ -128,8 +127,8 @@ func (m *Machine) middleOf(n *gorgonia.Node) (*Machine, error) {
 	return s, nil
 }
 
-// part returns the nodes of g that node n needs, as a graph whose output is n. Inputs keep the
-// shapes that g has been built with, and parameters are known as such.
+// part returns the nodes of g that node n needs, as a graph whose output is n. Shapes of inputs and
+// the list of parameters are those of g.
 func (g *graph) part(whole *gorgonia.ExprGraph, n *gorgonia.Node) *graph {
 	built := maps.Clone(g.built)
 	if _, known := built[n]; !known && !n.IsScalar() {
@@ -140,8 +139,7 @@ func (g *graph) part(whole *gorgonia.ExprGraph, n *gorgonia.Node) *graph {
 	}
 }
 
-// needsRanks reports whether other ranks take part in the operation of a node, or have its
-// operands.
+// needsRanks reports whether a node communicates or needs a shard.
 func needsRanks(n *gorgonia.Node) bool {
 	switch n.Op().(type) {
 	case *ops.Begin, *ops.Start, *ops.Wait, *ops.Join:
@@ -167,7 +165,7 @@ func (m *Machine) compilePart(whole *gorgonia.ExprGraph) (err error) {
 	return err
 }
 
-// saved returns copies of the state of ops.
+// saved returns copies of the states of ops.
 func (c *compiled) saved() [][]byte {
 	var all [][]byte
 	for _, s := range c.states {
@@ -176,7 +174,7 @@ func (c *compiled) saved() [][]byte {
 	return all
 }
 
-// restore gives ops the state of saved.
+// restore sets the states of ops to the result of saved.
 func (c *compiled) restore(all [][]byte) {
 	for i, s := range c.states {
 		copy(s.at.Raw(), all[i])

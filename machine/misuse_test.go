@@ -27,7 +27,7 @@ func TestAnInputWithoutAValueIsNamed(t *testing.T) {
 	run(t, m)
 }
 
-// An input without a name goes by the number that it has in the names of others: A × B(%0, %1).
+// An input without a name is called by its number in expressions: A × B(%0, %1).
 func TestAnInputWithoutANameHasANumber(t *testing.T) {
 	g := G.NewGraph()
 	samples := G.NewMatrix(g, G.Float32, G.WithName("samples"), G.WithShape(2, 2), G.WithInit(G.Ones()))
@@ -109,8 +109,7 @@ func TestASolverWantsGradients(t *testing.T) {
 	want(t, "the weights", w.Value(), -1, -1)
 }
 
-// On the CPU two graphs have one parameter where their nodes have one value, and not by
-// Config.Share.
+// On the CPU two graphs share a parameter if their nodes have one value, not by Config.Share.
 func TestOnTheCPUParametersAreSharedByTheirValues(t *testing.T) {
 	square := func(value G.Value) (w, y *G.Node) {
 		w = G.NewVector(G.NewGraph(), G.Float32, G.WithName("w"), G.WithShape(2), G.WithValue(value))
@@ -162,8 +161,8 @@ func TestLapsAreOfAnOpenMachine(t *testing.T) {
 		}
 	}
 	for _, want := range []int{2, 0} { // Intervals begins anew
-		if laps, err := m.Intervals(); err != nil || len(laps) != want {
-			t.Errorf("got %v, %v, want %d", laps, err, want)
+		if intervals, err := m.Intervals(); err != nil || len(intervals) != want {
+			t.Errorf("got %v, %v, want %d", intervals, err, want)
 		}
 	}
 	if err := m.Close(); err != nil {
@@ -193,8 +192,8 @@ func TestAProfileWantsAGPU(t *testing.T) {
 	}
 }
 
-// TestANewBatchThatRanksDoNotDivideIsNamed gives an odd number of rows to collectives that cut four
-// into blocks: all ranks are told before anything is sent, and run on with an even one.
+// TestANewBatchThatRanksDoNotDivideIsNamed gives an odd number of rows to collectives that divide
+// them into blocks: all ranks return an error before any sends, and continue with an even number.
 func TestANewBatchThatRanksDoNotDivideIsNamed(t *testing.T) {
 	for name, cut := range map[string]func(w *dist.World, x *G.Node) (*G.Node, error){
 		"alltoall":      func(w *dist.World, x *G.Node) (*G.Node, error) { return ops.AllToAll(w.Group, x) },

@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/machine/machinetest"
 )
 
-// compiled is a maker of machines for machinetest.
+// compiled makes machines for machinetest.
 func compiled(cfg machine.Config) machinetest.NewVM {
 	return func(m *machinetest.Model) (gorgonia.VM, error) {
 		cfg.Name = m.Name
@@ -24,8 +24,8 @@ var (
 	unoptimized = machine.Config{Threads: 1, BLAS: "none", NoOptimize: true}
 )
 
-// TestModelsAreThoseOfTheTapeMachine trains ten models for 20 steps in float64, where nothing but
-// the order of sums may differ.
+// TestModelsAreThoseOfTheTapeMachine trains ten models for 20 steps in float64, where only the
+// order of sums may differ.
 func TestModelsAreThoseOfTheTapeMachine(t *testing.T) {
 	for name, cfg := range map[string]machine.Config{"optimized": optimized, "unoptimized": unoptimized} {
 		t.Run(name, func(t *testing.T) {
@@ -36,8 +36,8 @@ func TestModelsAreThoseOfTheTapeMachine(t *testing.T) {
 	}
 }
 
-// TestSingleModelsAreThoseOfTheTapeMachine does so in float32: losses to 1e-6, and gradients, each
-// of which is a sum of numbers that cancel, to 1e-5.
+// TestSingleModelsAreThoseOfTheTapeMachine does so in float32: losses to 1e-6, and gradients, which
+// sum numbers that cancel, to 1e-5.
 func TestSingleModelsAreThoseOfTheTapeMachine(t *testing.T) {
 	o := machinetest.Options{TruePooling: true, Solver: func() gorgonia.Solver {
 		return gorgonia.NewVanillaSolver(gorgonia.WithLearnRate(0.01))
@@ -66,8 +66,7 @@ func TestSingleModelsAreThoseOfTheTapeMachine(t *testing.T) {
 	}
 }
 
-// TestRandomGraphsAreThoseOfTheTapeMachine also compares optimized programs with those that are
-// not.
+// TestRandomGraphsAreThoseOfTheTapeMachine also compares optimized programs with unoptimized ones.
 func TestRandomGraphsAreThoseOfTheTapeMachine(t *testing.T) {
 	o := machinetest.Options{DType: gtensor.Float64, Tolerance: 1e-9}
 	t.Run("optimized", func(t *testing.T) { machinetest.Random(t, compiled(optimized), o) })

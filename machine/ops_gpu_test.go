@@ -20,8 +20,7 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// verbs is a graph with every collective of package ops but messages and barriers, which is not
-// attached to anything.
+// verbs is a graph with every collective of package ops except messages and barriers, without ddp.
 type verbs struct {
 	g    *G.ExprGraph
 	x, w *G.Node
@@ -73,7 +72,7 @@ func newVerbs(group *dist.Group) (*verbs, error) {
 	return v, failed
 }
 
-// run gives cost and gradient of some runs, by what vm makes of the graph.
+// run returns cost and gradient of some runs with the machine of vm.
 func (v *verbs) run(vm G.VM, rank, runs int) (all []float64, err error) {
 	for step := range runs {
 		x := make([]float32, v.x.Shape().TotalSize())
@@ -98,7 +97,7 @@ func (v *verbs) run(vm G.VM, rank, runs int) (all []float64, err error) {
 
 const verbRuns = 4
 
-// verbsByTape is what the ranks of the host's tape machines have.
+// verbsByTape returns the results of tape machines on ranks of the host.
 func verbsByTape(n int) ([][]float64, error) {
 	worlds, err := sim.New(n, sim.Config{})
 	if err != nil {
@@ -124,8 +123,8 @@ func verbsByTape(n int) ([][]float64, error) {
 	return want, errors.Join(errs...)
 }
 
-// verbsAgree compares a rank's machine with the tape machine of the same rank: all numbers, as
-// parts of the largest.
+// verbsAgree compares a rank's machine with the tape machine of the same rank, relative to the
+// largest number.
 func verbsAgree(w *dist.World, cfg machine.Config, within float64) error {
 	want, err := verbsByTape(w.Size())
 	if err != nil {
@@ -153,15 +152,14 @@ func verbsAgree(w *dist.World, cfg machine.Config, within float64) error {
 	return nil
 }
 
-// TestCollectivesOfGraphsOnTheHost is the test on GPUs with ranks of the host.
+// TestCollectivesOfGraphsOnTheHost is the GPU test with ranks of the host.
 func TestCollectivesOfGraphsOnTheHost(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4} {
 		onRanks(t, n, func(w *dist.World) error { return verbsAgree(w, machine.Config{DualValues: true}, 5e-6) })
 	}
 }
 
-// TestCollectivesOfGraphsOnGPUs runs collectives of package ops on a world of GPUs, by the graph
-// alone: nothing is attached.
+// TestCollectivesOfGraphsOnGPUs runs collectives of package ops on a world of GPUs, without ddp.
 func TestCollectivesOfGraphsOnGPUs(t *testing.T) {
 	cases := map[string]func(w *dist.World) error{}
 	for name, cfg := range map[string]machine.Config{"graph": {DualValues: true}, "step by step": {DualValues: true, NoGraph: true, NoOptimize: true}} {
@@ -170,8 +168,8 @@ func TestCollectivesOfGraphsOnGPUs(t *testing.T) {
 	onGPUs(t, cases)
 }
 
-// TestCollectivesOfGPUsNeedAMachine looks at what says so: the tape machine, and a machine that is
-// told to run on the host.
+// TestCollectivesOfGPUsNeedAMachine checks the errors of the tape machine and of a machine with
+// Device CPU.
 func TestCollectivesOfGPUsNeedAMachine(t *testing.T) {
 	gpuCount(t, 2)
 	gpuWorlds(backend.Config{})(t, 2, conformance.LaunchOptions{StepTimeout: 20 * time.Second}, func(w *dist.World) error {

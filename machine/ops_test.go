@@ -8,8 +8,8 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// single is an op of inputs of some shapes; what it gives, and the gradients of the sum of its
-// squares, are compared with the tape machine's.
+// single is an op with shapes of inputs. Its result, and the gradients of the sum of its squares,
+// are compared with the tape machine's.
 type single struct {
 	name   string
 	shapes [][]int
@@ -93,7 +93,7 @@ var singles = []single{
 	}, false},
 }
 
-// build is the graph of an op, with inputs that depend on its shapes alone.
+// build builds the graph of an op, with inputs that depend on its shapes only.
 func (s single) build(t *testing.T) (g *G.ExprGraph, all G.Nodes) {
 	t.Helper()
 	n := newNet()
@@ -142,8 +142,7 @@ func TestOpsAreThoseOfTheTapeMachine(t *testing.T) {
 	}
 }
 
-// TestOneElement is gorgonia.At, which the tape machine takes for a statement and leaves without a
-// value.
+// TestOneElement is gorgonia.At, which the tape machine treats as a statement without a value.
 func TestOneElement(t *testing.T) {
 	n := newNet()
 	x := n.input("x", 3, 4)
@@ -152,7 +151,7 @@ func TestOneElement(t *testing.T) {
 	want(t, "the element", y.Value(), floats(t, x.Value())[6])
 }
 
-// TestRandomNodesAreDrawnAnew looks at the moments of random nodes, and that runs and nodes differ.
+// TestRandomNodesAreDrawnAnew checks moments of random nodes, and that runs and nodes differ.
 func TestRandomNodesAreDrawnAnew(t *testing.T) {
 	g := G.NewGraph()
 	u := G.UniformRandomNode(g, G.Float64, -1, 3, 4000)
@@ -184,7 +183,7 @@ func TestRandomNodesAreDrawnAnew(t *testing.T) {
 	}
 }
 
-// TestConvertedNumbersAreIndices takes rows by labels that are floating-point numbers.
+// TestConvertedNumbersAreIndices selects rows by labels that are floating-point numbers.
 func TestConvertedNumbersAreIndices(t *testing.T) {
 	n := newNet()
 	table := n.input("table", 4, 2)
@@ -195,7 +194,7 @@ func TestConvertedNumbersAreIndices(t *testing.T) {
 	want(t, "the rows", y.Value(), v[4], v[5], v[0], v[1], v[6], v[7])
 }
 
-// TestCrossEntropyOfLogitsThatAreAView takes logits that are transposed, or some columns of a wider
+// TestCrossEntropyOfLogitsThatAreAView has logits that are transposed, or columns of a wider
 // product.
 func TestCrossEntropyOfLogitsThatAreAView(t *testing.T) {
 	for name, view := range map[string]func(x, w *G.Node) *G.Node{

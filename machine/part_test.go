@@ -17,7 +17,7 @@ import (
 	"github.com/symgrad/symgrad/dist/ddp"
 )
 
-// spoken is a log that several ranks write to.
+// spoken is a log for several ranks.
 type spoken struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -66,7 +66,7 @@ func trainParts(w *dist.World, said *spoken, lengths []int, run func(d *ddp.DDP,
 	return grads, nil
 }
 
-// The machine takes parts of any length by the call that the tape machine has, with the mean over
+// The machine accepts parts of any length with the same call as the tape machine; the mean is over
 // the rows of all ranks.
 func TestRunPartTakesAnyNumberOfRows(t *testing.T) {
 	var said spoken
@@ -99,7 +99,7 @@ func TestRunPartTakesAnyNumberOfRows(t *testing.T) {
 	}
 }
 
-// A rank whose part gets another length while it counts as before is named, once.
+// A rank whose part gets another length without a new count is reported once.
 func TestAnotherLengthWithoutAWeightIsNamed(t *testing.T) {
 	var said spoken
 	err := backend.Simulate(2, backend.Config{}, func(w *dist.World) error {

@@ -6,18 +6,18 @@ import (
 	"github.com/symgrad/symgrad/internal/cudaexec"
 )
 
-// Timeline has the times of a run on a GPU, by the clock of the device: the whole run, its
-// computation, its communication, the exposed part of that, and each step. String returns a table.
+// Timeline is the time of a run on a GPU by the device's clock: the whole run, computation,
+// communication, exposed communication, and each step. String returns a table.
 type Timeline = cudaexec.Timeline
 
-// Profile measures so many runs of the program that ran last, on a GPU: without marks, with marks
-// around collectives, and with marks around each step, so many of each kind and a few to warm up.
-// They are real runs on the present inputs: with Config.Solver the parameters are updated and the
-// solver counts them as steps.
+// Profile measures the program that ran last on a GPU. It measures runs runs without marks, as many
+// with marks around collectives, and as many with marks around each step, after a few to warm up.
+// They are real runs on the current inputs: with Config.Solver they update the parameters and count
+// as steps.
 //
-// Collective: attached to ranks, all ranks with the same number. Shapes/units: runs is 1 to 10000.
-// Errors: ErrDevice on the CPU, whose times ddp.Timeline and runtime/pprof tell; ErrNoValue before
-// the first run; those of a run.
+// Collective: with ddp, all ranks with the same number. Shapes/units: runs is 1 to 10000. Errors:
+// ErrDevice on the CPU, where ddp.Timeline and runtime/pprof measure times; ErrNoValue before the
+// first run; those of a run.
 func (m *Machine) Profile(runs int) (Timeline, error) {
 	fail := func(err error) (Timeline, error) {
 		return Timeline{}, fmt.Errorf("machine %s: profile: %w", m.cfg.Name, err)
@@ -43,7 +43,7 @@ func (m *Machine) Profile(runs int) (Timeline, error) {
 	return t, nil
 }
 
-// profiled notes runs that the device has counted by itself.
+// profiled counts runs that Profile has made on the device.
 func (m *Machine) profiled(runs uint64) {
 	m.clock[0] += runs
 	m.device.next = m.clock[0]
@@ -57,7 +57,7 @@ func (m *Machine) profiled(runs uint64) {
 	}
 }
 
-// prepareProfile sets the host's inputs of the runs: this rank's weight, and the rate.
+// prepareProfile sets this rank's weight and the learning rate for the runs.
 func (m *Machine) prepareProfile() error {
 	d := m.device
 	if err := d.dev.Enter(); err != nil {

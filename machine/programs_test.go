@@ -12,13 +12,13 @@ import (
 	"github.com/symgrad/symgrad/machine"
 )
 
-// virtual is what programs call of a machine: Set too, which gorgonia.VM has not.
+// virtual has the methods that programs call on a machine; Set is not in gorgonia.VM.
 type virtual interface {
 	G.VM
 	Set(a, b *G.Node) error
 }
 
-// draws is a source of the same numbers for both machines.
+// draws returns the same numbers for both machines.
 type draws struct{ rng *rand.Rand }
 
 func newDraws() draws { return draws{rand.New(rand.NewPCG(45, 4))} }
@@ -37,11 +37,11 @@ func (s draws) dense(dt gtensor.Dtype, scale float64, shape ...int) *gtensor.Den
 
 func countOf(shape []int) int { return gtensor.Shape(shape).TotalSize() }
 
-// program is a training or a prediction of the shape of one of Gorgonia's examples; what it returns
-// is compared.
+// program is a training or a prediction in the form of one of Gorgonia's examples; its results are
+// compared.
 type program func(newVM func(g *G.ExprGraph, lisp bool, bound ...*G.Node) (virtual, error)) ([]float64, error)
 
-// TestProgramsRunAfterTheSwap runs programs with Gorgonia's machine and with New in its place.
+// TestProgramsRunAfterTheSwap runs programs with Gorgonia's machine and with New instead.
 func TestProgramsRunAfterTheSwap(t *testing.T) {
 	upstream := func(g *G.ExprGraph, lisp bool, bound ...*G.Node) (virtual, error) {
 		if lisp {
@@ -83,10 +83,10 @@ func TestProgramsRunAfterTheSwap(t *testing.T) {
 	}
 }
 
-// withoutSet is a VM that has no Set.
+// withoutSet is a VM without Set.
 type withoutSet struct{ G.VM }
 
-// Set is not there.
+// Set returns an error.
 func (withoutSet) Set(a, b *G.Node) error { return fmt.Errorf("set %v %v", a, b) }
 
 // withElements appends the elements of values.
@@ -118,7 +118,8 @@ func withElements(all []float64, values ...G.Value) []float64 {
 	return all
 }
 
-// linearRegression is that of iris: a table of four columns and ones, read costs, a plain solver.
+// linearRegression is the iris example: a table of four columns and ones, read costs, a plain
+// solver.
 func linearRegression(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, error)) ([]float64, error) {
 	s := newDraws()
 	g := G.NewGraph()
@@ -195,8 +196,8 @@ func logisticRegression(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, err
 	return withElements(all, w.Value(), b.Value()), vm.Close()
 }
 
-// convolutionalNet is two convolutions and a product on float32, trained on batches that are let
-// anew. It has no dropout, whose random numbers are other ones.
+// convolutionalNet is two convolutions and a product in float32, trained on new batches. It has no
+// dropout, as its random numbers would differ.
 func convolutionalNet(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, error)) ([]float64, error) {
 	s := newDraws()
 	g := G.NewGraph()
@@ -244,8 +245,8 @@ func convolutionalNet(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, error
 	return withElements(all, w0.Value(), w1.Value(), w2.Value()), vm.Close()
 }
 
-// characters is the forward pass of a recurrent network over one-hot letters, whose losses are
-// slices, and whose state goes from run to run.
+// characters is the forward pass of a recurrent network over one-hot letters. Its losses are
+// slices, and its state is passed from run to run.
 func characters(newVM func(*G.ExprGraph, bool, ...*G.Node) (virtual, error)) ([]float64, error) {
 	const letters, hidden, steps = 5, 4, 3
 	s := newDraws()

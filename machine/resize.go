@@ -8,7 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// present returns the shapes of the inputs' values, and whether one differs from that of the graph.
+// present returns the shapes of the inputs' values, and whether one differs from the graph.
 func (m *Machine) present() (shapes map[*gorgonia.Node][]int, resized bool, err error) {
 	shapes = make(map[*gorgonia.Node][]int, len(m.shapes))
 	for _, s := range m.now.sources {
@@ -35,8 +35,7 @@ func (m *Machine) isParam(n *gorgonia.Node) bool {
 	return ok
 }
 
-// choose takes the program for the next run's use of gradients, and for the last shapes; the first
-// such run makes it.
+// choose selects the program for the manner of the next run and the last shapes, or makes one.
 func (m *Machine) choose() error {
 	e := m.now.deposits()
 	if e == nil {
@@ -67,7 +66,7 @@ func (c *compiled) isLike(o *compiled) bool {
 	return true
 }
 
-// resize takes the program for the shapes that inputs have now, or makes one.
+// resize selects the program for the current shapes of inputs, or makes one.
 func (m *Machine) resize() error {
 	shapes, resized, err := m.present()
 	if err != nil {
@@ -92,8 +91,8 @@ func (m *Machine) resize() error {
 	return m.bound()
 }
 
-// bound discards the oldest program of the present manner, except that of the graph, if there are
-// too many.
+// bound discards the oldest program of the current manner if there are too many. It keeps the first
+// one.
 func (m *Machine) bound() error {
 	oldest, n := -1, 0
 	for i, c := range m.all {
@@ -122,7 +121,7 @@ func (m *Machine) refusal(shapes map[*gorgonia.Node][]int) error {
 	return ErrShape
 }
 
-// manner returns the program's use of gradients.
+// manner returns the manner of the program's runs.
 func (c *compiled) manner() manner {
 	if c.exchange == nil {
 		return wholeBatch
@@ -130,7 +129,7 @@ func (c *compiled) manner() manner {
 	return c.exchange.manner
 }
 
-// isFor reports whether a program is for runs like the next one and for inputs of some shapes.
+// isFor reports whether a program is for the manner of the next run and for given shapes of inputs.
 func (c *compiled) isFor(shapes map[*gorgonia.Node][]int) bool {
 	if c.manner() != c.m.as {
 		return false
@@ -151,7 +150,7 @@ func (m *Machine) rebuild(shapes map[*gorgonia.Node][]int, resized bool) (c *com
 	return c, err
 }
 
-// renew makes a program for the ops as they are now, and discards all others.
+// renew replaces all programs by one for the current settings of ops.
 func (m *Machine) renew() error {
 	shapes, resized, err := m.present()
 	if err != nil {
@@ -170,7 +169,7 @@ func (m *Machine) renew() error {
 	return errors.Join(errs...)
 }
 
-// discard closes a program, which may be the one that has run last.
+// discard closes a program, even the one that ran last.
 func (m *Machine) discard(c *compiled) error {
 	if m.device == nil {
 		return c.runner.Close()
@@ -190,7 +189,7 @@ func (m *Machine) discard(c *compiled) error {
 	return m.device.free(c.gpu.arena)
 }
 
-// use makes c the program that runs.
+// use makes c the current program.
 func (m *Machine) use(c *compiled) error {
 	m.now = c
 	return c.let()

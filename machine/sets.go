@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// set is a gorgonia.Set: after each run the value of from is copied into that of to.
+// set is a gorgonia.Set: after each run the value of from is copied to to.
 type set struct {
 	to, from *gorgonia.Node
 }
@@ -22,7 +22,7 @@ func (g *graph) check() error {
 	for _, s := range g.sets {
 		switch {
 		case s.to == nil || s.from == nil:
-			return fmt.Errorf("a gorgonia.Set without two nodes")
+			return fmt.Errorf("a gorgonia.Set needs two nodes")
 		case s.to.Op() != nil:
 			return fmt.Errorf("gorgonia.Set of node %q: it is computed by the op %v; only an input can be set", nameOf(s.to), s.to.Op())
 		case s.to.Dtype() != s.from.Dtype() || !sameShape(s.from.Shape(), s.to.Shape()):
@@ -33,8 +33,8 @@ func (g *graph) check() error {
 	return nil
 }
 
-// executeSets copies the values of gorgonia.Set after a run. Values that inputs have are taken
-// before any of them changes.
+// executeSets copies the values of gorgonia.Set after a run. It reads all values before it changes
+// any.
 func (m *Machine) executeSets() error {
 	from := make([]gorgonia.Value, len(m.g.sets))
 	for i, s := range m.g.sets {
@@ -52,7 +52,7 @@ func (m *Machine) executeSets() error {
 	return nil
 }
 
-// valueForSet is the value of a node after a run: the memory of an output, or a copy of an input's.
+// valueForSet returns the value of a node after a run: an output's memory, or a copy of an input's.
 func (m *Machine) valueForSet(n *gorgonia.Node) (gorgonia.Value, error) {
 	if m.device != nil && !m.device.copies {
 		if err := m.fetchRead(n); err != nil {
@@ -69,8 +69,8 @@ func (m *Machine) valueForSet(n *gorgonia.Node) (gorgonia.Value, error) {
 	return v, nil
 }
 
-// executeSet copies the elements of v into the value of n, and has a device copy them too before
-// the next run.
+// executeSet copies the elements of v to the value of n. A device copies them again before the next
+// run.
 func (m *Machine) executeSet(n *gorgonia.Node, v gorgonia.Value) error {
 	to := n.Value()
 	if to == nil {
@@ -87,7 +87,7 @@ func (m *Machine) executeSet(n *gorgonia.Node, v gorgonia.Value) error {
 	}
 	if st, ok := m.device.params[n]; ok {
 		if st.lent {
-			return fmt.Errorf("its memory is that of Config.Share: set it in that machine")
+			return fmt.Errorf("its memory belongs to Config.Share: set it in that machine")
 		}
 		st.seen = nil
 	}
@@ -101,7 +101,7 @@ func (m *Machine) executeSet(n *gorgonia.Node, v gorgonia.Value) error {
 	return nil
 }
 
-// copyInto copies the elements of from to those of to, wherever they lie.
+// copyInto copies the elements of from to those of to, whatever the strides.
 func copyInto(to, from gorgonia.Value) error {
 	dt, err := dtypeOf(to.Dtype())
 	if err != nil {
@@ -126,7 +126,7 @@ func copyInto(to, from gorgonia.Value) error {
 	return scatter(d, src)
 }
 
-// scatter copies elements in C order to where d has them.
+// scatter copies elements in C order to the elements of d.
 func scatter(d *gtensor.Dense, from tensor.Buffer) error {
 	return alongElements(from, d, func(packed, there []byte) { copy(there, packed) })
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/machine"
 )
 
-// TestSetIsExecutedAfterEachRun counts runs in a parameter; the sum of squares sees what the run
-// before has left.
+// TestSetIsExecutedAfterEachRun counts runs in a parameter; the sum of squares has the result of
+// the previous run.
 func TestSetIsExecutedAfterEachRun(t *testing.T) {
 	g := G.NewGraph()
 	w := list(g, "w", []float64{1, 1})
@@ -29,8 +29,8 @@ func TestSetIsExecutedAfterEachRun(t *testing.T) {
 	}
 }
 
-// TestSetsTakeValuesBeforeAnyChanges exchanges two inputs, one of which is a view with gaps, and
-// sets a scalar.
+// TestSetsTakeValuesBeforeAnyChanges swaps two inputs, one of which is a view with gaps, and sets a
+// scalar.
 func TestSetsTakeValuesBeforeAnyChanges(t *testing.T) {
 	g := G.NewGraph()
 	a := list(g, "a", []float64{1, 2})

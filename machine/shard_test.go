@@ -23,8 +23,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// stepsOf is n in long tests and a quarter of it in short ones. With invariants or the race
-// detector it is a tenth: they find in few steps what they look for.
+// stepsOf is n in long tests and a quarter of n in short ones. With invariants or the race detector
+// it is a tenth, since these find errors in few steps.
 func stepsOf(n int) int {
 	if invariants.Enabled {
 		return max(n/10, 5)
@@ -48,8 +48,8 @@ func deep(layers, width int) func(rows int) *net {
 	}
 }
 
-// tied is deep with its first matrix once more at the end, transposed, and a number that a layer in
-// the middle is scaled by.
+// tied is deep with its first matrix again at the end, transposed, and a scalar that multiplies a
+// layer in the middle.
 func tied(rows int) *net {
 	const layers, width = 5, 9
 	n := newNet()
@@ -70,7 +70,7 @@ func tied(rows int) *net {
 	return n
 }
 
-// sharded is a training by ddp's solver.
+// sharded is a training with ddp's solver.
 type sharded struct {
 	build  func(rows int) *net
 	make   newVM
@@ -82,7 +82,7 @@ type sharded struct {
 	resize bool // rank 0's batches are twice as long from the middle on
 }
 
-// on trains on one rank and gives costs and weights.
+// on trains on one rank and returns costs and weights.
 func (c sharded) on(w *dist.World) (costs, weights []float32, err error) {
 	whole := c.whole
 	if whole == 0 {
@@ -150,7 +150,7 @@ func (sharded) run(n *net, vm G.VM, step, from, to int) error {
 	return vm.RunAll()
 }
 
-// onShm is onRanks on the backend between processes.
+// onShm is onRanks on the shm backend.
 func onShm(t *testing.T, n int, body func(w *dist.World) error) {
 	t.Helper()
 	ends, err := shm.Local(n, shm.GoMemory, shm.Config{StepTimeout: time.Minute})
@@ -177,7 +177,7 @@ func onShm(t *testing.T, n int, body func(w *dist.World) error) {
 	}
 }
 
-// both is what the ranks have after training with Stage 0, and with Stage 3 on a backend.
+// both returns the ranks' results after training with Stage 0, and with Stage 3 on a backend.
 func (c sharded) both(t *testing.T, ranks int, on func(*testing.T, int, func(*dist.World) error)) (costs, weights [2][][]float32) {
 	t.Helper()
 	for k, stage := range []int{0, 3} {
@@ -191,7 +191,7 @@ func (c sharded) both(t *testing.T, ranks int, on func(*testing.T, int, func(*di
 	return costs, weights
 }
 
-// layerwise has a bucket for each layer, or for less.
+// layerwise has a bucket for each layer, or for a part of one.
 var layerwise = ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024}
 
 func TestStage3GivesTheBitsOfStage0(t *testing.T) {
@@ -204,8 +204,8 @@ func TestStage3GivesTheBitsOfStage0(t *testing.T) {
 	}
 }
 
-// worldsUpTo is the sizes of worlds up to n in long tests. Short ones have one rank and 3, with
-// the race detector 3 only.
+// worldsUpTo returns the world sizes up to n in long tests. Short tests have 1 and 3, with the race
+// detector 3.
 func worldsUpTo(n int) []int {
 	if invariants.Enabled {
 		return []int{3}
@@ -243,8 +243,8 @@ func testStage3(t *testing.T, build func(rows int) *net, on func(*testing.T, int
 	}
 }
 
-// shardedModel trains one of machinetest's models, each rank on other samples, and gives costs and
-// weights.
+// shardedModel trains one of machinetest's models, with other samples on each rank, and returns
+// costs and weights.
 func shardedModel(w *dist.World, f machinetest.Builder, dt gtensor.Dtype, cfg machine.Config, stage int) (costs, weights []float64, err error) {
 	m, err := f.New(machinetest.Config{DType: dt, NoGradients: true})
 	if err != nil {
@@ -286,7 +286,7 @@ func shardedModel(w *dist.World, f machinetest.Builder, dt gtensor.Dtype, cfg ma
 	return costs, weights, d.Close()
 }
 
-// elements is a copy of a node's value.
+// elements returns a copy of a node's value.
 func elements(n *G.Node) ([]float64, error) {
 	b, err := ops.Elements(n.Value())
 	if err != nil {
@@ -303,7 +303,8 @@ func elements(n *G.Node) ([]float64, error) {
 	return wide, err
 }
 
-// TestStagesGiveTheBitsOfStage0ForEveryModel has ten models, whose update is the end of each run.
+// TestStagesGiveTheBitsOfStage0ForEveryModel has ten models, with the update at the end of each
+// run.
 func TestStagesGiveTheBitsOfStage0ForEveryModel(t *testing.T) {
 	for i, f := range machinetest.Models() {
 		for name, cfg := range map[string]machine.Config{"optimized": optimized, "unoptimized": unoptimized} {
@@ -348,7 +349,8 @@ func TestStage3WithBatchesOfAnyLength(t *testing.T) {
 	}
 }
 
-// TestStage3Accumulates has a run inside NoSync before every other: sums have another order then.
+// TestStage3Accumulates has a run inside NoSync before every other run, which changes the order of
+// sums.
 func TestStage3Accumulates(t *testing.T) {
 	for name, make := range map[string]newVM{"tape": tape, "machine": machined} {
 		c := sharded{build: deep(3, 9), make: make, cfg: layerwise, steps: 10, micro: true, solver: optim.Config{Name: optim.Momentum, LearningRate: 0.1}}

@@ -17,12 +17,12 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// TestStage3HoldsItsShareAndTheLargestGroups measures what a rank has for a network of equal
-// layers, with Adam:
+// TestStage3HoldsItsShareAndTheLargestGroups measures a rank's memory for a network of equal
+// layers, with Adam. P is the bytes of all parameters, G those of a layer:
 //
-//	16 P/N                  weights, gradients, two moments of its share of P parameters
-//	2 G + 2 G + G           two layers' gathered weights, two layers' gradients in flight, one
-//	what layers hand on     for the backward pass
+//	16 P/N           weights, gradients and two moments of its share, in float32
+//	2 G + 2 G + G    weights of 2 layers, gradients of 2 in flight and of 1 being computed
+//	activations      for the backward pass
 func TestStage3HoldsItsShareAndTheLargestGroups(t *testing.T) {
 	const layers, width, ranks, rows = 12, 256, 4, 3
 	const group = 4 * width * (width + 1)
@@ -61,8 +61,8 @@ func TestStage3HoldsItsShareAndTheLargestGroups(t *testing.T) {
 	})
 }
 
-// TestExplainStage3 has the program of a rank of two: fetches one ahead of their use, and again on
-// the way back.
+// TestExplainStage3 has the program of a rank of two: it fetches one ahead of the use, and again in
+// the backward pass.
 func TestExplainStage3(t *testing.T) {
 	text := make([]string, 2)
 	onRanks(t, 2, func(w *dist.World) error {
@@ -135,7 +135,7 @@ func TestADeadRankInAFetchIsNamed(t *testing.T) {
 	}
 }
 
-// TestARunOfStage3AllocatesNothing counts what a step of one rank allocates beyond one of Stage 0.
+// TestARunOfStage3AllocatesNothing counts allocations of a rank's step beyond one of Stage 0.
 func TestARunOfStage3AllocatesNothing(t *testing.T) {
 	var allocs [2]float64
 	for k, stage := range []int{0, 3} {
@@ -192,8 +192,8 @@ func TestGatheredParametersCanBeRead(t *testing.T) {
 	})
 }
 
-// TestTheSolverOfALocalStepAverages has ranks that learn apart and, by the machine's solver, have
-// one model at every second step.
+// TestTheSolverOfALocalStepAverages has ranks that train separately. The machine's solver averages
+// their weights at every second step.
 func TestTheSolverOfALocalStepAverages(t *testing.T) {
 	var seen [2][2][]float32 // by step and rank
 	onRanks(t, 2, func(w *dist.World) error {
@@ -228,8 +228,8 @@ func TestTheSolverOfALocalStepAverages(t *testing.T) {
 	}
 }
 
-// TestRunsInsideNoSyncUpdateNothing has machines that make the update themselves, and that leave it
-// to a solver.
+// TestRunsInsideNoSyncUpdateNothing has machines that update by themselves, and others with a
+// solver.
 func TestRunsInsideNoSyncUpdateNothing(t *testing.T) {
 	rule := optim.Config{Name: optim.Adam, LearningRate: 0.01}
 	for stage := range 2 {

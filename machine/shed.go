@@ -2,9 +2,8 @@ package machine
 
 import "github.com/symgrad/symgrad/internal/program"
 
-// shed takes out of the program the values that no step touches any more, so that they need no
-// memory and are not shown.
-func (l *lowered) shed() {
+// removeUnusedValues drops values that no step uses, except those placed outside the program.
+func (l *lowered) removeUnusedValues() {
 	p := l.p
 	used := make([]bool, len(p.Values))
 	views := func(f func(v *program.View)) {

@@ -17,23 +17,25 @@ import (
 )
 
 // NewSolver returns a solver for the parameters of the graph. On the CPU it is optim.New, or
-// NewSolver of the graph's ddp.DDP if it has one. On a GPU its Step queues the update after the
-// previous run, and the parameters stay there from then on: RunAll returns when the run is queued,
-// and the values of nodes are those of the last Sync. With Config.Solver, which c must equal then,
-// the update is the end of each RunAll, and Step only compares the model.
+// NewSolver of the graph's ddp.DDP. On a GPU its Step queues the update after the run. From then on
+// parameters are on the GPU, RunAll returns when the run is queued, and nodes have the values of
+// the last Sync. With an equal Config.Solver each RunAll ends with the update, and Step only
+// compares the model.
 //
-// Steps of a GPU take parameters in any order, but all that have gradients in the graph. State and
-// SetState copy. SetState finds parameters by their names, and takes any runs that cover the rank's
-// part: all, or with Stage 1 to 3 of ddp its pieces, which State returns; SwapAverages is
-// collective then. With ClipNorm, ErrNonFinite comes from a later Step, from GradNorm or from Sync:
-// the update has not been made, as on the CPU, but the step counts. With SkipNonFinite there is no
-// error, and the step does not count. The device knows that at once, for its bias corrections, and
-// the host three steps later: the schedule of the rate, Steps and Skipped lag until Sync, State or
-// GradNorm have waited. SwapAverages exchanges the device's parameters with their averages; the
-// nodes have them after Sync, with Stage 3 after ddp's Consolidate.
+// Steps on a GPU take the parameters in any order, but all that have gradients. State and SetState
+// copy. SetState finds parameters by name and accepts elements that include those which the rank
+// updates: all, or with Stages 1 to 3 of ddp its pieces, which State has. SwapAverages is then
+// collective.
 //
-// Returns: the one solver of the machine. Owns: the machine frees it. Errors: those of optim.New;
-// ErrSolver for a second one; cuda's.
+// With ClipNorm, ErrNonFinite comes from a later Step or run, or from Sync. The update was skipped,
+// as on the CPU, but the step counts. With SkipNonFinite there is no error, and the step does not
+// count. The device skips it at once in its bias corrections. The host learns of it three steps
+// later, so the rate's schedule, Steps and Skipped lag until Sync, State or GradNorm have waited.
+// SwapAverages swaps the device's parameters with their averages. Nodes have them after Sync, with
+// Stage 3 after ddp's Consolidate.
+//
+// Returns: the one solver of the machine. Owns: the machine frees its memory. Errors: those of
+// optim.New; ErrSolver for a second one; those of CUDA.
 func (m *Machine) NewSolver(c optim.Config) (optim.Solver, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -54,7 +56,7 @@ func (m *Machine) NewSolver(c optim.Config) (optim.Solver, error) {
 		return m.hostSolver(c)
 	}
 	if m.solve != nil {
-		return nil, fmt.Errorf("machine %s: %w: there is one, by %v", m.cfg.Name, ErrSolver, m.solve.cfg)
+		return nil, fmt.Errorf("machine %s: %w, by %v", m.cfg.Name, ErrSolver, m.solve.cfg)
 	}
 	s, err := newSolver(m, c)
 	if err == nil {
@@ -76,7 +78,7 @@ type within struct {
 // Step does nothing.
 func (within) Step([]gorgonia.ValueGrad) error { return nil }
 
-// SwapAverages implements optim.Solver, with the model that the steps are made with.
+// SwapAverages implements optim.Solver, on the parameters that the steps update.
 func (w within) SwapAverages(model []gorgonia.ValueGrad) error {
 	own := w.m.hostModel()
 	if len(model) != len(own) {
@@ -85,7 +87,7 @@ func (w within) SwapAverages(model []gorgonia.ValueGrad) error {
 	return w.Solver.SwapAverages(own)
 }
 
-// hostModel is the parameters in the order of the graph, or of its DDP where the solver is that's.
+// hostModel returns the parameters in the order of the graph, or of the DDP that has the solver.
 func (m *Machine) hostModel() []gorgonia.ValueGrad {
 	if m.sharded != nil {
 		return m.sharded.Model()
@@ -97,39 +99,39 @@ func (m *Machine) hostModel() []gorgonia.ValueGrad {
 	return model
 }
 
-// solver is an optim.Solver whose steps are those of a program on a device: of one of its own, or
-// of the machine's.
+// solver is an optim.Solver whose steps run on a device, in a program of its own or in the
+// machine's.
 type solver struct {
 	m     *Machine
 	cfg   optim.Config // with defaults
 	base  float64
 	scale float64
-	steps int // made, by the host's count: skipped ones are known a few runs later
+	steps int // made, according to the host, which learns of skipped ones a few runs later
 	norm  float64
 
-	skipped float64 // steps, by the host's count
+	skipped float64 // steps, according to the host
 	swapped bool    // the parameters hold their averages
 
 	nodes  []*gorgonia.Node  // of the parameters, in the order of the graph
-	pieces []ddp.Piece       // updated part of each: all, or a rank's own
-	order  []int             // of the last model: its index of each of nodes; nil before the first
+	pieces []ddp.Piece       // updated part of each: all elements, or those that the rank owns
+	order  []int             // by parameter of the last model, the index in nodes; nil before the first
 	at     [][]tensor.Buffer // states, by parameter and slot
-	words  [6]tensor.Buffer  // f64: rate, scale, powers of beta1 and beta2, numbers of steps made and of steps skipped
+	words  [6]tensor.Buffer  // f64: rate, scale, powers of beta1 and beta2, steps made, steps skipped
 	normAt tensor.Buffer     // f64
 	wide   []float64         // destination of the norm
 	fused  bool              // the steps are in the machine's programs
-	last   *compiled         // of these, the one whose run has updated last; may be nil
+	last   *compiled         // with fused, the program that updated last; may be nil
 
-	exec   *cudaexec.Exec // of a program of its own
+	exec   *cudaexec.Exec // own program, if not fused
 	normID program.ID
 	skipID program.ID
 	to     *cuda.Event // after the machine's run
 	back   *cuda.Event // after the update
-	bound  *compiled   // whose gradients are bound
+	bound  *compiled   // its gradients are bound
 	grads  []program.ID
 }
 
-// newSolver has the states of all parameters on the device.
+// newSolver returns a solver with the states of all parameters on the device.
 func newSolver(m *Machine, c optim.Config) (*solver, error) {
 	s := bareSolver(m, c)
 	if err := s.allocate(m.device.alloc); err != nil {
@@ -138,14 +140,14 @@ func newSolver(m *Machine, c optim.Config) (*solver, error) {
 	return s, s.count(0)
 }
 
-// bareSolver has no memory.
+// bareSolver returns a solver without memory.
 func bareSolver(m *Machine, c optim.Config) *solver {
 	s := &solver{m: m, cfg: c.WithDefaults(), scale: 1, norm: math.NaN(), wide: make([]float64, 1), normID: program.None}
 	s.base, s.pieces = s.cfg.LearningRate, m.g.pieces(m.shapes)
 	return s
 }
 
-// allocate makes the states of all parameters, in memory of zeros that alloc gives.
+// allocate allocates the states of all parameters with alloc, which returns zeroed memory.
 func (s *solver) allocate(alloc func(dt tensor.DType, n int) (tensor.Buffer, error)) error {
 	m := s.m
 	block, err := alloc(tensor.F64, 2*(len(s.words)+1))
@@ -184,7 +186,7 @@ func (s *solver) allocate(alloc func(dt tensor.DType, n int) (tensor.Buffer, err
 	return m.g.differentiated()
 }
 
-// differentiated refuses a graph whose update would have nothing to do.
+// differentiated rejects a graph without gradients.
 func (g *graph) differentiated() error {
 	if len(g.params) == 0 {
 		return fmt.Errorf("the graph has no gradients: %w: call gorgonia.Grad or ddp.Attach before New", optim.ErrNoGradient)
@@ -192,7 +194,7 @@ func (g *graph) differentiated() error {
 	return nil
 }
 
-// count makes steps the number of steps made, while no run is on its way.
+// count sets the number of steps made. No run may be in flight.
 func (s *solver) count(steps int) error {
 	s.steps = steps
 	t := float64(steps)
@@ -204,7 +206,7 @@ func (s *solver) count(steps int) error {
 	return nil
 }
 
-// emit adds the update to a program, whose parameters and gradients are given by operand.
+// emit adds the update to a program. operands returns parameters and gradients.
 func (s *solver) emit(l *lowering, operands func(i int) (weight, grad operand, err error)) error {
 	u := &update{cfg: s.cfg, gradientZero: s.m.cfg.DualValues && !s.cfg.KeepGradients}
 	for i, to := range []*program.ID{&u.rate, &u.scale, &u.pow1, &u.pow2, &u.count} {
@@ -249,7 +251,7 @@ func (s *solver) emit(l *lowering, operands func(i int) (weight, grad operand, e
 	return nil
 }
 
-// load makes the program of a solver that has one of its own.
+// load loads the program of a solver that is not fused.
 func (s *solver) load() error {
 	m, d := s.m, s.m.device
 	l := &lowering{
@@ -302,7 +304,7 @@ func (s *solver) load() error {
 	return err
 }
 
-// skippedIn is the value that counts skipped steps among those of a program; None without.
+// skippedIn returns the value of a program that counts skipped steps; None without one.
 func (s *solver) skippedIn(values []fixed) program.ID {
 	for _, f := range values {
 		if f.at == s.words[5] {
@@ -312,7 +314,7 @@ func (s *solver) skippedIn(values []fixed) program.ID {
 	return program.None
 }
 
-// bind gives the update the gradients of the program that has run.
+// bind binds the gradients of program c to the update.
 func (s *solver) bind(c *compiled) error {
 	if s.bound == c {
 		return nil
@@ -335,7 +337,7 @@ func (s *solver) bind(c *compiled) error {
 	return nil
 }
 
-// gradientOf is where the gradient of parameter i of the graph is after a run.
+// gradientOf returns the memory of the gradient of parameter i after a run.
 func (c *compiled) gradientOf(i int) (tensor.Buffer, error) {
 	for _, o := range c.duals {
 		if o.param == i {
@@ -352,5 +354,5 @@ func (c *compiled) gradientOf(i int) (tensor.Buffer, error) {
 		}
 		return at, err
 	}
-	return tensor.Buffer{}, fmt.Errorf("it is not computed: pass it to New among the outputs: %w", optim.ErrNoGradient)
+	return tensor.Buffer{}, fmt.Errorf("it is not computed: pass it to New as an output: %w", optim.ErrNoGradient)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// solverRules is optimizers with what gpuRules are without.
+// solverRules has optimizers with settings that gpuRules lacks.
 func solverRules() map[string]optim.Config {
 	decay := []optim.Group{{Names: []string{"w1"}, RateScale: 0.5}, {MaxDims: 1, NoWeightDecay: true}}
 	return map[string]optim.Config{
@@ -26,7 +26,7 @@ func solverRules() map[string]optim.Config {
 	}
 }
 
-// solverOn is a machine for a gpuNet on a device, and its solver.
+// solverOn returns a machine for a gpuNet on a device, and its solver.
 func solverOn(t *testing.T, device machine.Device, c optim.Config, within bool) (*gpuNet, *machine.Machine, optim.Solver) {
 	t.Helper()
 	p := newGPUNet(t, 8)
@@ -60,8 +60,8 @@ func TestRulesOfAMachineOnAGPU(t *testing.T) {
 	testRules(t, machine.CUDA)
 }
 
-// testRules compares each rule, within the run and apart, with that of the host and the tape
-// machine over 20 steps; and weights and averages, swapped twice.
+// testRules compares each rule, in the run and separate, with that of the host and the tape machine
+// over 20 steps; and weights and averages, swapped twice.
 func testRules(t *testing.T, device machine.Device) {
 	const steps = 20
 	for name, c := range solverRules() {
@@ -124,7 +124,7 @@ func TestSkippedStepsOfAMachineOnAGPU(t *testing.T) {
 	testSkipped(t, machine.CUDA)
 }
 
-// testSkipped gives a machine inputs that are no numbers, in steps that change nothing then.
+// testSkipped gives a machine NaN inputs, in steps that must change nothing.
 func testSkipped(t *testing.T, device machine.Device) {
 	c := optim.Config{Name: optim.Adam, LearningRate: 0.01, SkipNonFinite: true, EMADecay: 0.9, KeepGradients: true}
 	for _, within := range []bool{false, true} {

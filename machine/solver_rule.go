@@ -8,13 +8,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// update is the work of an optimizer, as steps of a program. The rules are those of package optim,
-// whose files sgd.go, adam.go, lamb.go, lion.go, clip.go and average.go have the formulas. Values
-// that change from step to step are computed on the device, from words that the host sets when they
-// change and others that the program itself counts on.
+// update adds the steps of an optimizer to a program. The rules are those of package optim, with
+// formulas in sgd.go, adam.go, lamb.go, lion.go, clip.go and average.go. Numbers that change from
+// step to step are computed on the device, from words that the host sets or the program counts:
 //
 //	squares  of each gradient, and their sum           with ClipNorm or SkipNonFinite
-//	terms    of the step: rate, bias corrections       a scalar Map for each dtype and rate
+//	terms    of the step: rate, bias corrections       one Map for each dtype and factor of the rate
 //	squares  of each weight and direction, and ratios  of LAMB
 //	weights  and states                                a Map for each parameter
 type update struct {
@@ -24,13 +23,13 @@ type update struct {
 	rate, scale  program.ID // f64, set by the host
 	pow1, pow2   program.ID // f64: beta1 and beta2 to the number of steps
 	count        program.ID // f64: number of steps
-	norm         program.ID // f64, where it is measured: of the scaled gradients, before they are clipped
-	skipped      program.ID // f64, with SkipNonFinite: number of steps that were not made
+	norm         program.ID // f64, if measured: of the scaled gradients, before clipping
+	skipped      program.ID // f64, with SkipNonFinite: number of skipped steps
 	total        operand
 	terms        []*terms
-	counted      bool // pow1, pow2 and count are those of this step
-	gradientZero bool // the gradients become 0 after their use
-	first        int  // number of the first step that updates a parameter
+	counted      bool // pow1, pow2 and count include this step
+	gradientZero bool // gradients become 0 after their use
+	first        int  // index of the first step that updates a parameter
 
 	sum func(o operand) // adds the sum over the ranks' pieces; nil if a rank has all
 }
@@ -39,18 +38,18 @@ type update struct {
 type updated struct {
 	name   string
 	node   *gorgonia.Node // nil in tests
-	whole  []int          // shape of the parameter, of which weight may be a run, and empty
-	at     int            // number of the step that updates it; -1 if there is none
-	weight operand        // flat, once emit has begun, and so is grad
+	whole  []int          // shape of the parameter; weight may be a piece of it, even an empty one
+	at     int            // index of the step that updates it, or -1
+	weight operand        // flat once emit has begun, as is grad
 	grad   operand
 	slots  []program.ID
 
 	decay, factor float64 // weight decay, and factor of the rate
 	terms         *terms
-	trust         operand // of LAMB: the trust ratio; isNum where it is 1
+	trust         operand // of LAMB: the trust ratio; a number if it is 1
 }
 
-// emit adds the steps.
+// emit adds the steps of the update.
 func (u *update) emit(l *lowering) error {
 	for i := range u.params {
 		p := &u.params[i]
@@ -90,7 +89,7 @@ func (u *update) emit(l *lowering) error {
 	return nil
 }
 
-// element is the code of an update, element by element.
+// element builds the code of an update, element by element.
 type element struct {
 	*code
 	l      *lowering
@@ -102,8 +101,8 @@ type element struct {
 	stores []int
 }
 
-// elements is the code over the elements of a parameter, with its weight and its gradient as the
-// rule sees it.
+// elements returns the code over the elements of a parameter, with the registers of its weight and
+// its scaled, clipped gradient.
 func (u *update) elements(l *lowering, p *updated) (c *element, w, g int) {
 	c = &element{code: l.newCode(p.weight.shape), l: l, u: u, p: p, t: p.terms, finite: -1}
 	if u.cfg.Measures() {
@@ -117,7 +116,7 @@ func (u *update) elements(l *lowering, p *updated) (c *element, w, g int) {
 	return c, w, g
 }
 
-// step adds the Map of one parameter.
+// step adds the Map that updates one parameter.
 func (u *update) step(l *lowering, p *updated) error {
 	l.label = "update " + p.name
 	c, w, g := u.elements(l, p)
@@ -148,7 +147,7 @@ func (u *update) step(l *lowering, p *updated) error {
 	return nil
 }
 
-// keep stores a new value over the old one, unless the norm is no number.
+// keep stores a new value over the old one, unless the norm is not finite.
 func (c *element) keep(next, old int, at operand) {
 	if c.finite >= 0 {
 		next = c.do(program.Select, c.finite, next, old)
@@ -156,13 +155,13 @@ func (c *element) keep(next, old int, at operand) {
 	c.outs, c.stores = append(c.outs, at.view), append(c.stores, next)
 }
 
-// slot is state k over the space, and its element.
+// slot returns state k over the space, and its register.
 func (c *element) slot(k int) (operand, int) {
 	o := c.l.reshape(c.l.whole(c.p.slots[k]), c.space)
 	return o, c.load(o)
 }
 
-// decayed is the gradient with weight decay added to it.
+// decayed returns the gradient plus weight decay.
 func (c *element) decayed(w, g int) int {
 	if c.p.decay == 0 {
 		return g
@@ -170,7 +169,7 @@ func (c *element) decayed(w, g int) int {
 	return c.do(program.Add, g, c.do(program.Mul, c.constant(c.p.decay), w))
 }
 
-// less is w less a change, and less the rate times its own decay.
+// less returns w minus change, and minus the rate times decoupled weight decay.
 func (c *element) less(w, change int) int {
 	if c.p.decay != 0 {
 		fade := c.do(program.Mul, c.load(c.t.rate), c.constant(c.p.decay))
@@ -179,7 +178,7 @@ func (c *element) less(w, change int) int {
 	return c.do(program.Sub, w, change)
 }
 
-// moments is the moments of this step, of Adam and LAMB, and their places.
+// moments returns the moments of this step, for Adam and LAMB, and a function that stores them.
 func (c *element) moments(g int) (m, v int, keep func()) {
 	cfg := &c.u.cfg
 	meanAt, mean := c.slot(0)
@@ -192,7 +191,7 @@ func (c *element) moments(g int) (m, v int, keep func()) {
 	}
 }
 
-// along is the direction of moments.
+// along returns the direction of moments.
 func (c *element) along(m, v int) int {
 	below := c.do(program.Add, c.do(program.Div, c.do(program.Sqrt, v), c.load(c.t.root)), c.constant(c.u.cfg.Epsilon))
 	return c.do(program.Div, c.do(program.Mul, c.load(c.t.size), m), below)
@@ -246,7 +245,7 @@ func (c *element) lion(w, g int) int {
 	return c.less(w, c.do(program.Mul, c.load(c.t.rate), sign))
 }
 
-// average moves the moving average, the last state, towards the weight that is next after w.
+// average moves the moving average, the last state, toward next, the new weight.
 func (c *element) average(next, w int) {
 	at, average := c.slot(len(c.p.slots) - 1)
 	from := c.do(program.Select, c.load(c.t.first), w, average)
@@ -254,7 +253,7 @@ func (c *element) average(next, w int) {
 	c.keep(c.do(program.Add, from, step), average, at)
 }
 
-// lambDirection returns the direction of LAMB's step.
+// lambDirection returns the direction in which LAMB moves the weight.
 func (c *element) lambDirection(w, m, v int) int { return c.decayed(w, c.along(m, v)) }
 
 func (c *element) lamb(w, g int) int {
@@ -264,9 +263,8 @@ func (c *element) lamb(w, g int) int {
 	return c.do(program.Sub, w, c.do(program.Mul, rate, c.lambDirection(w, m, v)))
 }
 
-// adapt adds the trust ratios of the parameters that have weight decay, from sums in f64 of their
-// squared weights and directions. The directions are computed once more by the update, which is
-// less than to keep them.
+// adapt adds the trust ratios of the parameters with weight decay, from f64 sums of squared weights
+// and directions. The update computes the directions again, which costs less than to store them.
 func (u *update) adapt(l *lowering) error {
 	var adapted []*updated
 	for i := range u.params {

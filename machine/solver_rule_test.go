@@ -15,7 +15,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// updated32 and the like are parameters of a test: a value and a gradient.
+// testParam is a parameter of a test: a value and a gradient.
 type testParam struct {
 	name         string
 	weight, grad *gtensor.Dense
@@ -26,7 +26,7 @@ func (p testParam) Name() string { return p.name }
 func (p testParam) Value() gorgonia.Value         { return p.weight }
 func (p testParam) Grad() (gorgonia.Value, error) { return p.grad, nil }
 
-// testParams is parameters of both types, one of them alone in its shape.
+// testParams has parameters of both types, one with a shape of its own.
 func testParams(rng *rand.Rand) []testParam {
 	var all []testParam
 	for i, shape := range [][]int{{3, 4}, {5}, {1}, {2, 3, 2}} {
@@ -54,7 +54,7 @@ func testParams(rng *rand.Rand) []testParam {
 	return all
 }
 
-// updating is the program of an optimizer, and its memory on the host.
+// updating is the program of an optimizer with memory on the host.
 type updating struct {
 	u      *update
 	p      *program.Program
@@ -233,7 +233,7 @@ func (x *updating) closeState(t *testing.T, want optim.State) {
 	}
 }
 
-// fillGradient gives two tensors the same random numbers.
+// fillGradient sets two tensors to the same random numbers.
 func fillGradient(rng *rand.Rand, a, b *gtensor.Dense) {
 	for k := range a.Shape().TotalSize() {
 		v := rng.NormFloat64()
@@ -261,7 +261,7 @@ func closeTo(t *testing.T, what string, got, want *gtensor.Dense) {
 	}
 }
 
-// TestAnUpdateByGradientsThatAreNoNumbersChangesNothing holds for weights, states and the count of
+// TestAnUpdateByGradientsThatAreNoNumbersChangesNothing checks weights, states and the count of
 // steps.
 func TestAnUpdateByGradientsThatAreNoNumbersChangesNothing(t *testing.T) {
 	params := testParams(rand.New(rand.NewPCG(5, 6)))

@@ -78,14 +78,14 @@ func (s *solver) match(model []gorgonia.ValueGrad) error {
 		}
 		if at < 0 || slices.Contains(s.order, at) {
 			s.order = s.order[:0]
-			return fmt.Errorf("parameter %d: %w: it is not in the graph, or comes twice", i, optim.ErrMismatch)
+			return fmt.Errorf("parameter %d: %w: it is not a parameter of the graph, or a repeated one", i, optim.ErrMismatch)
 		}
 		s.order = append(s.order, at)
 	}
 	return nil
 }
 
-// steer sets the host's inputs of the next step.
+// steer sets the rate and the gradient scale for the next step.
 func (s *solver) steer(on *cuda.Stream) error {
 	d := s.m.device
 	return errors.Join(
@@ -93,30 +93,29 @@ func (s *solver) steer(on *cuda.Stream) error {
 		d.set(on, s.words[1], math.Float64bits(s.scale)))
 }
 
-// judge reads the norm of the run that is so many runs older than the newest, if norms are
-// measured.
-func (s *solver) judge(x *cudaexec.Exec, norm, skipped program.ID, behind uint64) error {
-	if norm == program.None || x.Runs() <= behind {
+// judge checks the norm of an earlier run, if norms are measured. age is 0 for the newest.
+func (s *solver) judge(x *cudaexec.Exec, norm, skipped program.ID, age uint64) error {
+	if norm == program.None || x.Runs() <= age {
 		return nil
 	}
 	to := tensor.Of(s.wide).Raw()
 	if skipped != program.None {
-		if err := x.ReadRun(x.Runs()-behind, skipped, to); err != nil {
+		if err := x.ReadRun(x.Runs()-age, skipped, to); err != nil {
 			return err
 		}
 		s.steps -= int(s.wide[0] - s.skipped)
 		s.skipped = s.wide[0]
 	}
-	if err := x.ReadRun(x.Runs()-behind, norm, to); err != nil {
+	if err := x.ReadRun(x.Runs()-age, norm, to); err != nil {
 		return err
 	}
 	if s.norm = s.wide[0]; skipped == program.None && (math.IsNaN(s.norm) || math.IsInf(s.norm, 0)) {
-		return fmt.Errorf("the gradients of %d steps before have norm %v, and were not used: %w", behind, s.norm, optim.ErrNonFinite)
+		return fmt.Errorf("the gradients of %d steps before have norm %v; the update was skipped: %w", age, s.norm, optim.ErrNonFinite)
 	}
 	return nil
 }
 
-// unswapped is an error while the parameters hold their averages.
+// unswapped returns an error while the parameters hold their averages.
 func (s *solver) unswapped() error {
 	if s.swapped {
 		return fmt.Errorf("the weights are averages: swap them back: %w", optim.ErrSwapped)
@@ -124,7 +123,7 @@ func (s *solver) unswapped() error {
 	return nil
 }
 
-// prepare does the work before a run of the machine that contains the update.
+// prepare prepares a run that includes the update.
 func (s *solver) prepare(c *compiled) error {
 	if s == nil || !s.fused || c.manner().local() {
 		return nil
@@ -135,7 +134,7 @@ func (s *solver) prepare(c *compiled) error {
 	return s.steer(c.gpu.exec.Stream())
 }
 
-// ran notes that such a run was queued.
+// ran counts such a run after it was queued.
 func (s *solver) ran(c *compiled) error {
 	if s == nil || !s.fused || c.manner().local() {
 		return nil
@@ -145,7 +144,7 @@ func (s *solver) ran(c *compiled) error {
 	return s.judge(c.gpu.exec, c.normID, s.skippedIn(c.fixed), late)
 }
 
-// wait returns when all updates are done.
+// wait waits for all updates.
 func (s *solver) wait() error {
 	if s == nil {
 		return nil
@@ -157,7 +156,7 @@ func (s *solver) wait() error {
 	if x == nil || s.steps == 0 && s.skipped == 0 {
 		return nil
 	}
-	if err := s.m.device.wait(); err != nil { // for the runs with updates: they know whether a rank has died
+	if err := s.m.device.wait(); err != nil { // waits for the runs before or with the updates, which detect dead ranks
 		return err
 	}
 	if !s.fused {
@@ -168,7 +167,7 @@ func (s *solver) wait() error {
 	return s.judge(x, norm, skipped, 0)
 }
 
-// close frees the parts that the device does not free.
+// close frees resources that the device does not own.
 func (s *solver) close() error {
 	if s == nil {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// State implements optim.Solver. It waits for the last step. A device that does not answer gives a
-// state without parameters.
+// State implements optim.Solver. It waits for the last step. If the device does not answer, the
+// state has no parameters.
 func (s *solver) State() optim.State {
 	settled := s.settle()
 	st := optim.State{Name: s.cfg.Name, Steps: s.steps}
@@ -35,7 +35,8 @@ func (s *solver) State() optim.State {
 	return st
 }
 
-// sequence is the parameters in the order of the last model, or of the graph before the first step.
+// sequence returns the parameters in the order of the last model, or of the graph before the first
+// step.
 func (s *solver) sequence() []int {
 	if len(s.order) == len(s.nodes) {
 		return s.order
@@ -57,8 +58,8 @@ func (s *solver) readSlot(name string, at tensor.Buffer) (optim.Slot, error) {
 	return slot, s.m.device.read(tensor.Of(slot.F32), at)
 }
 
-// SetState implements optim.Solver. Parameters are found by their names, or else by their places in
-// the model of the last step, or in the graph before the first.
+// SetState implements optim.Solver. It finds parameters by name, or else by their index in the last
+// model, or in the graph before the first step.
 func (s *solver) SetState(st optim.State) error {
 	if err := s.setState(st); err != nil {
 		return fmt.Errorf("%s set state of %d steps: %w", s.cfg.Name, st.Steps, err)
@@ -109,7 +110,7 @@ func (s *solver) setState(st optim.State) error {
 	return s.count(st.Steps)
 }
 
-// places is the parameter that each part of a state is of.
+// places returns the parameter of each part of a state.
 func (s *solver) places(st optim.State) ([]int, error) {
 	byName := make([]int, 0, len(st.Params))
 	for _, p := range st.Params {
@@ -133,7 +134,7 @@ func (s *solver) places(st optim.State) ([]int, error) {
 	return byName, nil
 }
 
-// fits compares the state of a parameter with the solver's own.
+// fits compares the state of a parameter with its slots.
 func (s *solver) fits(i int, p optim.ParamState) error {
 	names := s.cfg.Slots()
 	if p.DType != s.nodes[i].Dtype() || len(p.Slots) != len(names) {
@@ -176,7 +177,7 @@ func (s *solver) SetGradientScale(scale float64) error {
 	return nil
 }
 
-// settle waits for the last step, whose gradients may be no numbers.
+// settle waits for the last step. Non-finite gradients are no error.
 func (s *solver) settle() error {
 	if s.m.closed {
 		return ErrClosed
@@ -184,8 +185,8 @@ func (s *solver) settle() error {
 	return butNonFinite(s.wait())
 }
 
-// butNonFinite returns err, but nil for a last step whose gradients are no numbers. That step was
-// not made, as a later Step or Sync reports, and the state on the device is valid.
+// butNonFinite returns err, or nil for ErrNonFinite: that step was skipped, a later Step or Sync
+// reports it, and the data on the device are valid.
 func butNonFinite(err error) error {
 	if errors.Is(err, optim.ErrNonFinite) {
 		return nil
@@ -193,12 +194,12 @@ func butNonFinite(err error) error {
 	return err
 }
 
-// Steps implements optim.Solver. It waits for nothing: steps that were skipped in the last three
-// runs may be counted still.
+// Steps implements optim.Solver. It does not wait, so it may include steps that the last three runs
+// skipped.
 func (s *solver) Steps() int { return s.steps }
 
-// Skipped implements optim.Solver. It waits for nothing: steps that were skipped in the last three
-// runs may be missing still.
+// Skipped implements optim.Solver. It does not wait, so it may lack steps that the last three runs
+// skipped.
 func (s *solver) Skipped() int { return int(s.skipped) }
 
 // GradNorm implements optim.Solver. It waits for the last step.
@@ -248,8 +249,7 @@ func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
 	return nil
 }
 
-// exchange swaps the contents of two places on the device, by way of the host: it is done between
-// runs, and seldom.
+// exchange swaps two buffers on the device through the host, as it happens rarely and between runs.
 func (s *solver) exchange(a, b tensor.Buffer) error {
 	n := min(a.Len(), b.Len())
 	one, err := newMemory(a.DType(), n)

@@ -15,8 +15,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestAMachineTakesStatesThatCoverItsOwn compares states of parameters with what is kept for a
-// vector of four.
+// TestAMachineTakesStatesThatCoverItsOwn compares states of parameters with the slots of a vector
+// of four.
 func TestAMachineTakesStatesThatCoverItsOwn(t *testing.T) {
 	g := gorgonia.NewGraph()
 	n := gorgonia.NewVector(g, gtensor.Float32, gorgonia.WithName("w"), gorgonia.WithShape(4))
@@ -52,7 +52,7 @@ func TestAMachineTakesStatesThatCoverItsOwn(t *testing.T) {
 	}
 }
 
-// TestADeviceKeepsNoStepOfAverages looks at what a solver refuses while the parameters hold their
+// TestADeviceKeepsNoStepOfAverages checks the errors of a solver while the parameters hold their
 // averages.
 func TestADeviceKeepsNoStepOfAverages(t *testing.T) {
 	s := &solver{m: &Machine{}, cfg: optim.Config{Name: optim.Adam}.WithDefaults(), fused: true, swapped: true}
@@ -67,8 +67,8 @@ func TestADeviceKeepsNoStepOfAverages(t *testing.T) {
 	}
 }
 
-// TestAStepThatWasNotMadeKeepsNobodyFromTheDevice is what ddp waits by before it takes over or
-// gathers weights with Stage 3: after a norm that is no number they can still be let anew.
+// TestAStepThatWasNotMadeKeepsNobodyFromTheDevice tests the wait before ddp adopts or gathers
+// weights with Stage 3: after a non-finite norm they can still be set.
 func TestAStepThatWasNotMadeKeepsNobodyFromTheDevice(t *testing.T) {
 	dead := errors.New("a rank has died")
 	for _, c := range []struct{ err, want error }{

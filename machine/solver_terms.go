@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// terms are numbers of one step, for the parameters of one dtype and one factor of the rate; those
-// that the rule does not need are missing.
+// terms has the numbers of one step for the parameters of one dtype and one factor of the rate.
+// Those that the rule does not need are unset.
 type terms struct {
 	dtype  tensor.DType
 	factor float64
@@ -17,8 +17,8 @@ type terms struct {
 	rate, scale operand
 	size, root  operand // of Adam and LAMB
 	keep, add   operand // of momentum with dampening
-	finite      operand // 1 if the norm is a number, where it is measured
-	first       operand // 1 if no step has been made before, with EMADecay
+	finite      operand // 1 if the norm is finite, if it is measured
+	first       operand // 1 at the first step, with EMADecay
 }
 
 // measure adds the sum of the squared gradients, in f64.
@@ -50,13 +50,13 @@ func (u *update) measure(l *lowering) error {
 	return nil
 }
 
-// zero makes element at of a vector 0: the sum of a run that is empty.
+// zero sets element at of a vector to 0: the sum of an empty piece.
 func (l *lowering) zero(to operand, at int) {
 	m := l.newCode(nil)
 	l.add(m.mapTo(m.constant(0), operand{view: program.View{Value: to.view.Value, Offset: at}}))
 }
 
-// sumTo adds the step that sums the last register of the code, over the whole space, to element at
+// sumTo adds a step that sums the last register of the code, over the whole space, into element at
 // of a vector.
 func (c *code) sumTo(to operand, at int) error {
 	if c.err != nil {
@@ -69,13 +69,13 @@ func (c *code) sumTo(to operand, at int) error {
 	return nil
 }
 
-// termCode is the code of the terms.
+// termCode builds the code of the terms.
 type termCode struct {
 	*code
 	l      *lowering
 	u      *update
 	dt     tensor.DType
-	finite int // register; -1 where the norm is not measured
+	finite int // register; -1 if the norm is not measured
 	outs   []program.View
 	stores []int
 }
@@ -91,7 +91,7 @@ func (c *termCode) store(r int, o operand) {
 	c.outs, c.stores = append(c.outs, o.view), append(c.stores, r)
 }
 
-// termsOf is the terms of a parameter's dtype and factor. The first that are made count the step.
+// termsOf returns the terms of a parameter's dtype and factor. The first call counts the step.
 func (u *update) termsOf(l *lowering, dt tensor.DType, factor float64) (*terms, error) {
 	for _, t := range u.terms {
 		if t.dtype == dt && t.factor == factor {
@@ -134,7 +134,7 @@ func (u *update) makeTerms(c *termCode, t *terms, rate int) {
 		return
 	}
 	before, zero := c.before(), c.constant(0)
-	if u.cfg.Dampening != 0 { // the first step is without
+	if u.cfg.Dampening != 0 { // dampening starts with the second step
 		later := c.do(program.Greater, before, zero)
 		t.keep = c.term(c.do(program.Select, later, c.constant(u.cfg.Momentum), zero))
 		t.add = c.term(c.do(program.Select, later, c.constant(1-u.cfg.Dampening), one))
@@ -144,8 +144,8 @@ func (u *update) makeTerms(c *termCode, t *terms, rate int) {
 	}
 }
 
-// clip is the scale of gradients whose norm is bounded; 0 where the norm is no number, which
-// c.finite says.
+// clip returns the scale of gradients with a bounded norm; 0 if the norm is not finite. It sets
+// c.finite.
 func (c *termCode) clip(scale int) int {
 	norm := c.do(program.Mul, scale, c.do(program.Sqrt, c.load(c.u.total)))
 	c.finite = c.do(program.Equal, c.do(program.Sub, norm, norm), c.constant(0))
@@ -163,7 +163,7 @@ func (c *termCode) clip(scale int) int {
 	return c.do(program.Select, c.finite, scale, c.constant(0))
 }
 
-// counted is a power of beta for this step, which the value keeps.
+// counted returns a power of beta for this step, and stores it.
 func (c *termCode) counted(id program.ID, beta float64) int {
 	now := c.load(c.l.whole(id))
 	if c.u.counted {
@@ -174,19 +174,19 @@ func (c *termCode) counted(id program.ID, beta float64) int {
 	return next
 }
 
-// before is the number of steps made before this one, which the value counts.
+// before returns the number of steps before this one, and counts this one.
 func (c *termCode) before() int {
 	now := c.load(c.l.whole(c.u.count))
 	one := c.constant(1)
-	if c.u.counted { // now is one more, unless no step is made, which then needs no number
+	if c.u.counted { // now includes this step, unless the step is skipped and needs no number
 		return c.do(program.Sub, now, one)
 	}
 	c.advance(c.do(program.Add, now, one), now, c.u.count)
 	return now
 }
 
-// advance stores a word's value after this step. The word does not change if the norm is no number:
-// no step is made.
+// advance stores the value of a word after this step. It keeps the old one if the norm is not
+// finite, as the step is skipped.
 func (c *termCode) advance(next, now int, id program.ID) {
 	if c.finite >= 0 {
 		next = c.do(program.Select, c.finite, next, now)

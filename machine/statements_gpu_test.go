@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/machine"
 )
 
-// TestStatementsOnGPU counts runs in an input, which the device has to copy again although nothing
-// but its elements changes, and reads bools and integers.
+// TestStatementsOnGPU counts runs in an input, which the device must copy again although only its
+// elements change, and reads bools and integers.
 func TestStatementsOnGPU(t *testing.T) {
 	cudatest.Devices(t, 1)
 	for _, keep := range []bool{false, true} {

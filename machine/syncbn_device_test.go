@@ -14,7 +14,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// elsewhere is a transport of one rank that says where it is, and can nothing else.
+// elsewhere is a transport of one rank that only reports its device.
 type elsewhere struct {
 	dist.Transport
 	on tensor.Device
@@ -49,8 +49,8 @@ func normOn(t *testing.T, on tensor.Device) *oneNorm {
 	return n
 }
 
-// With the running statistics no rank needs another: the graph of a world on GPUs gives its results
-// on the host, if that is asked for, and the other way round.
+// With the running statistics no rank needs another. So the graph of a world on GPUs runs on the
+// host with Device CPU, and the reverse.
 func TestSyncBatchNormOutsideTrainingRunsWhereConfigSays(t *testing.T) {
 	var want []float64
 	for _, on := range []tensor.Device{tensor.Host, tensor.CUDA(0)} {

@@ -17,8 +17,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// uneven is an epoch in which rank r has rows in its own number of steps, and then none, until
-// nobody has any.
+// uneven is an epoch in which each rank has rows for its own number of steps, until no rank has
+// any.
 type uneven struct {
 	rows, steps []int // of each rank
 	rule        optim.Config
@@ -31,7 +31,7 @@ func newUneven(ranks int) *uneven {
 	}
 }
 
-// from is the number of the first row of a rank.
+// from returns the number of the first row of a rank.
 func (u *uneven) from(rank int) int {
 	n := 0
 	for _, rows := range u.rows[:rank] {
@@ -40,8 +40,8 @@ func (u *uneven) from(rank int) int {
 	return n
 }
 
-// alone is parameters and running statistics of a tape machine with the rows of all ranks, of which
-// those count whose rank has not run out.
+// alone returns parameters and running statistics of a tape machine on the rows of all ranks. Rows
+// count while their rank has data.
 func (u *uneven) alone() (params, stats []float64, err error) {
 	worlds, err := sim.New(1, sim.Config{})
 	if err != nil {
@@ -81,8 +81,7 @@ func (u *uneven) alone() (params, stats []float64, err error) {
 	return params, stats, nil
 }
 
-// joined is the same on a rank of a world of GPUs. What a rank without rows computes with is no
-// number.
+// joined returns the same on a rank of a world of GPUs. A rank without rows computes with NaN.
 func (u *uneven) joined(w *dist.World, cfg machine.Config) (params, stats []float64, err error) {
 	me := w.Rank()
 	b, err := newBlock(w.Group, gtensor.Float32, u.rows[me], true, false)
@@ -149,7 +148,7 @@ func (u *uneven) agrees(w *dist.World, cfg machine.Config, within float64) error
 	return nil
 }
 
-// TestRanksThatRunOutOfDataOnTheHost is the test on GPUs with ranks of the host.
+// TestRanksThatRunOutOfDataOnTheHost is the GPU test with ranks of the host.
 func TestRanksThatRunOutOfDataOnTheHost(t *testing.T) {
 	for _, ranks := range []int{1, 2, 4} {
 		onRanks(t, ranks, func(w *dist.World) error { return newUneven(ranks).agrees(w, optimized, 2e-5) })

@@ -24,8 +24,8 @@ type normGraph struct {
 	stats [][]float32 // running, after the tape machine's run
 }
 
-// newNormGraph has rows of samples that begin with number first; without any, a row that is no
-// number and does not count.
+// newNormGraph has rows of samples from number first on; without any, a row of NaN that does not
+// count.
 func newNormGraph(w *dist.World, rows, first int, sumOfCosts bool) (*normGraph, error) {
 	buildingRanks.Lock()
 	defer buildingRanks.Unlock()
@@ -72,7 +72,7 @@ func newNormGraph(w *dist.World, rows, first int, sumOfCosts bool) (*normGraph, 
 	return r, nil
 }
 
-// attach is rankGraph's; it also notes the running statistics, and makes them again what they were.
+// attach is rankGraph's. It also records the running statistics, and resets them.
 func (r *normGraph) attach(w *dist.World, weight float64) error {
 	if err := r.rankGraph.attach(w, weight, ddp.Config{Idle: true}); err != nil {
 		return err
@@ -101,8 +101,8 @@ func (r *normGraph) lower(cfg Config) (*lowered, oracle.Rank, error) {
 	return l, rank, err
 }
 
-// TestSyncBatchNormBySteps runs the programs that devices get on all ranks, one of them without
-// data, and compares gradients and running statistics with the tape machine's.
+// TestSyncBatchNormBySteps runs the device programs on all ranks, one of them without data, and
+// compares gradients and running statistics with the tape machine's.
 func TestSyncBatchNormBySteps(t *testing.T) {
 	parts := []int{3, 0, 2}
 	for name, c := range map[string]struct {
@@ -152,8 +152,8 @@ func (r *normGraph) compareStats(t *testing.T, rank int) {
 	}
 }
 
-// TestGradientsWithoutWeightAreNotLookedAt gives a rank with weight 0 samples that are no numbers:
-// the gradients of all ranks are those of the others.
+// TestGradientsWithoutWeightAreNotLookedAt gives a rank with weight 0 samples of NaN: all ranks
+// must have the gradients of the others.
 func TestGradientsWithoutWeightAreNotLookedAt(t *testing.T) {
 	for _, cfg := range []Config{{}, {NoOptimize: true}} {
 		const n = 3
@@ -195,8 +195,8 @@ func TestGradientsWithoutWeightAreNotLookedAt(t *testing.T) {
 	}
 }
 
-// TestSyncBatchNormOutsideTrainingDoesNotCommunicate lowers a graph for its results, and for
-// training, in which all layers have one group: a run is announced to each.
+// TestSyncBatchNormOutsideTrainingDoesNotCommunicate lowers a graph for its results and for
+// training, in which all layers share a group.
 func TestSyncBatchNormOutsideTrainingDoesNotCommunicate(t *testing.T) {
 	inWorld(t, 1, func(w *dist.World) error {
 		r, err := newNormGraph(w, 4, 0, false)

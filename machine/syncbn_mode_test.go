@@ -18,7 +18,7 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// oneNorm is a product that is normalized, with its gradient.
+// oneNorm is a normalized product, with its gradient.
 type oneNorm struct {
 	g        *G.ExprGraph
 	x, y, dw *G.Node
@@ -57,7 +57,7 @@ func ramp(n int, from, step float64) []float64 {
 	return v
 }
 
-// numbers is the elements of a value.
+// numbers returns the elements of a value.
 func numbers(v G.Value) []float64 {
 	switch d := v.Data().(type) {
 	case []float64:
@@ -73,7 +73,7 @@ func numbers(v G.Value) []float64 {
 }
 
 // TestSyncBatchNormFarFromZero normalizes float32 numbers around 10000, which differ by about 1, on
-// two ranks: as close to what float64 gives as float32 can say.
+// two ranks. The result must agree with float64 to the precision of float32.
 func TestSyncBatchNormFarFromZero(t *testing.T) {
 	const rows = 50
 	for name, cfg := range map[string]machine.Config{"optimized": optimized, "unoptimized": unoptimized} {
@@ -203,8 +203,8 @@ func TestSyncBatchNormTakesBatchesOfOtherLengths(t *testing.T) {
 	})
 }
 
-// TestSyncBatchNormOfAnInput normalizes what no parameter comes before: nobody needs the gradient
-// of the input, and yet all ranks communicate alike under both machines, one of each.
+// TestSyncBatchNormOfAnInput normalizes an input before any parameter. No output needs its
+// gradient, yet all ranks must communicate equally, one with each machine.
 func TestSyncBatchNormOfAnInput(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		building.Lock()

@@ -18,7 +18,7 @@ import (
 )
 
 // block is a residual network with batch normalization over the ranks: two convolutions, an
-// addition, a mean over each image, and a layer that is normalized as well.
+// addition, a mean over each image, and another normalized layer.
 type block struct {
 	g             *G.ExprGraph
 	dt            gtensor.Dtype
@@ -71,7 +71,7 @@ func (b *block) norm(name string, h *G.Node, shape ...int) (*G.Node, error) {
 	return y, err
 }
 
-// newBlock is the network for a rank's rows. The cost is the mean over the rows, by their weights.
+// newBlock is the network for a rank's rows. The cost is the weighted mean over the rows.
 func newBlock(group *dist.Group, dt gtensor.Dtype, rows int, weights, bare bool) (*block, error) {
 	building.Lock()
 	defer building.Unlock()
@@ -100,8 +100,8 @@ func newBlock(group *dist.Group, dt gtensor.Dtype, rows int, weights, bare bool)
 	return b, nil
 }
 
-// feed gives the network the rows from..to of a step, or, where there are none, a row that holds no
-// numbers and does not count. It returns the weight of the rows.
+// feed sets rows from..to of a step or, if there are none, a row of NaN that does not count. It
+// returns the weight of the rows.
 func (b *block) feed(step, from, to int) (float64, error) {
 	if from == to {
 		return 0, b.fill(step, from, from+1, true, func(int) float64 { return 0 })
@@ -119,7 +119,7 @@ func (b *block) feed(step, from, to int) (float64, error) {
 	return total, b.fill(step, from, to, false, weight)
 }
 
-// fill gives the network rows, which hold no numbers where they are void.
+// fill sets the rows of the network; void rows have NaN.
 func (b *block) fill(step, from, to int, void bool, weight func(i int) float64) error {
 	var x, y, rows []float64
 	for i := from; i < to; i++ {
@@ -145,7 +145,7 @@ func (b *block) fill(step, from, to int, void bool, weight func(i int) float64) 
 		G.Let(b.rows, b.tensor(rows, n)))
 }
 
-// learned is the parameters and the running statistics.
+// learned returns the parameters and the running statistics.
 func (b *block) learned() (params, stats []float64) {
 	add := func(to []float64, d *gtensor.Dense) []float64 {
 		if v, ok := d.Data().([]float64); ok {
@@ -181,8 +181,8 @@ func blockMachine(cfg machine.Config) func(b *block) (G.VM, error) {
 	return func(b *block) (G.VM, error) { return machine.New(b.g, cfg) }
 }
 
-// train is parameters and running statistics of each rank after some steps, every second with two
-// micro-batches.
+// train returns parameters and running statistics of each rank after some steps, every second with
+// two micro-batches.
 func (r *blockRun) train(t *testing.T, steps int) (params, stats [][]float64) {
 	t.Helper()
 	params, stats = make([][]float64, len(r.parts)), make([][]float64, len(r.parts))
@@ -287,7 +287,7 @@ func TestSyncBatchNormTrainsAsOnOneRank(t *testing.T) {
 	}
 }
 
-// farthest is the largest difference of elements.
+// farthest returns the largest difference of elements.
 func farthest(a, b []float64) float64 {
 	if len(a) != len(b) || len(a) == 0 {
 		return math.Inf(1)

@@ -13,8 +13,8 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// TestSyncBatchNormOfSmallWeights has rows whose weights add up to a little more than 1: the
-// running variance is no quotient by that little.
+// TestSyncBatchNormOfSmallWeights has rows whose weights sum to a little more than 1: the running
+// variance must not be divided by that small excess.
 func TestSyncBatchNormOfSmallWeights(t *testing.T) {
 	onRanks(t, 1, func(w *dist.World) error {
 		b := &block{g: G.NewGraph(), dt: gtensor.Float64}

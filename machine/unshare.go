@@ -12,10 +12,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// bytesAt is a piece of the host's memory.
+// bytesAt is a range of host memory.
 type bytesAt struct{ from, to uintptr }
 
-// spanOf returns where the elements of a value are. They may have gaps.
+// spanOf returns the range of a value's elements, which may have gaps.
 func spanOf(v gorgonia.Value) (at bytesAt) {
 	switch x := v.(type) {
 	case nil:
@@ -24,17 +24,16 @@ func spanOf(v gorgonia.Value) (at bytesAt) {
 			at.from = uintptr(elementsOf(x))
 			at.to = at.from + x.MemSize()
 		}
-	case interface{ Pointer() unsafe.Pointer }: // the scalars
+	case interface{ Pointer() unsafe.Pointer }: // scalars
 		at.from = uintptr(x.Pointer())
 		at.to = at.from + v.MemSize()
 	}
 	return at
 }
 
-// unshare gives an input a copy of its value where the value is in the memory of an output or a
-// gradient, as it is after gorgonia.Let(state, next.Value()): the run writes there while it still
-// reads the input, and the input's value would be another after it. Only values that have come
-// since the last look are looked at.
+// unshare copies an input's value that is in the memory of an output or a gradient, as after
+// gorgonia.Let(state, next.Value()). Otherwise the run would write there while it reads the input,
+// and would change the input's value. It checks only values that are new since the last run.
 func (c *compiled) unshare() error {
 	var written []bytesAt
 	for i := range c.sources {
@@ -62,7 +61,7 @@ func (c *compiled) unshare() error {
 	return nil
 }
 
-// written returns where a run writes outputs and gradients, the first bytes first.
+// written returns the ranges that a run writes outputs and gradients to, sorted.
 func (c *compiled) written() []bytesAt {
 	buffers := slices.Concat(c.memory, c.apart)
 	if c.gpu != nil {
@@ -79,7 +78,7 @@ func (c *compiled) written() []bytesAt {
 	return all
 }
 
-// overlaps reports whether at has a byte of one of sorted pieces, which do not overlap each other.
+// overlaps reports whether at has a byte of one of the sorted, disjoint ranges.
 func overlaps(sorted []bytesAt, at bytesAt) bool {
 	k, _ := slices.BinarySearchFunc(sorted, at.from, func(b bytesAt, from uintptr) int { return cmp.Compare(b.to, from+1) })
 	return k < len(sorted) && sorted[k].from < at.to

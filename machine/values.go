@@ -12,9 +12,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// memoryOf is the elements of a value where they are.
+// memoryOf returns the elements of a value in place.
 //
-// Errors: they are not contiguous in C order; another type than dt.
+// Errors: elements that are not contiguous in C order, or not of dtype dt.
 func memoryOf(v gorgonia.Value, dt tensor.DType) (tensor.Buffer, error) {
 	got, err := dtypeOf(v.Dtype())
 	if err != nil {
@@ -29,13 +29,13 @@ func memoryOf(v gorgonia.Value, dt tensor.DType) (tensor.Buffer, error) {
 			return tensor.Buffer{}, fmt.Errorf("elements of shape %v are not contiguous in C order", x.Shape())
 		}
 		return tensor.FromPointer(elementsOf(x), max(x.Shape().TotalSize(), 1), dt, tensor.Host)
-	case interface{ Pointer() unsafe.Pointer }: // the scalars
+	case interface{ Pointer() unsafe.Pointer }: // scalars
 		return tensor.FromPointer(x.Pointer(), 1, dt, tensor.Host)
 	}
 	return tensor.Buffer{}, fmt.Errorf("a value of type %T has no elements", v)
 }
 
-// elementsOf is where the elements of d begin, of a type that dtypeOf knows.
+// elementsOf returns the address of the first element of d, which has a dtype that dtypeOf knows.
 func elementsOf(d *gtensor.Dense) unsafe.Pointer {
 	switch d.Dtype() {
 	case gtensor.Float32:
@@ -48,16 +48,15 @@ func elementsOf(d *gtensor.Dense) unsafe.Pointer {
 	return reflect.ValueOf(d.Data()).UnsafePointer()
 }
 
-// isPlain reports whether the elements of d lie in C order without gaps.
+// isPlain reports whether the elements of d are in C order without gaps.
 func isPlain(d *gtensor.Dense) bool { return tensor.PackedDense(d) }
 
-// compact copies the elements of d in C order, whatever its strides are, to b.
+// compact copies the elements of d to b in C order.
 func compact(b tensor.Buffer, d *gtensor.Dense) error {
 	return alongElements(b, d, func(packed, there []byte) { copy(packed, there) })
 }
 
-// alongElements calls f with the bytes of each element of b, in order, and those of the element of
-// d in C order.
+// alongElements calls f with the bytes of each element of b and of the corresponding element of d.
 func alongElements(b tensor.Buffer, d *gtensor.Dense, f func(packed, there []byte)) error {
 	shape, strides := d.Shape(), d.Strides()
 	if len(strides) != len(shape) || b.Len() != shape.TotalSize() {
@@ -81,8 +80,8 @@ func alongElements(b tensor.Buffer, d *gtensor.Dense, f func(packed, there []byt
 	return nil
 }
 
-// packed returns a copy of v with its elements in C order without gaps; gorgonia.CloneValue keeps
-// strides, and not the elements after the gaps.
+// packed returns a copy of v with elements in C order without gaps. gorgonia.CloneValue keeps
+// strides, but loses elements after the gaps.
 func packed(v gorgonia.Value) (gorgonia.Value, error) {
 	d, ok := v.(*gtensor.Dense)
 	if !ok || isPlain(d) {
@@ -102,13 +101,12 @@ func packed(v gorgonia.Value) (gorgonia.Value, error) {
 	return valueOver(b, d.Dtype(), slices.Clone([]int(d.Shape())), false)
 }
 
-// valueOver is a value of Gorgonia's over the elements of b: a scalar of its own kind for an empty
-// shape, which has no memory but b.
+// valueOver returns a value of Gorgonia over the memory of b: a scalar, or a tensor of that shape.
 //
-// Errors: the elements of b are no gdt.
+// Errors: elements of b that are not of dtype gdt.
 func valueOver(b tensor.Buffer, gdt gtensor.Dtype, shape []int, scalar bool) (gorgonia.Value, error) {
 	if dt, err := dtypeOf(gdt); err != nil || dt != b.DType() {
-		return nil, fmt.Errorf("its values are %v here, want %v", b.DType(), gdt)
+		return nil, fmt.Errorf("elements are %v, want %v", b.DType(), gdt)
 	}
 	if scalar {
 		return scalarOver(b, gdt)
@@ -150,10 +148,10 @@ func scalarOver(b tensor.Buffer, gdt gtensor.Dtype) (gorgonia.Value, error) {
 	case gtensor.Bool:
 		return (*gorgonia.B)(p), nil
 	}
-	return nil, fmt.Errorf("a scalar of type %v", gdt)
+	return nil, fmt.Errorf("unsupported scalar type %v", gdt)
 }
 
-// newMemory is zeros of the Go heap, aligned to a cache line.
+// newMemory returns zeroed memory of the Go heap, aligned to a cache line.
 func newMemory(dt tensor.DType, n int) (tensor.Buffer, error) {
 	const line = 64
 	raw := make([]uint64, (n*dt.Size()+line)/8+1)
@@ -161,8 +159,8 @@ func newMemory(dt tensor.DType, n int) (tensor.Buffer, error) {
 	return tensor.FromPointer(unsafe.Add(p, int(-uintptr(p)&(line-1))), n, dt, tensor.Host)
 }
 
-// sameShape reports whether a value's shape is that of a node. Gorgonia takes vectors, columns and
-// rows of one length to be of one shape.
+// sameShape reports whether a value's shape is that of a node. Like Gorgonia, it equates vectors,
+// columns and rows of one length.
 func sameShape(got gtensor.Shape, want []int) bool {
 	if slices.Equal([]int(got), want) {
 		return true
@@ -170,7 +168,7 @@ func sameShape(got gtensor.Shape, want []int) bool {
 	return got.TotalSize() == sizeOf(want) && (len(want) == 0 && got.IsScalarEquiv() || got.Eq(gtensor.Shape(want)))
 }
 
-// try is f with Gorgonia's panics as errors.
+// try calls f and returns a panic of Gorgonia as an error.
 func try(f func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

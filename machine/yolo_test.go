@@ -14,8 +14,8 @@ type detector struct{ *covered }
 
 func newDetector() *detector { return &detector{&covered{g: G.NewGraph(), dt: G.Float32}} }
 
-// conv is a convolution that keeps the size of an image, with a bias for each element, and a leaky
-// activation if it is not last.
+// conv adds a convolution that keeps the size of an image, with a bias for each element, and a
+// leaky activation except in the last layer.
 func (d *detector) conv(x *G.Node, channels, kernel int, last bool) *G.Node {
 	in := x.Shape()
 	w := d.between(-0.5, 0.55, channels, in[1], kernel, kernel)
@@ -27,8 +27,8 @@ func (d *detector) conv(x *G.Node, channels, kernel int, last bool) *G.Node {
 	return G.Must(G.LeakyRelu(y, 0.1))
 }
 
-// pool halves an image; padded keeps its size, as the layer before the last of the darknet models
-// does.
+// pool halves an image; a padded pool keeps its size, as the second last layer of the darknet
+// models does.
 func (d *detector) pool(x *G.Node, padded bool) *G.Node {
 	if padded {
 		return G.Must(G.MaxPool2D(x, gtensor.Shape{2, 2}, []int{0, 1, 0, 1}, []int{1, 1}))
@@ -41,7 +41,7 @@ const (
 	detectorImage   = 32
 )
 
-// version2 is a chain of layers that ends in the numbers of 5 boxes for each cell.
+// version2 is a chain of layers whose output has the numbers of 5 boxes for each cell.
 func version2() (*detector, G.Nodes) {
 	d := newDetector()
 	x := d.x(1, 3, detectorImage, detectorImage)
@@ -52,8 +52,7 @@ func version2() (*detector, G.Nodes) {
 	return d, G.Nodes{d.conv(x, (detectorClasses+5)*5, 1, true)}
 }
 
-// version3 has two heads, of which the second sees the first layers too: upsampled, and joined by a
-// route.
+// version3 has two heads. The second also reads the first layers: upsampled, and joined by a route.
 func version3() (*detector, G.Nodes) {
 	d := newDetector()
 	head := func(x *G.Node, masks []int) *G.Node {
@@ -71,8 +70,7 @@ func version3() (*detector, G.Nodes) {
 	return d, G.Nodes{first, head(d.conv(G.Must(G.Concat(1, up, early)), 8, 3, false), []int{0, 1, 2})}
 }
 
-// TestDetectorsAreThoseOfTheTapeMachine swaps the line that makes the VM, and gives two images one
-// after the other.
+// TestDetectorsAreThoseOfTheTapeMachine replaces the machine, and feeds two images in sequence.
 func TestDetectorsAreThoseOfTheTapeMachine(t *testing.T) {
 	for name, build := range map[string]func() (*detector, G.Nodes){"version 2": version2, "version 3": version3} {
 		d, expected := build()

@@ -7,32 +7,32 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Collective is one operation of a step, as the flight recorder of the group notes it on each rank.
+// Collective is one operation of a step, as the flight recorder records it on each rank.
 type Collective struct {
-	Name  string `json:"name"` // of the messages
+	Name  string `json:"name"` // of the tensor or bucket
 	Kind  string `json:"kind"`
 	DType string `json:"dtype"`
-	Count int64  `json:"count"` // elements of the block that a rank gives or gets
-	Bytes int64  `json:"bytes"` // of the larger buffer of a rank
-	Sent  int64  `json:"sent"`  // by a rank, at least: see Sent
+	Count int64  `json:"count"` // elements of one rank's block
+	Bytes int64  `json:"bytes"` // of a rank's larger buffer
+	Sent  int64  `json:"sent"`  // least bytes that a rank sends: see Sent
 }
 
-// Volume is the sum of some collectives.
+// Volume is the sum over a list of collectives.
 type Volume struct {
 	Collectives int   `json:"collectives"`
 	Bytes       int64 `json:"bytes"`
 	Sent        int64 `json:"sent"`
 }
 
-// Sent is the bytes that each of n ranks sends, at least, in a collective whose larger buffer has
-// so many bytes, B:
+// Sent returns the least number of bytes that each of n ranks sends in a collective. bytes (B) is
+// the size of its larger buffer.
 //
-//	allreduce                  2 B (n-1)/n    each element to be added up once, and given back
+//	allreduce                  2 B (n-1)/n    send each element to be summed, send each sum
 //	reducescatter, allgather     B (n-1)/n
-//	alltoall                     B (n-1)/n    all but its own part
-//	broadcast                    B            from the root; 0 for the last in a chain
+//	alltoall                     B (n-1)/n    all parts except its own
+//	broadcast                    B            the root, and all but the last rank of a chain
 //
-// A ring sends exactly that. Fractions of a byte are rounded up.
+// A ring sends exactly this number. Fractions of a byte are rounded up.
 //
 // Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations,
 // 2009, theorem 1; NCCL tests, doc/PERFORMANCE.md, has the same factors for its bus bandwidth.
@@ -53,7 +53,7 @@ func Sent(kind dist.Kind, bytes int64, n int) int64 {
 	return (part + int64(n) - 1) / int64(n)
 }
 
-// Sum is the volume of collectives.
+// Sum returns the volume of collectives.
 func Sum(all []Collective) Volume {
 	var v Volume
 	for _, c := range all {
@@ -64,7 +64,7 @@ func Sum(all []Collective) Volume {
 	return v
 }
 
-// FromRecord converts an operation of a flight recorder to the form of a plan.
+// FromRecord converts an entry of a flight recorder to a Collective.
 func FromRecord(r dist.Record, ranks int) Collective {
 	return Collective{
 		Name: r.Name, Kind: r.Signature.Kind.String(), DType: r.Signature.DType.String(), Count: r.Signature.Count,
@@ -72,7 +72,7 @@ func FromRecord(r dist.Record, ranks int) Collective {
 	}
 }
 
-// collective is one of count elements a rank on n ranks.
+// collective returns an operation with count elements a rank on n ranks.
 func collective(name string, kind dist.Kind, dt tensor.DType, count, n int) Collective {
 	bytes := int64(count) * int64(dt.Size())
 	if kind == dist.KindReduceScatter || kind == dist.KindAllGather || kind == dist.KindAllToAll {

@@ -8,14 +8,14 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Figures has the numbers of one rank, of a plan or of a run.
+// Figures has the predicted or the measured numbers of one rank.
 type Figures struct {
 	Memory  Memory
 	Volume  Volume   // of one step
-	Exposed *float64 // seconds of a step that only waited for communication; nil if unknown
+	Exposed *float64 // exposed communication of a step in seconds; nil if unknown
 }
 
-// Figures is those of a rank at the stage of the run.
+// Figures returns the predictions for a rank at the stage of the run.
 func (p *Plan) Figures(rank int) Figures {
 	s := p.Configured()
 	f := Figures{Memory: s.Ranks[min(max(rank, 0), len(s.Ranks)-1)], Volume: s.Volume}
@@ -25,12 +25,12 @@ func (p *Plan) Figures(rank int) Figures {
 	return f
 }
 
-// Count returns the volume of one step of a run on so many ranks, from the flight recorder of the
-// world: the operations that a plan's step has, by name and kind, divided by their number of steps.
-// Others, such as the exchange of losses, do not count.
+// Count returns the volume of one step of a finished run, from the records of the world's flight
+// recorder. It selects the operations that s.Step has, by name and kind, and divides by the number
+// of steps. Other operations, such as the exchange of losses, do not count.
 //
-// Errors: ErrJob when the recorder's operations are no whole number of steps, such as when its ring
-// has lost some.
+// Errors: ErrJob when the operations do not form a whole number of steps, for example because the
+// ring of the recorder has overwritten some.
 func (s *Stage) Count(records []dist.Record, ranks int) (Volume, error) {
 	type key struct{ name, kind string }
 	wanted, found := map[key]int{}, map[key]int{}
@@ -49,7 +49,7 @@ func (s *Stage) Count(records []dist.Record, ranks int) (Volume, error) {
 	for _, c := range s.Step {
 		k := key{c.Name, c.Kind}
 		if found[k]%wanted[k] != 0 || steps > 0 && found[k]/wanted[k] != steps || found[k] == 0 {
-			return Volume{}, fmt.Errorf("%w: %d times %s of %s in the recorder, and %d of the first of a step; make its ring larger (comm.trace_entries)",
+			return Volume{}, fmt.Errorf("%w: the flight recorder has %d %s of %q, %d steps of the operations before it, and no whole number of steps: enlarge its ring (comm.trace_entries)",
 				ErrJob, found[k], c.Kind, c.Name, steps)
 		}
 		steps = found[k] / wanted[k]
@@ -59,8 +59,8 @@ func (s *Stage) Count(records []dist.Record, ranks int) (Volume, error) {
 	return Volume{Collectives: v.Collectives / steps, Bytes: v.Bytes / int64(steps), Sent: v.Sent / int64(steps)}, nil
 }
 
-// Compare returns a table of predicted and measured numbers, without those that are 0 in both. A
-// number that was not measured is 0.
+// Compare returns a table of predicted and measured numbers, without rows that are 0 in both. A
+// measured 0 means: not measured.
 func Compare(predicted, measured Figures) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -82,7 +82,8 @@ func Compare(predicted, measured Figures) string {
 	return b.String()
 }
 
-// oneStaging returns m with Staging and Wire in one number: allocations do not distinguish them.
+// oneStaging returns m with the wire buffers counted as staging. The allocators measure one number
+// for both.
 func oneStaging(m Memory) Memory {
 	m.Staging, m.Wire = m.Staging+m.Wire, 0
 	return m

@@ -1,46 +1,45 @@
-// Package plan predicts a run without ranks: the memory of each rank and the communication of each
-// step, for all stages of sharding, and the exposed part of that communication.
+// Package plan predicts the memory of each rank and the communication of each step, for all stages
+// of sharding and without starting ranks. Given the speed of the link, it predicts how long a step
+// waits for communication.
 //
-//	job, err := plan.Look(subject) // builds the model, attaches ddp, compiles: sizes
-//	p, err := plan.New(job)        // all numbers
-//	p.Predict(link, compute, true) // and times
+//	job, err := plan.Look(subject) // builds the model, attaches ddp, compiles
+//	p, err := plan.New(job)        // memory and communication
+//	p.Predict(link, compute, true) // times
 //	fmt.Print(p)
 //
-// A running program makes its Job itself: of the Plan of its DDP, the Footprint of its machine, and
-// its solver's rule. Compare prints predicted and measured numbers side by side.
+// A training program builds its Job from its DDP, machine and solver (Training). Compare prints its
+// measurements next to the prediction.
 //
 // # Memory
 //
-// With P the bytes of all parameters, n ranks and S slots of state for each weight (2 for Adam,
-// optim.Config.Slots), a rank has, where it computes,
+// P is the bytes of all parameters, n the number of ranks, and S the slots of state for each weight
+// (2 for Adam, optim.Config.Slots). A rank holds, on the device where it computes,
 //
-//	             stage 0      1            2                3
-//	parameters   P            P            P                P/n
-//	gradients    P            P            P/n              P/n
-//	state        S P          S P/n        S P/n            S P/n
-//	staging      0            0            2 B              2 B       B: the largest bucket
-//	wire         messages of the largest bucket, with comm.wire_dtype or a hook, and their state
-//	             (P for error feedback)
-//	activations  arena, constants and scratch memory of the compiled graph; in stage 3 with the
-//	             weights of two buckets in it
-//	inputs       of one run of the graph; on a GPU two of each: one is copied, the other read
+//	             stage 0   1       2       3
+//	parameters   P         P       P       P/n
+//	gradients    P         P       P/n     P/n
+//	state        S P       S P/n   S P/n   S P/n
+//	staging      0         0       2 B     2 B    B: bytes of the largest bucket
+//	wire         with a wire dtype or hook: messages of the largest bucket, P for error feedback
+//	activations  arena, constants, scratch of the graph; in stage 3 weights of 2 buckets
+//	inputs       those of one run; on a GPU twice, as one is copied while the other is read
 //
-// which is, for Adam in float32, 16 bytes a parameter in stage 0, 8+8/n, 4+12/n and 16/n: the
-// formulas of Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter
-// Models, 2020, section 5, without its half-precision copies. The numbers of a Plan are exact where
-// these are not. With sharding a parameter begins at a multiple of optim.Block elements in its
-// bucket, and a bucket is padded to n shards of so many; the sizes are those of ddp.PlanFor and
-// ddp.Plan.Room, which are Attach's own. State counts a rank's elements, without padding. Staging
-// also has buffers of machine and ddp for gradients that are elsewhere, and the words of weights
-// and factors. Activations are those of machine.Foresee.
+// For Adam in float32 that is 16, 8+8/n, 4+12/n and 16/n bytes a parameter in stages 0 to 3. These
+// are the formulas of Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion
+// Parameter Models, 2020, section 5, without its half-precision copies. A Plan has exact numbers:
+//
+//   - Sizes are those that Attach uses: ddp.PlanFor and ddp.Plan.Room. With sharding, parameters
+//     are aligned to optim.Block elements, and a bucket is padded to n equal shards.
+//   - State counts the weights that a rank owns, without padding. Activations are those of
+//     machine.Foresee. Staging includes scalars and buffers for sharded or accumulated gradients.
 //
 // Not counted: the data set, the graph itself (some KiB a node), programs, and on a GPU the
-// driver's context, kernels, and workspaces that libraries take for themselves.
+// driver's context, kernels, and workspaces that libraries allocate.
 //
 // # Communication
 //
-// A step is, in elements that each rank hands over, with V(n) = (n-1)/n of them sent for a scatter
-// or a gathering (see Sent),
+// The last column counts elements that each rank contributes. For a reducescatter or an allgather
+// a rank sends (n-1)/n of them (see Sent).
 //
 //	stage 0   allreduce of each bucket                                     2 P
 //	stage 1   reducescatter of each, allgather of the new weights          2 P
@@ -48,24 +47,26 @@
 //	stage 3   allgather of the weights forward, again backward where two   3 P
 //	          uses are far apart, reducescatter of each bucket
 //
-// as in section 7 of the same paper, and one number for the weights of the ranks (samples).
-// Clipping, the test for gradients that are no numbers, and LAMB add sums of float64 over blocks of
-// optim.Block elements; without sharding a rank has all of them. The list of Stage.Step equals that
-// of the flight recorder of every rank for a step, in its order.
+// The volumes are those of section 7 of the same paper. A step also exchanges the ranks' sample
+// counts. With sharding, gradient clipping, the check for non-finite gradients and LAMB add sums of
+// float64 over blocks of optim.Block elements. Stage.Step has the operations in the order in which
+// the flight recorder of each rank shows them.
 //
 // # Time
 //
-// Collectives run one after the other. A bucket can be reduced when its last gradient has arrived.
-// The model assumes that gradients arrive evenly by their elements over the backward pass, which is
-// two thirds of forward and backward. Communication after the end of the pass, and after the
-// update, is exposed: see Stage.exposed. Gathers of stage 3 are one layer ahead, so only the first
-// is exposed, unless a layer is computed faster than the next is gathered.
+// The prediction assumes:
 //
-// Read it in this order:
+//   - Collectives run one after the other. A bucket can start once its last gradient is ready.
+//   - Gradients become ready evenly, by their elements, over the backward pass, which takes two
+//     thirds of forward and backward.
+//   - Stage 3 gathers weights one layer ahead and in time, so that only the first is exposed.
 //
-//	plan.go     inputs and outputs
-//	look.go     inputs from the graph
-//	stage.go    one stage: its buckets, its collectives
-//	memory.go comm.go exposed.go    the numbers
-//	text.go compare.go              output
+// Communication after the backward pass, or after the update, is exposed: see Stage.exposed.
+//
+// Files:
+//
+//	plan.go look.go found.go       Job, Plan, Stage; a Job from a graph or a running program
+//	stage.go                       buckets and collectives of one stage
+//	memory.go comm.go exposed.go   memory, volume, time
+//	text.go compare.go             tables
 package plan

@@ -10,11 +10,11 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Link is how long collectives take between the ranks.
+// Link is the speed of collectives between the ranks.
 type Link struct {
 	Source string  `json:"source"` // "probe of shm", "given"
-	Points []Point `json:"points"` // measured allreduces, by bytes; one of 0 bytes is the time of any
-	GBps   float64 `json:"gbps"`   // bytes that a rank sends in a nanosecond, for large ones (bus bandwidth)
+	Points []Point `json:"points"` // measured allreduces by size; a point of 0 bytes is the latency
+	GBps   float64 `json:"gbps"`   // bus bandwidth: bytes that a rank sends in a nanosecond, for large sizes
 }
 
 // Point is the time of one allreduce.
@@ -23,23 +23,23 @@ type Point struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// LeastGBps is the slowest link: a byte a second. On one that is slower by far times would be
-// infinite, which JSON cannot tell.
+// LeastGBps is the slowest valid link: a byte a second. Times on a slower one could become
+// infinite, which JSON cannot encode.
 const LeastGBps = 1e-9
 
-// Given is a link of so many GB/s that each rank sends with, and no latency.
+// Given returns a link without latency on which each rank sends gbps GB/s.
 //
-// Errors: ErrJob for a number below LeastGBps, or an infinite one.
+// Errors: ErrJob for a bandwidth below LeastGBps, or an infinite one.
 func Given(gbps float64) (*Link, error) {
 	if !(gbps >= LeastGBps) || math.IsInf(gbps, 1) {
-		return nil, fmt.Errorf("%w: a bandwidth of %v GB/s", ErrJob, gbps)
+		return nil, fmt.Errorf("%w: bandwidth of %v GB/s: want a positive, finite one", ErrJob, gbps)
 	}
 	return &Link{Source: "given", GBps: gbps}, nil
 }
 
-// Probed is the link that allreduces of n ranks were measured on.
+// Probed returns the link on which allreduces of n ranks were measured.
 //
-// Errors: ErrJob for no points, or times that are none.
+// Errors: ErrJob for no points, and for times that are not positive.
 func Probed(source string, n int, points []Point) (*Link, error) {
 	points = slices.Clone(points)
 	slices.SortFunc(points, func(a, b Point) int { return cmp.Compare(a.Bytes, b.Bytes) })
@@ -51,14 +51,14 @@ func Probed(source string, n int, points []Point) (*Link, error) {
 		l.GBps = max(l.GBps, float64(Sent(dist.KindAllReduce, p.Bytes, n))/p.Seconds/1e9)
 	}
 	if len(points) == 0 {
-		return nil, fmt.Errorf("%w: a probe that has measured nothing", ErrJob)
+		return nil, fmt.Errorf("%w: the probe has no measurement", ErrJob)
 	}
 	return l, nil
 }
 
-// Seconds is the time of a collective on n ranks. Between measured sizes it is a straight line,
-// beyond the largest the line through the last two goes on, and a reduce-scatter or all-gather
-// takes as long as the allreduce in which a rank sends as much: of half the bytes.
+// Seconds returns the time of a collective on n ranks. It interpolates linearly between measured
+// sizes and extrapolates from the last two. A reduce-scatter or all-gather takes as long as the
+// allreduce of half the bytes, in which a rank sends as much.
 func (l *Link) Seconds(c Collective, n int) float64 {
 	if n < 2 {
 		return 0
@@ -66,7 +66,7 @@ func (l *Link) Seconds(c Collective, n int) float64 {
 	if len(l.Points) == 0 {
 		return float64(c.Sent) / l.GBps / 1e9
 	}
-	bytes := float64(c.Sent) * float64(n) / float64(2*(n-1)) // of an allreduce that sends as much
+	bytes := float64(c.Sent) * float64(n) / float64(2*(n-1)) // of an allreduce in which a rank sends as much
 	first := l.Points[0]
 	if bytes <= float64(first.Bytes) || len(l.Points) == 1 {
 		if len(l.Points) == 1 && bytes > float64(first.Bytes) {
@@ -83,22 +83,22 @@ func (l *Link) Seconds(c Collective, n int) float64 {
 	return max(a.Seconds+slope*(bytes-float64(a.Bytes)), 0)
 }
 
-// Exposure is the predicted time of a step's communication, and how much of it the step waits for.
+// Exposure is the predicted communication time of a step, and the part that the step waits for.
 type Exposure struct {
-	Communication float64  `json:"communication_s"` // all of it, one after the other
-	Least         float64  `json:"least_s"`         // that is waited for, however long the backward pass takes
-	Exposed       *float64 `json:"exposed_s"`       // that is waited for; null where the time of the backward pass is not known
+	Communication float64  `json:"communication_s"` // sum of all collectives
+	Least         float64  `json:"least_s"`         // exposed part for the longest backward pass
+	Exposed       *float64 `json:"exposed_s"`       // exposed part; null if the time of the backward pass is unknown
 	Backward      float64  `json:"backward_s,omitempty"`
 }
 
-// backwardShare is the backward pass's part of forward and backward: a product in the forward pass
-// is two in the backward one, with the same number of multiplications each.
+// backwardShare is the backward pass's part of forward and backward. Each product of the forward
+// pass has two in the backward pass, with the same number of multiplications each.
 //
 // Source: Kaplan et al., Scaling Laws for Neural Language Models, 2020, section 2.1.
 const backwardShare = 2.0 / 3
 
-// Predict fills in times. compute is the time that a step takes without communication, as measured;
-// 0 where it is not known.
+// Predict sets the times of all stages. compute is the measured time of a step without
+// communication, or 0 if unknown. overlap means that collectives overlap the backward pass.
 func (p *Plan) Predict(l *Link, compute time.Duration, overlap bool) {
 	p.Link = l
 	for i := range p.Stages {
@@ -121,13 +121,13 @@ func (p *Plan) Predict(l *Link, compute time.Duration, overlap bool) {
 	}
 }
 
-// round rounds x to picoseconds: smaller parts are noise.
+// round rounds x to picoseconds, as smaller differences are noise.
 func round(x float64) float64 { return math.Round(x*1e12) / 1e12 }
 
-// exposed returns the time of the communication of a step after the end of the backward pass. A
-// bucket is ready when the share of its gradients has arrived, evenly by their elements;
-// collectives run one after the other. Those that do not wait for gradients run during the
-// computation, except the first gather of weights.
+// exposed returns how long the communication of a step continues after the end of the backward
+// pass. A bucket is ready at its share of the backward pass (Bucket.Ready), and collectives run one
+// after the other. Those that do not wait for gradients overlap computation, except the first
+// gathering of weights.
 func (s *Stage) exposed(l *Link, n int, backward float64, overlap bool) float64 {
 	free, before := 0.0, 0.0
 	for i, c := range s.Step {
@@ -146,8 +146,8 @@ func (s *Stage) exposed(l *Link, n int, backward float64, overlap bool) float64 
 	return before + max(free-backward, 0)
 }
 
-// leastExposed is exposed for a backward pass that hides all communication except the last bucket
-// and the collectives after the update.
+// leastExposed returns the part of exposed that no length of the backward pass hides: the last
+// bucket, which is ready at its end, and the phases late and first.
 func (s *Stage) leastExposed(l *Link, n int) float64 {
 	sum := 0.0
 	for i, c := range s.Step {

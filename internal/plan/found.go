@@ -8,23 +8,23 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// Training has the parts of a running training, to compare with its prediction.
+// Training has the objects of a training program from which its Job and its measured memory follow.
 type Training struct {
 	DDP       *ddp.DDP
-	Settings  ddp.Config // that DDP was attached with
+	Settings  ddp.Config // settings with which DDP was attached
 	Rule      optim.Config
 	Footprint machine.Footprint // of its machine
-	Inputs    int64             // bytes of the inputs of its graph, where the program has them
+	Inputs    int64             // bytes of the graph's inputs if the program allocates them
 	Ranks     int
 	Rows      int // samples of a rank in one run of the graph
 	Runs      int // of the graph in one step; 0 means 1
 	GPU       bool
 }
 
-// errNotCompiled is why a Job of a running program has one stage only.
+// errNotCompiled is the reason why a Job of a running program has one stage only.
 var errNotCompiled = errors.New("the program runs at another stage")
 
-// Job is that of the run: of its own stage alone.
+// Job returns the Job of the run, which has a footprint for its own stage only.
 func (t Training) Job(name, model string) Job {
 	p := t.DDP.Plan()
 	j := Job{
@@ -41,8 +41,8 @@ func (t Training) Job(name, model string) Job {
 	return j
 }
 
-// Found returns the memory of this rank by its allocators. ddp's memory for the wire is in Staging.
-// state is the solver's, after a step.
+// Found returns the memory that this rank has allocated, as its allocators count it. Staging
+// includes ddp's wire buffers. state is the solver's state after a step.
 func (t Training) Found(state optim.State) Memory {
 	f, own := t.Footprint, t.DDP.Memory()
 	m := Memory{

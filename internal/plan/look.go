@@ -7,20 +7,20 @@ import (
 	"github.com/symgrad/symgrad/machine"
 )
 
-// Subject has the inputs from which Look makes a Job.
+// Subject is the input of Look.
 type Subject struct {
-	Job     Job                                  // without the fields that Look fills: Params, Order, Inputs, Machine
-	Build   func() (machine.Model, error)        // fresh, for one rank's batch; its parameters need no values
-	World   func(ranks int) (*dist.World, error) // one rank of a world on the host whose peers need not be there
-	Machine machine.Config                       // how the graph is compiled
+	Job     Job                                  // Look sets Params, Order, Inputs and Machine
+	Build   func() (machine.Model, error)        // a new model for one rank's batch; parameters need no values
+	World   func(ranks int) (*dist.World, error) // one rank of a world on the host; its peers need not exist
+	Machine machine.Config                       // settings of the compiler
 }
 
-// Look builds the model, attaches ddp to it and compiles it, as a run would, and runs nothing. That
-// is done for each stage that makes another program of the graph, in no more memory than graph and
-// program take: see ddp.Imagine.
+// Look builds the model, attaches ddp and compiles the graph as a run would, and runs nothing. It
+// does so for each stage with a program of its own. It needs memory for graph and program only: see
+// ddp.Imagine.
 //
-// Errors: those of Build and World, of ddp.Imagine and machine.Foresee. A stage that is not that of
-// the run and is not to be had is none: New says so.
+// Errors: those of Build and World, of ddp.Imagine and machine.Foresee. If another stage than the
+// run's is invalid or unsupported, Look succeeds, and New reports the reason in Stage.Refused.
 func Look(s Subject) (Job, error) {
 	j := s.Job
 	if err := j.settings(); err != nil {
@@ -28,7 +28,7 @@ func Look(s Subject) (Job, error) {
 	}
 	var missing [Stages]error
 	for stage := range Stages {
-		if stage == 1 { // whole gradients and whole weights, as without sharding
+		if stage == 1 { // the same program as stage 0: whole gradients and whole weights
 			j.Machine[stage], missing[stage] = j.Machine[0], missing[0]
 			continue
 		}
@@ -45,7 +45,7 @@ func Look(s Subject) (Job, error) {
 	return j, nil
 }
 
-// compile returns the machine's footprint at a stage. It adds the parts that all stages share to j.
+// compile returns the footprint at a stage, and sets the fields of j that all stages share.
 func (s *Subject) compile(j *Job, stage int) (f machine.Footprint, err error) {
 	m, err := s.Build()
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *Subject) compile(j *Job, stage int) (f machine.Footprint, err error) {
 	defer func() { err = errors.Join(err, w.Close()) }()
 	cfg := s.Machine
 	if stage > 0 && !j.GPU {
-		cfg.Solver = nil // the update is of shards, and no part of the graph
+		cfg.Solver = nil // the solver updates shards outside the graph
 	}
 	seen, err := m.Foresee(w, j.at(stage), cfg)
 	if err != nil {

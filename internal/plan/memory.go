@@ -1,29 +1,29 @@
 package plan
 
-// Memory is the bytes of one rank, where it computes: on the host, or on its GPU.
+// Memory is the bytes of one rank on its compute device, the host or a GPU.
 type Memory struct {
 	Params      int64 `json:"params"`      // weights
-	Gradients   int64 `json:"gradients"`   // that last from one step to the next
-	State       int64 `json:"state"`       // of the optimizer
+	Gradients   int64 `json:"gradients"`   // gradients that are stored from one step to the next
+	State       int64 `json:"state"`       // optimizer state
 	Activations int64 `json:"activations"` // arena, constants and scratch memory of the compiled graph
 	Staging     int64 `json:"staging"`     // buffers that gradients pass through
-	Wire        int64 `json:"wire"`        // their messages
+	Wire        int64 `json:"wire"`        // messages of a wire dtype or hook
 	Inputs      int64 `json:"inputs"`
 	Outputs     int64 `json:"outputs"`
 }
 
-// Total is the sum.
+// Total returns the sum.
 func (m Memory) Total() int64 {
 	return m.Params + m.Gradients + m.State + m.Activations + m.Staging + m.Wire + m.Inputs + m.Outputs
 }
 
-// part is one of the numbers.
+// part is one number with its name.
 type part struct {
 	name  string
 	bytes int64
 }
 
-// parts is the numbers with their names, in the order of the table.
+// parts returns the numbers in the order of the table.
 func (m Memory) parts() []part {
 	return []part{
 		{"parameters", m.Params},

@@ -9,61 +9,61 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// Stages is how many stages of sharding there are, from 0.
+// Stages is the number of stages of sharding; they are numbered from 0.
 const Stages = 4
 
-// ErrJob is matched by the errors of a Job that cannot be planned.
+// ErrJob is returned when a Job or one of its numbers is invalid.
 var ErrJob = errors.New("no such run can be planned")
 
-// Job describes a planned run. Look makes it from a graph; a running program makes its own.
+// Job describes a run to plan. Look makes one from a graph, Training from a running program.
 type Job struct {
 	Name  string // of the run
 	Model string // in words: "mlp 784-512-512-10"
 	Ranks int
 	Rows  int  // samples of a rank in one run of the graph
-	Runs  int  // of the graph in one step; 0 means 1. Gradients are exchanged in the last
+	Runs  int  // runs of the graph in one step; 0 means 1. Gradients are exchanged in the last
 	GPU   bool // each rank is on a GPU; else on the host
 
 	DDP    ddp.Config   // its Stage is that of the run
-	Rule   optim.Config // that updates the weights
+	Rule   optim.Config // optimizer of the weights
 	Params []ddp.PlanParam
-	Order  []int // indices of Params in the order in which gradients come
+	Order  []int // indices of Params in the order in which gradients are ready
 
-	Inputs  int64                     // bytes of inputs of the graph, where the program has them
+	Inputs  int64                     // bytes of the graph's inputs if the program allocates them
 	Machine [Stages]machine.Footprint // of the compiled graph, by stage
-	Missing [Stages]error             // why a stage has none; nil for those that have
+	Missing [Stages]error             // by stage, the reason why it has no footprint; nil if it has one
 }
 
-// Plan is the prediction of a run, for every stage of sharding. symgrad plan --json prints it.
+// Plan predicts memory and communication of a run for every stage of sharding. symgrad plan --json
+// prints it.
 type Plan struct {
 	Name       string  `json:"name"`
 	Model      string  `json:"model"`
 	Ranks      int     `json:"ranks"`
 	Device     string  `json:"device"` // of a rank: "cpu" or "cuda"
 	Rows       int     `json:"rows"`   // samples of a rank in one run of the graph
-	Runs       int     `json:"runs"`   // of the graph in one step
+	Runs       int     `json:"runs"`   // runs of the graph in one step
 	Rule       string  `json:"rule"`
 	Tensors    int     `json:"tensors"`    // parameters
 	Parameters int64   `json:"parameters"` // elements of all of them
 	Bytes      int64   `json:"bytes"`      // of all of them
 	Stage      int     `json:"stage"`      // of the run
-	Stages     []Stage `json:"stages"`     // all of them, by number
+	Stages     []Stage `json:"stages"`     // by number
 	Warning    string  `json:"warning,omitempty"`
 	Link       *Link   `json:"link,omitempty"`
 }
 
-// Stage is the prediction at one stage of sharding.
+// Stage is the prediction for one stage of sharding.
 type Stage struct {
 	Stage   int          `json:"stage"`
-	Ranks   []Memory     `json:"memory"` // of each rank
+	Ranks   []Memory     `json:"memory"` // by rank
 	Buckets []Bucket     `json:"buckets"`
-	Step    []Collective `json:"step"`  // of one step, in the order in which they are queued
-	Every   int          `json:"every"` // steps of which one has these collectives, and the others none
+	Step    []Collective `json:"step"`  // collectives of one step, in the order in which they are queued
+	Every   int          `json:"every"` // one step of so many has these collectives, the others none
 	Volume  Volume       `json:"volume"`
 	Time    *Exposure    `json:"time,omitempty"`
-	Refused string       `json:"refused,omitempty"` // why ddp does not take such a stage with the run's settings; without Step there are no numbers either
-
-	phases []phase // by index of Step
+	Refused string       `json:"refused,omitempty"` // why ddp rejects the stage; without Step there are no numbers
+	phases  []phase      // by index of Step
 }
 
 // Bucket is a run of gradients that one collective reduces.
@@ -72,10 +72,11 @@ type Bucket struct {
 	Elements int      `json:"elements"` // with padding
 	Bytes    int64    `json:"bytes"`
 	Params   []string `json:"params"`
-	Ready    float64  `json:"ready"` // share of all elements of gradients that have come when it is full
+	Ready    float64  `json:"ready"` // share of all gradient elements that are ready when the bucket is full
 }
 
-// New is the plan of j.
+// New returns the plan of j. A stage that ddp rejects has the reason in Refused, unless it is the
+// stage of the run.
 //
 // Errors: ErrJob; those of ddp.PlanFor.
 func New(j Job) (*Plan, error) {
@@ -105,7 +106,7 @@ func New(j Job) (*Plan, error) {
 		} else if err = ddp.Supports(j.at(s), j.Ranks, j.GPU); err != nil {
 			st.Refused = err.Error()
 		} else if j.DDP.ErrorFeedback && s > 1 && j.Runs > 1 {
-			st.Refused = fmt.Sprintf("error feedback is of whole steps, and stage %d reduces each of the %d runs of a step by itself", s, j.Runs)
+			st.Refused = fmt.Sprintf("error feedback needs whole steps, and stage %d reduces each of the %d runs of a step", s, j.Runs)
 		}
 		p.Stages = append(p.Stages, st)
 	}
@@ -122,7 +123,7 @@ func (j *Job) validate() error {
 	return j.settings()
 }
 
-// settings is an error for settings that make no sense, whatever the model is.
+// settings validates all of j except the model.
 func (j *Job) settings() error {
 	switch {
 	case j.Ranks < 1:
@@ -139,7 +140,7 @@ func (j *Job) settings() error {
 	return nil
 }
 
-// at is the settings of the exchange at another stage.
+// at returns the exchange settings for another stage.
 func (j *Job) at(stage int) ddp.Config {
 	c := j.DDP
 	if c.Stage != stage && stage == 0 {
@@ -149,10 +150,10 @@ func (j *Job) at(stage int) ddp.Config {
 	return c
 }
 
-// Configured is the stage of the run.
+// Configured returns the stage of the run.
 func (p *Plan) Configured() *Stage { return &p.Stages[p.Stage] }
 
-// Most is the memory of the rank that takes the most.
+// Most returns the memory of the rank that needs the most.
 func (s *Stage) Most() Memory {
 	most := s.Ranks[0]
 	for _, m := range s.Ranks[1:] {
@@ -163,5 +164,5 @@ func (s *Stage) Most() Memory {
 	return most
 }
 
-// sharded is the stage that shards the weights, and so has gatherings in its graph.
+// sharded is the stage that shards the weights; its graph gathers them.
 const sharded = 3

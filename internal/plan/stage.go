@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// staged has the facts of a run at one stage.
+// staged is a run at one stage: its settings and buckets.
 type staged struct {
 	j    *Job
 	cfg  ddp.Config
@@ -19,7 +19,7 @@ type staged struct {
 	wire ddp.Wire
 }
 
-// stage returns the prediction at stage s.
+// stage returns the plan of stage s.
 func (j *Job) stage(s int) (Stage, error) {
 	if err := j.Missing[s]; err != nil {
 		return Stage{}, err
@@ -59,7 +59,7 @@ func (x *staged) buckets() []Bucket {
 	return all
 }
 
-// memory is the bytes of a rank. See the package comment.
+// memory returns the bytes of a rank. See the package comment.
 func (x *staged) memory(rank int) Memory {
 	j, f, room := x.j, x.j.Machine[x.cfg.Stage], x.plan.Room(x.j.GPU)
 	m := Memory{
@@ -70,7 +70,7 @@ func (x *staged) memory(rank int) Memory {
 	if j.GPU {
 		m.Inputs = f.Inputs
 	}
-	if room.Params == 0 { // they stay where the model has them
+	if room.Params == 0 { // parameters stay in the model's memory
 		for _, q := range x.plan.Params {
 			m.Params += bytesOf(q)
 		}
@@ -87,9 +87,8 @@ func (x *staged) memory(rank int) Memory {
 
 func bytesOf(q ddp.PlanParam) int64 { return int64(q.Len()) * int64(q.DType.Size()) }
 
-// spares is the bytes that a machine on the host has for gradients that are added up in some runs
-// of a step, and so not computed in their slots. Where it has them for all runs, it says so by
-// itself; those of virtual ranks are not added up.
+// spares returns the bytes that a machine on the host allocates to accumulate gradients over the
+// runs of a step. Buffers for all runs are in its footprint. Virtual ranks do not accumulate.
 func (x *staged) spares() (bytes int64) {
 	if x.j.GPU || x.cfg.Stage > 1 || x.cfg.VirtualRanks > 0 || x.j.Runs < 2 {
 		return 0
@@ -100,14 +99,14 @@ func (x *staged) spares() (bytes int64) {
 	return bytes
 }
 
-// hasZeros reports whether ddp has zeros for missing gradients: on the host, with sharded
-// gradients, and in runs without communication. Gradients of sharded parameters have no reader.
+// hasZeros reports whether ddp allocates zeros to expose for missing gradients. It does on the host
+// for sharded gradients and for runs that do not communicate. In stage 3 no caller reads gradients.
 func (x *staged) hasZeros() bool {
 	return !x.j.GPU && (x.cfg.Stage == 2 || x.cfg.Stage < 2 && x.j.Runs > 1)
 }
 
-// zeros is the bytes that stand for gradients where there are none: as many as the largest
-// parameter of each dtype has.
+// zeros returns the bytes that are exposed for missing gradients: those of the largest parameter of
+// each dtype.
 func (x *staged) zeros() int64 {
 	var longest [2]int64
 	for _, q := range x.plan.Params {
@@ -120,17 +119,17 @@ func (x *staged) zeros() int64 {
 	return longest[0] + longest[1]
 }
 
-// phase is the event that a collective of a step waits for: the gradients of a bucket, by its
-// number, or one of these.
+// phase is the condition that a collective of a step waits for: the gradients of a bucket, by its
+// number, or a constant.
 type phase int
 
 const (
-	early phase = -1 // none: it is queued before the backward pass begins, and runs during it
-	late  phase = -2 // the end of it
-	first phase = -3 // nothing, and nothing is computed before it is done
+	early phase = -1 // nothing: it is queued before the backward pass and overlaps computation
+	late  phase = -2 // the end of the backward pass
+	first phase = -3 // nothing, and no computation starts before it is done
 )
 
-// queue is collectives, each with its phase.
+// queue is a list of collectives and the phase of each.
 type queue struct {
 	all    []Collective
 	phases []phase
@@ -142,7 +141,7 @@ func (q *queue) add(p phase, all ...Collective) {
 	}
 }
 
-// step is the collectives of one step, in the order in which they are queued.
+// step returns the collectives of one step, in the order in which they are queued.
 func (x *staged) step() queue {
 	var q queue
 	if x.cfg.LocalSteps > 0 {
@@ -167,20 +166,20 @@ func (x *staged) step() queue {
 	return q
 }
 
-// gatherFirst adds the gathers of weights that the previous step has updated, in the order of the
-// forward pass, which is about that of the buckets from the last one on.
+// gatherFirst queues the gatherings of the weights that the previous step updated. Their order is
+// that of the forward pass, which is about that of the buckets in reverse.
 func (x *staged) gatherFirst(q *queue) {
 	for i := len(x.plan.Buckets) - 1; i >= 0; i-- {
 		if len(x.plan.Buckets) == 1 {
 			q.add(first, x.gathering(i))
 		} else {
-			q.add(early, x.gathering(i)) // while the layer before computes
+			q.add(early, x.gathering(i)) // overlaps the previous layer
 		}
 	}
 }
 
-// run is the collectives of one run of the graph. Gradients of all runs but the last stay on their
-// rank, unless it has no room for them.
+// run queues the collectives of one run of the graph. Gradients of all runs except the last stay on
+// their rank, unless it stores shards only.
 func (x *staged) run(q *queue, last bool) {
 	if x.cfg.Stage == sharded {
 		x.walk(q, last)
@@ -199,8 +198,8 @@ func (x *staged) run(q *queue, last bool) {
 	}
 }
 
-// walk is run for weights that are gathered where the compiled graph needs them: gradients come
-// between the gatherings.
+// walk is run for stage 3. It follows the moments of the compiled graph, in which gradients become
+// ready between the gatherings of weights.
 func (x *staged) walk(q *queue, last bool) {
 	missing := make([]int, len(x.plan.Buckets))
 	for i, b := range x.plan.Buckets {
@@ -219,7 +218,7 @@ func (x *staged) walk(q *queue, last bool) {
 	for _, m := range x.j.Machine[sharded].Moments {
 		switch {
 		case m.Kind == dist.KindAllGather:
-			when := early // while the layer before computes
+			when := early // overlaps the previous layer
 			if !gathered {
 				gathered, when = true, first
 			}
@@ -243,7 +242,7 @@ func (x *staged) walk(q *queue, last bool) {
 	}
 }
 
-// starts is the parameter whose gradient comes at a moment; -1 for other moments.
+// starts returns the parameter whose gradient is ready at a moment, or -1.
 func (x *staged) starts(moment string) int {
 	name, ok := strings.CutPrefix(moment, "start ")
 	if !ok {
@@ -258,7 +257,8 @@ func (x *staged) gathering(i int) Collective {
 	return collective(fmt.Sprintf("weights %d", i), dist.KindAllGather, b.DType, b.Shard, x.j.Ranks)
 }
 
-// averaging returns the collectives that average weights after local steps.
+// averaging returns the collectives of local SGD, which average the weights once in LocalSteps
+// steps.
 func (x *staged) averaging() []Collective {
 	all := []Collective{collective(weightName, dist.KindAllReduce, tensor.F64, 1, x.j.Ranks)}
 	for _, p := range x.plan.Params {
@@ -267,10 +267,10 @@ func (x *staged) averaging() []Collective {
 	return all
 }
 
-// weightName is the name of the exchange of the ranks' numbers of samples.
+// weightName names the exchange of the ranks' sample counts in the flight recorder.
 const weightName = "ddp weight"
 
-// weights is the exchange of the ranks' numbers of samples.
+// weights returns the exchange of the ranks' sample counts.
 func (x *staged) weights() []Collective {
 	switch a := x.cfg.Average; {
 	case x.cfg.VirtualRanks > 0:
@@ -281,7 +281,7 @@ func (x *staged) weights() []Collective {
 	return []Collective{collective(weightName, dist.KindAllReduce, tensor.F64, 1, x.j.Ranks)}
 }
 
-// reduction returns the collectives that reduce bucket i.
+// reduction returns the collectives that sum bucket i over the ranks.
 func (x *staged) reduction(i int) []Collective {
 	b, n, name := x.plan.Buckets[i], x.j.Ranks, bucketName(i)
 	scatters := x.cfg.Stage > 0
@@ -289,7 +289,7 @@ func (x *staged) reduction(i int) []Collective {
 	case x.cfg.VirtualRanks > 0:
 		slice := (b.Elements + n - 1) / n
 		all := []Collective{collective(name, dist.KindAllToAll, b.DType, x.cfg.VirtualRanks/n*slice, n)}
-		if !scatters { // else a rank needs its own slice only
+		if !scatters { // with sharding a rank needs only its own slice
 			all = append(all, collective(name, dist.KindAllGather, b.DType, slice, n))
 		}
 		return all
@@ -309,9 +309,8 @@ func (x *staged) reduction(i int) []Collective {
 	return []Collective{collective(name, dist.KindAllReduce, b.DType, b.Elements, n)}
 }
 
-// norms is the sums over all ranks that a solver of pieces needs: of the squares of blocks of
-// gradients for their norm, and for LAMB of the directions and the weights of each parameter.
-// Without sharding every rank has all of it.
+// norms returns the sums over ranks that a solver of shards needs. They are squared gradients for
+// the norm, and for LAMB squared updates and weights, by block.
 func (x *staged) norms() []Collective {
 	r, n := x.j.Rule, x.j.Ranks
 	if x.cfg.Stage == 0 || n == 1 {

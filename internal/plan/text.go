@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// String is the plan as tables: memory and communication at all stages, the run's marked with a
-// star, then buckets and collectives of the run's.
+// String returns the plan as tables: memory and communication at all stages, the run's marked with
+// a star, then buckets and collectives of the run's stage.
 func (p *Plan) String() string {
 	var b strings.Builder
 	where := "on the host"
@@ -29,7 +29,7 @@ func (p *Plan) String() string {
 	b.WriteByte('\n')
 	p.volumeTable(&b)
 	if l := p.Link; l != nil {
-		fmt.Fprintf(&b, "times are by a bandwidth of %.3g GB/s, which a rank sends with: %s\n", l.GBps, l.Source)
+		fmt.Fprintf(&b, "times assume that each rank sends %.3g GB/s: %s\n", l.GBps, l.Source)
 	}
 	for _, s := range p.Stages {
 		if s.Refused != "" {
@@ -54,12 +54,12 @@ func (p *Plan) times() string {
 	return " in a step"
 }
 
-// table is a tabwriter whose columns are to the right.
+// table returns a tabwriter with right-aligned columns.
 func table(b *strings.Builder) *tabwriter.Writer {
 	return tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 }
 
-// heads is the names of the stages.
+// heads returns the column heads, one for each stage.
 func (p *Plan) heads() string {
 	var b strings.Builder
 	for _, s := range p.Stages {
@@ -72,7 +72,7 @@ func (p *Plan) heads() string {
 	return b.String()
 }
 
-// row is one line of a table with a column for each stage.
+// row writes one line of a table with a column for each stage.
 func (p *Plan) row(w *tabwriter.Writer, name string, text func(s *Stage) string) {
 	fmt.Fprintf(w, "%s\t", name)
 	for i := range p.Stages {
@@ -123,7 +123,7 @@ func (s *Stage) bucketTable(b *strings.Builder) {
 	_ = w.Flush()
 }
 
-// stepTable is the collectives of a step, in their order.
+// stepTable writes the collectives of a step in order.
 func (s *Stage) stepTable(b *strings.Builder) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "collective\tof\tdtype\telements\tbytes\tsent by a rank")
@@ -136,7 +136,7 @@ func (s *Stage) stepTable(b *strings.Builder) {
 // empty reports whether a stage has no numbers.
 func (s *Stage) empty() bool { return s.Refused != "" && s.Step == nil }
 
-// least is the bytes of the rank that takes the least.
+// least returns the bytes of the rank that needs the least.
 func (s *Stage) least() int64 {
 	least := s.Ranks[0].Total()
 	for _, m := range s.Ranks[1:] {
@@ -145,7 +145,7 @@ func (s *Stage) least() int64 {
 	return least
 }
 
-// shorten is at most four names.
+// shorten returns at most four names.
 func shorten(names []string) string {
 	const most = 4
 	if len(names) <= most {
@@ -154,7 +154,7 @@ func shorten(names []string) string {
 	return fmt.Sprintf("%s ... %s (%d)", strings.Join(names[:most-1], " "), names[len(names)-1], len(names))
 }
 
-// bytesText is a number of bytes for people: "2.55 MiB".
+// bytesText formats a number of bytes: "2.55 MiB".
 func bytesText(n int64) string {
 	const unit = 1024
 	if n < unit && n > -unit {
@@ -168,9 +168,9 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.2f %s", x, names[k])
 }
 
-// secondsText is a time for people: "1.25ms".
+// secondsText formats a time: "1.25ms".
 func secondsText(s float64) string {
-	if s >= math.MaxInt64/float64(time.Second) { // more than a Duration holds
+	if s >= math.MaxInt64/float64(time.Second) { // too large for a Duration
 		return fmt.Sprintf("%.3gs", s)
 	}
 	d := time.Duration(s * float64(time.Second))
@@ -183,9 +183,9 @@ func secondsText(s float64) string {
 	return d.Round(100 * time.Nanosecond).String()
 }
 
-func plural(n int, what string) string {
+func plural(n int, noun string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + noun
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %ss", n, noun)
 }

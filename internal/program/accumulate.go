@@ -2,8 +2,8 @@ package program
 
 import "slices"
 
-// fuseAccumulate lets a product be added to another one where a Map only adds the two. Libraries
-// add in the order of their own sums, so that the last bit may change.
+// fuseAccumulate makes a product accumulate onto another where a Map only adds the two. The last
+// bit may change, since libraries add in their own order.
 func fuseAccumulate(p *Program) bool {
 	changed := false
 	f := flowOf(p)
@@ -64,7 +64,7 @@ func accumulateInto(f *flow, j int) bool {
 	return true
 }
 
-// isSum reports whether a Map is In 0 plus In 1 and nothing else.
+// isSum reports whether a Map is exactly In 0 plus In 1.
 func isSum(m *Map) bool {
 	root := m.Code[m.Stores[0]]
 	return len(m.Code) == 3 && root.Op == Add && m.Code[root.A].Op == Load && m.Code[root.B].Op == Load &&

@@ -6,10 +6,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// attention finds the attention of a transformer, which is two products around a softmax, and its
-// gradient, which is four more: Attention and AttentionGrad, which need no memory for the scores of
-// all pairs. It is for GPUs that multiply bf16, so for programs with Narrow, of which all products
-// in it are large ones. Copies that bring heads together, and apart again, go.
+// attention recognises a transformer's attention, two products around a softmax, and its gradient,
+// four more products. Attention and AttentionGrad need no memory for the scores of all pairs. The
+// pass requires Narrow, as the kernels multiply bf16, and sizes that Narrow calls large. Copies
+// that join or split heads are removed.
 func attention(p *Program) bool {
 	changed := false
 	for i := 0; p.Narrow > 0 && i < len(p.Steps); i++ {
@@ -25,7 +25,7 @@ func attention(p *Program) bool {
 	return changed
 }
 
-// attentionOf is the steps of an attention.
+// attentionOf has the steps of an attention.
 type attentionOf struct {
 	p       *Program
 	f       *flow
@@ -35,18 +35,17 @@ type attentionOf struct {
 	shares  ID      // result of the softmax
 	rows    [4]View // queries, keys, values, and the gradient of the output; each (Batch, M or N, Depth)
 	bias    *View   // (M, N)
-	grad    [3]int  // the products that make the gradients of queries, keys and values
+	grad    [3]int  // the products for the gradients of queries, keys and values
 	begin   int     // the first step of the gradient, or -1
 }
 
-// mostDepth is the longest rows that kernels have registers for; shorter ones are a power of 2 from
-// leastDepth on.
+// Row lengths for which kernels have registers: powers of 2 in this range.
 const (
 	leastDepth = 32
 	mostDepth  = 128
 )
 
-// isForward finds the steps that lead to the softmax and from it to the output.
+// isForward finds the steps from the product of queries and keys to the output.
 func (a *attentionOf) isForward() bool {
 	s := &a.p.Steps[a.softmax]
 	a.shares = s.Out[0].Value
@@ -70,7 +69,7 @@ func (a *attentionOf) isForward() bool {
 		a.f.maker(o.Out[0].Value) == a.output && a.lead(s.In[0])
 }
 
-// fits reports whether there are kernels for the sizes, and work for them.
+// fits reports whether kernels exist for the sizes, and whether the work is large.
 func (a *attentionOf) fits() bool {
 	o := &a.op
 	depth := o.Depth >= leastDepth && o.Depth <= mostDepth && o.Depth&(o.Depth-1) == 0
@@ -78,8 +77,7 @@ func (a *attentionOf) fits() bool {
 		float64(o.Batch)*float64(o.M)*float64(o.N)*float64(o.Depth) >= float64(a.p.Narrow)
 }
 
-// isAll reports whether a view is all scores of its value, in order, or those of each head
-// transposed.
+// isAll reports whether a view is all scores of its value, in order, or transposed for each head.
 func (a *attentionOf) isAll(v *View, transposed bool) bool {
 	space, of := []int{a.op.Batch, a.op.M, a.op.N}, *v
 	if transposed {
@@ -88,7 +86,7 @@ func (a *attentionOf) isAll(v *View, transposed bool) bool {
 	return len(v.Strides) == 3 && tensor.Packed(space, of.Strides) && a.isWhole(v)
 }
 
-// isByRows reports whether a softmax, or its gradient, is along the rows of all scores, in order.
+// isByRows reports whether a softmax or its gradient runs along the rows of all scores, in order.
 func (a *attentionOf) isByRows(outer, axis int, views ...*View) bool {
 	for _, v := range views {
 		if !tensor.Packed([]int{outer, axis, 1}, v.Strides) || !a.isWhole(v) {
@@ -103,12 +101,12 @@ func (a *attentionOf) isWhole(v *View) bool {
 	return v.Offset == 0 && val.Len() == a.op.Batch*a.op.M*a.op.N && val.DType == tensor.F32
 }
 
-// turned is a view of matrices as one of the transposed ones.
+// turned returns a view of matrices with rows and columns exchanged.
 func (v *View) turned() View {
 	return View{v.Value, v.Offset, []int{v.Strides[0], v.Strides[2], v.Strides[1]}}
 }
 
-// lead follows the operand of the softmax back to the product of queries and keys.
+// lead traces the input of the softmax back to the product of queries and keys.
 func (a *attentionOf) lead(v View) bool {
 	for {
 		i := a.f.maker(v.Value)
@@ -137,8 +135,8 @@ func (a *attentionOf) lead(v View) bool {
 	}
 }
 
-// areLines reports whether kernels can read views of f32 once they are bf16, and no later step
-// writes them.
+// areLines reports whether kernels can read views of f32 once rounded to bf16, and whether their
+// values are settled.
 func (a *attentionOf) areLines(views []View) bool {
 	for _, v := range views {
 		if a.p.Values[v.Value].DType != tensor.F32 || !a.settled(v.Value) || !isLines([]int{a.op.Batch, a.op.M + a.op.N, a.op.Depth}, &v) {
@@ -148,10 +146,10 @@ func (a *attentionOf) areLines(views []View) bool {
 	return true
 }
 
-// settled reports whether a value is the same whenever it is read.
+// settled reports whether a value is the same at each read.
 func (a *attentionOf) settled(id ID) bool { return len(a.f.writers[id]) == 0 || a.f.maker(id) >= 0 }
 
-// added returns the scores to which a Map adds a bias. There is one bias, after the scale.
+// added returns the scores to which a Map adds a bias. It accepts one bias, added after the scale.
 func (a *attentionOf) added(s *Step, m *Map) (View, bool) {
 	if !isSum(m) || len(s.In) != 2 || len(s.Out) != 1 || a.bias != nil || a.op.Scale != 1 || !slices.Equal(m.Space, []int{a.op.Batch, a.op.M, a.op.N}) || !a.isAll(&s.Out[0], false) {
 		return View{}, false
@@ -168,7 +166,7 @@ func (a *attentionOf) added(s *Step, m *Map) (View, bool) {
 	return View{}, false
 }
 
-// scaled returns the scores that a Map multiplies with a constant; the result is value id.
+// scaled returns the scores that a Map multiplies by a constant into value id.
 func (a *attentionOf) scaled(s *Step, id ID) (View, bool) {
 	if len(s.In) != 1 || len(s.Out) != 1 || s.Out[0].Value != id {
 		return View{}, false
@@ -182,8 +180,8 @@ func (a *attentionOf) scaled(s *Step, id ID) (View, bool) {
 	return s.In[0], true
 }
 
-// isBackward finds the gradient, if there is one. If another step reads the shares, they are needed
-// in memory.
+// isBackward finds the gradient, if present. It fails if any other step reads the shares, as these
+// would have to be in memory.
 func (a *attentionOf) isBackward() bool {
 	a.begin = -1
 	readers := a.f.readers[a.shares]
@@ -211,7 +209,8 @@ func (a *attentionOf) isBackward() bool {
 	return a.ofShares(soft) && a.ofScores(soft) && a.output < a.begin
 }
 
-// isGrad reports whether step j is the product of value id, of the form of the scores, with rows.
+// isGrad reports whether step j is the product of value id, which has the form of the scores, with
+// rows.
 func (a *attentionOf) isGrad(j int, o *MatMul, id ID, transposed bool) bool {
 	s := &a.p.Steps[j]
 	rows, sum := a.op.M, a.op.N
@@ -222,8 +221,8 @@ func (a *attentionOf) isGrad(j int, o *MatMul, id ID, transposed bool) bool {
 		s.In[1].Value != id && a.isAll(&s.In[0], transposed) && a.f.maker(s.Out[0].Value) == j
 }
 
-// ofShares checks that the softmax's gradient is from the product of the output's gradient with the
-// values.
+// ofShares checks that the softmax's gradient comes from the product of the output's gradient with
+// the values.
 func (a *attentionOf) ofShares(soft int) bool {
 	s := &a.p.Steps[soft]
 	op, _ := s.Op.(*SoftmaxGrad)
@@ -244,8 +243,8 @@ func (a *attentionOf) ofShares(soft int) bool {
 	return a.same(&d.In[0], &a.rows[3], a.op.M) && a.same(&values, &a.rows[2], a.op.N)
 }
 
-// ofScores finds the products that make the gradients of queries and keys from that of the softmax,
-// scaled as the scores are.
+// ofScores finds the products that make the gradients of queries and keys from the softmax's
+// gradient, which has the scale of the scores.
 func (a *attentionOf) ofScores(soft int) bool {
 	id, scale := a.p.Steps[soft].Out[0].Value, 1.0
 	if a.f.maker(id) != soft {

@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// replace puts the two steps where the product that makes the output, and the first one of the
-// gradient, were.
+// replace puts the forward step where the output product was, and the gradient's steps where its
+// first product was.
 func (a *attentionOf) replace() {
 	p := a.p
 	a.byHeads()
@@ -47,7 +47,7 @@ func (a *attentionOf) replace() {
 	p.Steps = pk.steps
 }
 
-// backward is the steps of the gradient.
+// backward returns the steps of the gradient.
 func (a *attentionOf) backward(out, rows View, bias []View, gone map[int]bool) []Step {
 	o := &a.op
 	name := a.p.Steps[a.grad[0]].Name
@@ -69,8 +69,8 @@ func (a *attentionOf) backward(out, rows View, bias []View, gone map[int]bool) [
 	return []Step{dot, grad}
 }
 
-// byHeads makes rows views of four dims. If copies have gathered heads, the views are of the inputs
-// of those copies.
+// byHeads splits the views in rows by heads, into four dims. If a Map has copied an operand to join
+// its heads, the view is of the Map's input instead.
 func (a *attentionOf) byHeads() {
 	o := &a.op
 	rows := a.rows[:3]
@@ -93,7 +93,7 @@ func (a *attentionOf) byHeads() {
 	}
 }
 
-// length is the number of rows of rows[k].
+// length returns the number of rows of rows[k].
 func (a *attentionOf) length(k int) int {
 	if k == 1 || k == 2 {
 		return a.op.N
@@ -101,12 +101,12 @@ func (a *attentionOf) length(k int) int {
 	return a.op.M
 }
 
-// split is a view of matrices as one of those of each head.
+// split returns a view of matrices as a view with a dim for the heads.
 func (a *attentionOf) split(v View) View {
 	return View{v.Value, v.Offset, []int{v.Strides[0] * a.op.Heads, v.Strides[0], v.Strides[1], v.Strides[2]}}
 }
 
-// apart returns the source of a Map that copied a view of n rows for each head.
+// apart returns the input of the Map that copied v's value together, as n rows for each head.
 func (a *attentionOf) apart(v *View, n int) (batch, heads int, from View, ok bool) {
 	i := a.f.maker(v.Value)
 	if i < 0 {
@@ -117,7 +117,7 @@ func (a *attentionOf) apart(v *View, n int) (batch, heads int, from View, ok boo
 	if !isMap || len(m.Code) != 1 || len(s.In) != 1 || len(s.Out) != 1 || len(m.Space) != 4 || m.Space[2] != n || m.Space[3] != a.op.Depth {
 		return 0, 0, from, false
 	}
-	if m.Space[0]*m.Space[1] != a.op.Batch*a.op.Heads { // some of the heads it has copied
+	if m.Space[0]*m.Space[1] != a.op.Batch*a.op.Heads { // the Map copied some of the heads only
 		return 0, 0, from, false
 	}
 	packed := tensor.Packed(m.Space, s.Out[0].Strides) && tensor.Packed([]int{m.Space[0] * m.Space[1], n, a.op.Depth}, v.Strides)
@@ -126,8 +126,8 @@ func (a *attentionOf) apart(v *View, n int) (batch, heads int, from View, ok boo
 	return m.Space[0], m.Space[1], from, ok
 }
 
-// result is where step i, a product, makes n rows for each head; or, if a Map alone reads them to
-// copy them, where that does, which is gone then.
+// result returns the view to which product i is to write n rows for each head. If the only reader
+// is a Map that copies them, that is the Map's output, and the Map is added to gone.
 func (a *attentionOf) result(i, n int, gone map[int]bool) View {
 	v := a.p.Steps[i].Out[0]
 	out := a.split(v)
@@ -153,7 +153,7 @@ func (a *attentionOf) result(i, n int, gone map[int]bool) View {
 	return out
 }
 
-// ofTiles is the step that finds the largest element of each tile of the bias, or the largest
+// ofTiles returns the step that finds the largest element of each tile of the bias, or the largest
 // absolute value.
 func (a *attentionOf) ofTiles(absolute bool) Step {
 	const name, n = "bias", AttentionTile
@@ -169,7 +169,7 @@ func (a *attentionOf) ofTiles(absolute bool) Step {
 	}
 }
 
-// packedTiles returns the result of a step of ofTiles.
+// packedTiles returns the output of a step of ofTiles.
 func (a *attentionOf) packedTiles(s Step) View { return a.p.Whole(s.Out[0].Value) }
 
 func (a *attentionOf) temp(name string, shape ...int) View {

@@ -7,7 +7,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// attending is an Attention with a bias, of which the tests change something.
+// attending returns an Attention with a bias, which the tests modify.
 func attending() *Program {
 	p := &Program{Name: "attending", Clock: None}
 	op := &Attention{Batch: 2, Heads: 3, M: 64, N: 128, Depth: 32, Scale: 0.5}

@@ -6,7 +6,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// blocks is n times a product and ten Maps, each read by the next and the last ones by each other.
+// blocks returns n times a product and ten Maps, in a chain.
 func blocks(n int) *Program {
 	p := &Program{Name: "blocks", Clock: None}
 	shape := []int{16, 16}

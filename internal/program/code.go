@@ -7,7 +7,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Limits of one fused Map or Reduce, by a kernel's parameters and registers.
+// Limits of one fused Map or Reduce. Larger ones would exceed the parameters and registers of a
+// kernel.
 const (
 	maxIns    = 12
 	maxOuts   = 8
@@ -32,8 +33,8 @@ func elementsOf(s *Step) (*elementwise, bool) {
 	return nil, false
 }
 
-// tidy simplifies code: it computes constants, and drops instructions without effect, duplicates,
-// and Ins that are no longer loaded. It computes the same bits.
+// tidy simplifies code: it folds constants, drops operations without effect and repeated ones, and
+// then Ins that no register loads. It computes the same bits.
 func (e *elementwise) tidy(p *Program, f32 bool) *elementwise {
 	t := &tidier{p: p, e: e, f32: f32, alias: make([]int, len(e.code)), known: map[Instr]int{}}
 	for r := range e.code {
@@ -51,11 +52,11 @@ type tidier struct {
 	e     *elementwise
 	f32   bool
 	code  []Instr
-	alias []int         // of each old register
-	known map[Instr]int // registers by their instructions
+	alias []int         // the new register of each old one
+	known map[Instr]int // registers by their instruction
 }
 
-// add returns the register with the result of an old instruction.
+// add returns the register that computes an old instruction.
 func (t *tidier) add(in Instr) int {
 	switch in.Op.arity() {
 	case 3:
@@ -79,7 +80,7 @@ func (t *tidier) add(in Instr) int {
 		}
 	}
 	key := in
-	if in.Op == Const { // -0 is not 0, and a NaN is equal to itself here
+	if in.Op == Const { // -0 differs from 0, and a NaN is equal to itself here
 		key.Key, key.Value = math.Float64bits(in.Value), 0
 	}
 	if r, ok := t.known[key]; ok {
@@ -97,8 +98,8 @@ func (t *tidier) round(x float64) float64 {
 	return x
 }
 
-// load is the load of an In, the first of those that are the same; or a constant, if all that it
-// loads is one number.
+// load returns the load of an In, the first of equal ones. If the In is one repeated number, it
+// returns a constant.
 func (t *tidier) load(in Instr) Instr {
 	v := &t.e.in[in.A]
 	k := slices.IndexFunc(t.e.in, func(w View) bool { return sameView(t.e.space, &w, v) })
@@ -108,8 +109,8 @@ func (t *tidier) load(in Instr) Instr {
 	return Instr{Op: Load, A: k}
 }
 
-// uniform is the one number that a view of a constant has. Integers that floating point does not
-// hold stay loads.
+// uniform returns the number that a view of a constant repeats. Integers that float32 cannot hold
+// stay loads.
 func (p *Program) uniform(v *View, space []int) (float64, bool) {
 	val := &p.Values[v.Value]
 	if val.Place != Constant || lenOf(space) == 0 {
@@ -128,8 +129,8 @@ func (p *Program) uniform(v *View, space []int) (float64, bool) {
 	return x, val.DType.IsFloat() || math.Abs(x) <= 1<<24
 }
 
-// trivial is the register that an instruction is equal to, bit by bit, if there is one; or it makes
-// it a simpler one.
+// trivial returns the register that is equal to an instruction, bit by bit. Otherwise it may
+// replace the instruction by a simpler one.
 func (t *tidier) trivial(in *Instr) (int, bool) {
 	args := in.args()
 	constant := true
@@ -175,7 +176,7 @@ func (t *tidier) trivial(in *Instr) (int, bool) {
 	return 0, false
 }
 
-// is reports whether a register is that constant, with its sign.
+// is reports whether a register is the constant x, including its sign.
 func (t *tidier) is(r int, x float64) bool {
 	c := &t.code[r]
 	return c.Op == Const && math.Float64bits(c.Value) == math.Float64bits(x)
@@ -194,7 +195,7 @@ func (t *tidier) product(in *Instr) (int, bool) {
 	return 0, false
 }
 
-// quotient makes a division by a power of two a multiplication, which is exact as well.
+// quotient replaces a division by a power of two by a multiplication, which is as exact.
 func (t *tidier) quotient(in *Instr) (int, bool) {
 	c := &t.code[in.B]
 	if c.Op != Const {
@@ -261,7 +262,7 @@ func (e *elementwise) prune() *elementwise {
 	return n
 }
 
-// moved is an instruction whose registers have moved.
+// moved returns the instruction with renumbered registers.
 func (in Instr) moved(at []int) Instr {
 	n := in.Op.arity()
 	if n > 0 {
@@ -276,7 +277,7 @@ func (in Instr) moved(at []int) Instr {
 	return in
 }
 
-// put makes a step compute e, if it then still computes in the type that it did.
+// put stores e in a step, unless the step would then compute in another type.
 func (e *elementwise) put(p *Program, s *Step) bool {
 	n := *s
 	n.In = e.in
@@ -293,7 +294,7 @@ func (e *elementwise) put(p *Program, s *Step) bool {
 	return true
 }
 
-// work is how many instructions compute something.
+// work returns the number of instructions that compute.
 func work(code []Instr) int {
 	n := 0
 	for i := range code {
@@ -308,15 +309,15 @@ func has(code []Instr, op Scalar) bool {
 	return slices.ContainsFunc(code, func(in Instr) bool { return in.Op == op })
 }
 
-// copies reports whether s is a Map that only copies, bit by bit.
+// copies reports whether s is a Map that copies bit by bit.
 func (p *Program) copies(s *Step) bool {
 	m, ok := s.Op.(*Map)
 	return ok && len(s.In) == 1 && len(s.Out) == 1 && m.Code[m.Stores[0]].Op == Load &&
 		p.Values[s.In[0].Value].DType == p.Values[s.Out[0].Value].DType
 }
 
-// carries reports whether a value holds registers of the arithmetic f32 or f64 unchanged. f16 and
-// bf16 count as f32, since skipping a rounding to them is only more exact.
+// carries reports whether a value holds registers of f32 or f64 arithmetic as they are. f16 and
+// bf16 count as f32: skipping the rounding in between only improves results.
 func carries(dt tensor.DType, f32 bool) bool {
 	if f32 {
 		return dt == tensor.F32 || dt == tensor.F16 || dt == tensor.BF16

@@ -11,7 +11,7 @@ func TestTidyKeepsBits(t *testing.T) {
 	zero, minus := 0.0, math.Copysign(0, -1)
 	number := func(x float64) Instr { return Instr{Op: Const, Value: x} }
 	tests := map[string]struct {
-		code []Instr // of register 0, which is loaded
+		code []Instr // register 0 is a load
 		want string
 		n    int // instructions left
 	}{

@@ -2,8 +2,8 @@ package program
 
 import "slices"
 
-// collapseDims makes the spaces of Maps and Reduces as short as they can be: axes of one element
-// go, and neighbours that all views go through as if they were one are one.
+// collapseDims shortens the spaces of Maps and Reduces: it drops axes of one element, and merges
+// neighbouring axes that all views traverse as one.
 func collapseDims(p *Program) {
 	for i := range p.Steps {
 		s := &p.Steps[i]
@@ -51,7 +51,7 @@ func (c *collapser) run() {
 	}
 }
 
-// mergeable reports whether axis a goes on where axis a+1 ends, in all views.
+// mergeable reports whether in all views axis a continues where axis a+1 ends.
 func (c *collapser) mergeable(a int) bool {
 	if c.reduced != nil && c.reduced[a] != c.reduced[a+1] {
 		return false

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// eliminateCommon lets steps that would compute the same as an earlier one use its results.
+// eliminateCommon replaces the results of a step by those of an earlier step that computes the
+// same.
 func eliminateCommon(p *Program) bool {
 	changed := false
 	f := flowOf(p)
@@ -30,12 +31,12 @@ func eliminateCommon(p *Program) bool {
 	return changed
 }
 
-// shareKey is the same for steps that compute the same from the same memory, into values of one
-// form of which they are the makers.
+// shareKey returns a key that is equal for steps with the same operation, inputs and form of
+// outputs. The step must be the maker of its outputs.
 func shareKey(f *flow, i int) (string, bool) {
 	s := &f.p.Steps[i]
 	switch s.Op.(type) {
-	case *Collective, *Call: // they do more than compute
+	case *Collective, *Call: // they have effects of their own
 		return "", false
 	}
 	if !f.madeOnly(i) {
@@ -49,7 +50,7 @@ func shareKey(f *flow, i int) (string, bool) {
 	return key, true
 }
 
-// rename makes all steps read another value of the same elements, in the same order.
+// rename makes all readers of a value read another value with the same elements in the same order.
 func (f *flow) rename(from, to ID) {
 	p := f.p
 	for _, i := range slices.Clone(f.readers[from]) {
@@ -61,7 +62,7 @@ func (f *flow) rename(from, to ID) {
 				continue
 			}
 			switch s.Op.(type) {
-			case *Collective, *Call: // their views are of the value's own shape
+			case *Collective, *Call: // their views have the value's own shape
 				s.In[k] = p.Whole(to)
 			default:
 				s.In[k].Value = to

@@ -6,10 +6,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// convolutions finds the steps of gorgonia.Conv2d and its gradients: Im2Col and a product with the
-// filter is Conv, a product with Im2Col ConvGradFilter, a product with the filter and Col2Im
-// ConvGradInput. Products have the channels last; copies move them, and disappear when fuse finds
-// their makers or readers. Sums may be taken in another order.
+// convolutions recognises the steps of gorgonia.Conv2d and its gradients. Im2Col and a product with
+// the filter become Conv, a product with Im2Col ConvGradFilter, a product with the filter and
+// Col2Im ConvGradInput. Products have the channels last, so copies reorder them; fuse may remove
+// the copies. The order of summation may change.
 func convolutions(p *Program) bool {
 	changed := false
 	f := flowOf(p)
@@ -36,8 +36,7 @@ func convolutions(p *Program) bool {
 	return changed
 }
 
-// columnsOf is the Im2Col step that makes a matrix operand: all windows, a row each. -1 if it is
-// none.
+// columnsOf returns the Im2Col step that makes a matrix operand of all windows, one a row; or -1.
 func columnsOf(f *flow, i int, v *View, rows, cols int) int {
 	j := f.maker(v.Value)
 	if j < 0 || !f.steady(j, i) {
@@ -51,7 +50,7 @@ func columnsOf(f *flow, i int, v *View, rows, cols int) int {
 	return j
 }
 
-// convOf returns Conv and a copy for the product of columns and a transposed filter.
+// convOf replaces the product of columns and a transposed filter by Conv and a copy.
 func convOf(f *flow, i int, o *MatMul) []Step {
 	p, s := f.p, &f.p.Steps[i]
 	j := columnsOf(f, i, &s.In[0], o.M, o.K)
@@ -69,21 +68,21 @@ func convOf(f *flow, i int, o *MatMul) []Step {
 	return []Step{step, copyStep(s, []int{w.N, o.N, w.OutH, w.OutW}, channelsFirst, to, nil)}
 }
 
-// flipped is a filter, a row each, that a matrix operand over (1, rows, cols) is the transpose of.
+// flipped returns the filter, one a row, whose transpose is a matrix operand over (1, rows, cols).
 func flipped(v *View, rows, cols int) (View, bool) {
 	turned := []int{0, v.Strides[2], v.Strides[1]}
 	return View{Value: v.Value, Offset: v.Offset}, tensor.Packed([]int{1, cols, rows}, turned)
 }
 
-// images is a matrix operand, whose pixels and channels are the given axes, as images (N, K, OutH,
-// OutW).
+// images returns a matrix operand as images (N, K, OutH, OutW). Its pixels and channels are the
+// given axes.
 func (w *Window) images(v *View, pixels, channels int) View {
 	s := v.Strides[pixels]
 	return View{v.Value, v.Offset, []int{s * w.OutH * w.OutW, v.Strides[channels], s * w.OutW, s}}
 }
 
-// gradient adds a value for a gradient with k channels that a product has as a matrix, and gives
-// the step that copies it.
+// gradient adds a value for a gradient with k channels that a product reads as a matrix. It returns
+// the value's view and the step that copies the gradient there.
 func (p *Program) gradient(s *Step, w *Window, k int, from View) (View, Step) {
 	shape := []int{w.N, k, w.OutH, w.OutW}
 	old := &p.Values[from.Value]
@@ -93,8 +92,8 @@ func (p *Program) gradient(s *Step, w *Window, k int, from View) (View, Step) {
 	return to, c
 }
 
-// convGradFilterOf returns a copy and ConvGradFilter for the product of a transposed gradient and
-// columns.
+// convGradFilterOf replaces the product of a transposed gradient and columns by a copy and
+// ConvGradFilter.
 func convGradFilterOf(f *flow, i int, o *MatMul) []Step {
 	p, s := f.p, &f.p.Steps[i]
 	j := columnsOf(f, i, &s.In[1], o.K, o.N)
@@ -107,8 +106,8 @@ func convGradFilterOf(f *flow, i int, o *MatMul) []Step {
 	return []Step{c, {Name: s.Name, Op: &ConvGradFilter{w, o.M}, In: []View{p.Steps[j].In[0], dy}, Out: []View{out}, Stream: s.Stream, After: s.After}}
 }
 
-// convGradInputOf returns a copy and ConvGradInput for the product of a gradient and the filter,
-// and Col2Im.
+// convGradInputOf replaces Col2Im of the product of a gradient and the filter by a copy and
+// ConvGradInput.
 func convGradInputOf(f *flow, i int, o *Col2Im) []Step {
 	p, s := f.p, &f.p.Steps[i]
 	j := f.maker(s.In[0].Value)

@@ -1,8 +1,7 @@
 package program
 
-// removeDead removes steps whose results are not needed, by a later step or after the run.
-// Collectives stay, because the other ranks take part in them, and so do Calls, which may have
-// effects.
+// removeDead removes steps whose results neither a later step nor the caller reads. Collectives
+// stay because other ranks take part in them, and Calls because they may have side effects.
 func removeDead(p *Program) bool {
 	needed := make([]bool, len(p.Values)) // by a later step, or after the run
 	for i := range p.Values {
@@ -32,7 +31,7 @@ func removeDead(p *Program) bool {
 	return p.keep(keep)
 }
 
-// keep drops the other steps, and waits for them.
+// keep drops the other steps, and entries of After that name them.
 func (p *Program) keep(keep []bool) bool {
 	at := make([]int, len(p.Steps))
 	kept := p.Steps[:0]

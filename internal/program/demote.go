@@ -6,14 +6,15 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// NarrowFrom is a Program.Narrow for GPUs, whose products of bf16 take half the time of others and
-// read half as much: smaller ones take no longer than the launch that would round for them.
+// NarrowFrom is the Program.Narrow for GPUs. A large bf16 product takes half the time of an f32
+// product and reads half the bytes. A smaller one takes no longer than the launch that rounds for
+// it.
 const NarrowFrom = 1 << 26
 
-// demoteToBF16 rounds the operands of large products of f32, and of attention, to bf16: each value
-// once for all its readers (see eliminateCommon), in the step that makes it (see fuse). The sums of
-// a product stay f32. So do results that are needed after the run, or that the update of a
-// parameter reads; others, which only the next step reads, are rounded as well.
+// demoteToBF16 rounds the operands of attention and of large f32 products to bf16. A value is
+// rounded once for all its readers (eliminateCommon), by the step that makes it where possible
+// (fuse). Accumulation stays in f32. So do results that the caller or a parameter's update reads;
+// results that only feed later steps become bf16.
 func demoteToBF16(p *Program) bool {
 	if p.Narrow <= 0 {
 		return false
@@ -34,16 +35,16 @@ func demoteToBF16(p *Program) bool {
 
 type narrower struct {
 	pk      packer
-	flow    *flow       // as it was before
-	of      map[ID]ID   // the bf16 of values that have one, once it is made
-	round   map[ID]bool // values that are rounded after the step that makes them
-	only    map[ID]bool // values that exist only as bf16
-	kept    map[ID]bool // results of isKept
+	flow    *flow       // of the program before the pass
+	of      map[ID]ID   // the bf16 copy of a value
+	round   map[ID]bool // values to round after their maker
+	only    map[ID]bool // values that exist as bf16 only
+	kept    map[ID]bool // results of isKept, or false while it runs
 	changed bool
 }
 
-// wants is how many In of a step, and how many Out, are to be bf16: of a product of f32 that is
-// large, and of attention.
+// wants returns how many Ins and Outs of a step are to be bf16: those of attention and of a large
+// f32 product.
 func (n *narrower) wants(s *Step) (in, out int) {
 	switch o := s.Op.(type) {
 	case *MatMul:
@@ -63,7 +64,7 @@ func (n *narrower) wants(s *Step) (in, out int) {
 	return in, out
 }
 
-// choose decides which operands and results of step i are rounded by the step that makes them.
+// choose decides which operands and results of step i are rounded where they are made.
 func (n *narrower) choose(i int) {
 	p := n.pk.p
 	s := &p.Steps[i]
@@ -87,7 +88,7 @@ func (n *narrower) choose(i int) {
 	}
 }
 
-// readBy reports whether all that read a value want bf16, or are as said.
+// readBy reports whether every reader of a value wants bf16 or satisfies said.
 func (n *narrower) readBy(id ID, said func(op Op) bool) bool {
 	for _, j := range n.flow.readers[id] {
 		if s := &n.pk.p.Steps[j]; !said(s.Op) && !n.rounds(s, id) {
@@ -97,15 +98,15 @@ func (n *narrower) readBy(id ID, said func(op Op) bool) bool {
 	return true
 }
 
-// rounds reports whether a step reads a value as bf16 alone.
+// rounds reports whether a step reads a value as bf16 only.
 func (n *narrower) rounds(s *Step, id ID) bool {
 	in, _ := n.wants(s)
 	return slices.ContainsFunc(s.In[:in], func(v View) bool { return v.Value == id }) &&
 		!slices.ContainsFunc(s.In[in:], func(v View) bool { return v.Value == id })
 }
 
-// isKept reports whether a value, or a result of Maps of it, element by element, is needed after
-// the run, or is exchanged, or passed to a function.
+// isKept reports whether a value, or a value that Maps compute from it, is exchanged, passed to a
+// host function or read after the run.
 func (n *narrower) isKept(id ID) bool {
 	if kept, known := n.kept[id]; known {
 		return kept
@@ -161,14 +162,14 @@ func (n *narrower) step(i int) {
 	n.pk.put(i, s, behind)
 }
 
-// like adds a value like another one, of dtype dt.
+// like adds a value of dtype dt that is otherwise like id.
 func (n *narrower) like(id ID, dt tensor.DType) ID {
 	val := &n.pk.p.Values[id]
 	return n.pk.p.Add(Value{Name: val.Name, DType: dt, Shape: slices.Clone(val.Shape)})
 }
 
-// widened adds the step that makes f32 of the bf16 of a value, for s alone: right before it, so
-// that they can be one.
+// widened adds the step that converts the bf16 copy of a value to f32 for s alone. It is right
+// before s, so that both can be fused.
 func (n *narrower) widened(s *Step, id ID) ID {
 	p := n.pk.p
 	wide := n.like(id, tensor.F32)
@@ -176,9 +177,9 @@ func (n *narrower) widened(s *Step, id ID) ID {
 	return wide
 }
 
-// rounded adds the step that rounds the view v of s, and returns the view of the result: of the
-// whole value, if v reaches from its first element to its last, so that other views of it may share
-// it.
+// rounded adds the step that rounds the elements that s reads through v, and returns the view of
+// the result. If v reaches from the first element of its value to the last, the whole value is
+// rounded, so that other views can share it.
 func (n *narrower) rounded(s *Step, v View, space []int) View {
 	p := n.pk.p
 	val := &p.Values[v.Value]
@@ -213,13 +214,13 @@ func isReduce(op Op) bool {
 	return ok
 }
 
-// converts reports whether a step takes operands of any type.
+// converts reports whether a step takes operands of any dtype.
 func converts(op Op) bool {
 	_, isMap := op.(*Map)
 	return isMap || isReduce(op)
 }
 
-// goesByRows reports whether a step converts, or can be done row by row together with a step that
+// goesByRows reports whether a step converts, or can run row by row together with a step that
 // converts for it.
 func goesByRows(op Op) bool {
 	switch op.(type) {

@@ -1,31 +1,35 @@
-// Package program has the compiled form of a graph: values, and steps over views of them. A program
-// is data. It depends neither on the graph that it comes from nor on the device that runs it: the
-// front half (package machine) makes it, Optimize and Plan work on it, and back halves
-// (internal/hostexec, internal/cudaexec) run it.
+// Package program has the compiler's intermediate representation: a graph is compiled to values and
+// to steps over views of them. A program is data. It depends neither on the graph nor on the device
+// that runs it. The front half (package machine) makes it, Optimize and Plan rewrite it, and the
+// back halves (internal/hostexec, internal/cudaexec) run it.
 //
-// # Few kinds of steps
+// # Kinds of steps
 //
-// Operations that only rearrange a tensor are Views and cost nothing: reshape, transpose, slice,
-// repeat. Elementwise operations are a Map, with any number of scalar operations in it; fusion
-// joins Maps, and a Map with the Reduce after it. A matrix product takes transposed operands as
-// views. The rest are kinds of their own, because fast code for them looks different.
+// Rearranging a tensor is a View and costs nothing: reshape, transpose, slice, repeat. Element-wise
+// work is a Map of any number of scalar operations. Fusion joins Maps, or Maps with the Reduce that
+// follows. A matrix product takes transposed operands as views. Operations with fast code of their
+// own, such as convolutions and attention, are separate kinds: see op.go.
 //
-// Parameters with a part on each rank are gathered by steps, fetches, and gathered again after a
-// long gap between two uses, so a step of training holds those of two layers at a time; see
-// Rematerialize.
+// AllGather steps with Fetch gather sharded parameters. Where two uses are far apart they are
+// gathered again, so that a rank holds the weights of two layers at a time: see Rematerialize.
 //
 // # From a graph to memory
 //
-// A program has three forms. Raw: steps in the order of the graph, any views, all on the Compute
-// stream. Packed: views meet the requirements of operations, collectives may be on the Comm stream,
-// and gradients of weights on Side; Pack makes this form, and so does Optimize, which makes the
-// program fast as well. Planned: Arena values have their bytes. Each form runs and gives the same
-// results, which package oracle defines; tests compare the forms on random programs. Validate
-// checks any of them. Fields of the program enable passes for GPUs: Rows, Again, Aside, Narrow.
+// A program has three forms:
 //
-// Values are memory, not variables: a step may write a parameter in place, or a part of a value. A
-// pass may move or repeat a step only past steps that do not write its inputs; see flow. Passes
-// remove values in the arena that one step makes, whole, and that are not needed after the run.
+//   - Raw: steps in the order of the graph, any views, all steps on the Compute stream.
+//   - Packed: views are those that operations demand. Collectives may be on the Comm stream,
+//     gradients of weights on Side. Pack makes this form; so does Optimize, which also makes the
+//     program fast.
+//   - Planned: Arena values have offsets.
+//
+// Each form runs, with the same results. Package oracle defines them, and tests compare the forms
+// on random programs. Validate checks any form. The flags Rows, Again, Aside and Narrow of Program
+// request passes that suit GPUs only.
+//
+// Values are memory, not variables: a step may update a parameter in place, or write a part of a
+// value. So a pass may move or repeat a step only past steps that do not write its inputs; flow
+// answers such questions. Passes remove only Temp values in the arena that one step writes whole.
 //
 // Outside values are bound to memory that does not overlap, unless no step writes it.
 package program

@@ -6,10 +6,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// entropy finds -mean(sum(y * log softmax(x))) and its gradient, as gorgonia.Grad makes it: the
-// logarithm of a softmax, whose product with y is summed and multiplied with a constant, and whose
-// gradient comes from y times the same constant. CrossEntropy does both at once, from y times that
-// constant with its sign changed. It rounds less often.
+// entropy recognises -mean(sum(y * log softmax(x))) and its gradient as gorgonia.Grad makes them.
+// The product of y and a log softmax is summed and multiplied by a constant; the gradient comes
+// from y times that constant. CrossEntropy computes both at once, from y times the negated
+// constant. It rounds less often.
 func entropy(p *Program) bool {
 	changed := false
 	for i := 0; i < len(p.Steps); i++ {
@@ -20,17 +20,17 @@ func entropy(p *Program) bool {
 	return changed
 }
 
-// entropyOf is the steps of a cross-entropy.
+// entropyOf has the steps of a cross-entropy.
 type entropyOf struct {
 	f              *flow
 	p              *Program
 	op             *Softmax
 	softmax        int
 	product        int   // y * log softmax
-	grad, scaled   int   // SoftmaxGrad, and the Map that makes its operand; or -1
+	grad, scaled   int   // SoftmaxGrad, and the Map that makes its dy; or -1
 	chain          []int // from the sums to the loss
 	factors        []float64
-	targets, value View // In of product: y, and the result of softmax
+	targets, value View // In of product: y, and the log softmax
 }
 
 func newEntropy(p *Program, i int) (*entropyOf, bool) {
@@ -62,8 +62,7 @@ func newEntropy(p *Program, i int) (*entropyOf, bool) {
 	return e, e.isProduct() && e.follow() && e.isGradient()
 }
 
-// isProduct checks that the product is y * log softmax, element by element in C order, and nothing
-// else.
+// isProduct reports whether the product is exactly y * log softmax, element by element in C order.
 func (e *entropyOf) isProduct() bool {
 	s := &e.p.Steps[e.product]
 	m, _ := s.Op.(*Map)
@@ -81,8 +80,7 @@ func (e *entropyOf) isProduct() bool {
 		!e.f.writtenBetween(e.p.Steps[e.softmax].In[0].Value, e.softmax, e.product)
 }
 
-// follow follows the sums of the product and the constants that they are multiplied with, to the
-// loss.
+// follow traces the sums of the product, and the constants that multiply them, to the loss.
 func (e *entropyOf) follow() bool {
 	id, x := e.p.Steps[e.product].Out[0].Value, 1.0
 	for e.f.maker(id) >= 0 && len(e.f.readers[id]) == 1 {
@@ -100,8 +98,8 @@ func (e *entropyOf) follow() bool {
 	return len(e.chain) > 0
 }
 
-// linear returns the result of x in a step that only sums, or multiplies with a constant, all of
-// value id.
+// linear returns the factor x of value id after step s, if s only sums all of id or multiplies it
+// by a constant.
 func (p *Program) linear(s *Step, id ID, x float64) (float64, bool) {
 	el, ok := elementsOf(s)
 	if !ok || len(s.In) != 1 || len(s.Out) != 1 || !s.In[0].covers(el.space, p.Values[id].Len()) {
@@ -112,7 +110,7 @@ func (p *Program) linear(s *Step, id ID, x float64) (float64, bool) {
 	}
 	f32 := p.single(s)
 	regs := make([]float64, len(el.code))
-	factor := make([]bool, len(el.code)) // registers that are a multiple of the loaded value
+	factor := make([]bool, len(el.code)) // registers that are a multiple of the load
 	for r, in := range el.code {
 		switch in.Op {
 		case Load:
@@ -138,9 +136,9 @@ func (p *Program) linear(s *Step, id ID, x float64) (float64, bool) {
 	return regs[el.roots[0]], factor[el.roots[0]]
 }
 
-// isGradient checks that the gradient belongs to one of the values of the chain, and ends the chain
-// there. It must follow the product, where CrossEntropy will make both: otherwise a reader may
-// precede it.
+// isGradient reports whether the gradient is that of a value in the chain, and ends the chain
+// there. The gradient must come after the product, where CrossEntropy will make both; otherwise a
+// reader of it could precede CrossEntropy.
 func (e *entropyOf) isGradient() bool {
 	if e.grad < 0 {
 		return true
@@ -168,7 +166,7 @@ func (e *entropyOf) isGradient() bool {
 	return false
 }
 
-// scale is the constant that y is multiplied with for the gradient.
+// scale returns the constant that multiplies y for the gradient.
 func (e *entropyOf) scale() (float64, bool) {
 	s := &e.p.Steps[e.scaled]
 	m, ok := s.Op.(*Map)
@@ -196,7 +194,7 @@ func (e *entropyOf) scale() (float64, bool) {
 	return 0, false
 }
 
-// replace replaces the product by CrossEntropy, and the Map that makes its targets.
+// replace replaces the product by a Map that makes the targets, and CrossEntropy.
 func (e *entropyOf) replace() bool {
 	p := e.p
 	last := e.chain[len(e.chain)-1]
@@ -209,7 +207,7 @@ func (e *entropyOf) replace() bool {
 		return false
 	}
 	rows := []int{e.op.Outer, e.op.Axis}
-	x.Strides, loss.Strides = x.Strides[:2:2], nil // those of (Outer, Axis): x may be a part of something, or transposed
+	x.Strides, loss.Strides = x.Strides[:2:2], nil // over (Outer, Axis): x may be transposed or a part of a value
 	old := p.Steps[e.product]
 	out, gone := []View{loss}, []int{last}
 	if e.grad >= 0 {
@@ -229,7 +227,7 @@ func (e *entropyOf) replace() bool {
 		{Name: joinedName(p.Steps[e.softmax].Name, p.Steps[last].Name), Op: &CrossEntropy{e.op.Outer, e.op.Axis}, In: []View{x, targets}, Out: out, Stream: old.Stream, After: old.After},
 	}
 	for k := range gone {
-		gone[k]++ // after the product, which becomes two steps
+		gone[k]++ // one place later, as the product becomes two steps
 	}
 	p.Steps = slices.Replace(p.Steps, e.product, e.product+1, steps...)
 	p.drop(gone...)

@@ -7,8 +7,8 @@ import (
 	"github.com/symgrad/symgrad/internal/invariants"
 )
 
-// flow is who writes and who reads each value. A pass that changes steps keeps its flow up to date
-// with renew and remove: steps have their places until finish, so that a change costs the same in a
+// flow has the writers and readers of each value. A pass that changes steps updates its flow with
+// renew and remove. Steps keep their indices until finish, so that a change costs the same in a
 // long program as in a short one.
 type flow struct {
 	p       *Program
@@ -49,8 +49,8 @@ func flowOf(p *Program) *flow {
 	return f
 }
 
-// renew brings f up to date after a change of step i, which was old. Values may have been added to
-// the program.
+// renew updates f after a change of step i, which was old. Values may have been added to the
+// program.
 func (f *flow) renew(i int, old *Step) {
 	if n := len(f.p.Values) - len(f.writers); n > 0 {
 		f.writers, f.readers = append(f.writers, make([][]int, n)...), append(f.readers, make([][]int, n)...)
@@ -61,7 +61,7 @@ func (f *flow) renew(i int, old *Step) {
 	f.check()
 }
 
-// remove takes step i out of f, and out of the program when finish is called.
+// remove removes step i from f; finish removes it from the program.
 func (f *flow) remove(i int) {
 	old := f.p.Steps[i]
 	f.p.Steps[i] = Step{Name: old.Name}
@@ -69,7 +69,7 @@ func (f *flow) remove(i int) {
 	f.renew(i, &old)
 }
 
-// finish drops the steps that are removed. The flow is not to be used any more.
+// finish drops the removed steps. The flow is invalid afterwards.
 func (f *flow) finish() {
 	keep := make([]bool, len(f.gone))
 	for i, gone := range f.gone {
@@ -98,7 +98,7 @@ func (f *flow) touch(i int, s *Step, change func(steps []int, i int) []int) {
 	}
 }
 
-// with returns a sorted list with i in it, once.
+// with returns a sorted list with i in it once.
 func with(steps []int, i int) []int {
 	at, there := slices.BinarySearch(steps, i)
 	if there {
@@ -115,8 +115,8 @@ func without(steps []int, i int) []int {
 	return steps
 }
 
-// checked is the longest program that check looks at: it takes time with the length for each
-// change.
+// checked is the length of the longest program that check verifies. Each change costs check time
+// proportional to the length.
 const checked = 500
 
 // check panics if f differs from a new flow, in builds that check invariants.
@@ -134,11 +134,11 @@ func (f *flow) check() {
 	}
 }
 
-// touches is the steps that touch each value, in one piece of memory: flows are made often.
+// touches has the steps that touch each value, in one allocation, as flows are made often.
 type touches struct {
 	steps [][]int
-	room  []int // of each value
-	last  []int // the last step counted
+	room  []int // number of steps by value
+	last  []int // by value, the last step counted plus 1
 	all   []int
 }
 
@@ -146,7 +146,7 @@ func (t *touches) start(values int) {
 	t.steps, t.room, t.last = make([][]int, values), make([]int, values), make([]int, values)
 }
 
-// count makes room for a step.
+// count reserves room for a step.
 func (t *touches) count(id ID, i int) {
 	if t.last[id] != i+1 {
 		t.last[id] = i + 1
@@ -154,7 +154,7 @@ func (t *touches) count(id ID, i int) {
 	}
 }
 
-// share gives each value its room, once.
+// share divides the memory among the values, once.
 func (t *touches) share() {
 	if t.all != nil {
 		return
@@ -177,9 +177,8 @@ func (t *touches) add(id ID, i int) {
 	}
 }
 
-// maker returns the step whose result is a whole value: in the arena, not needed after the run,
-// written once, whole, before all reads. Passes may remove such values. It returns -1 for other
-// values.
+// maker returns the only step that writes a value, whole and before all reads, if the value is a
+// Temp in the arena. Passes may remove such values. It returns -1 for other values.
 func (f *flow) maker(id ID) int {
 	v := &f.p.Values[id]
 	if v.Place != Arena || v.Role != Temp || len(f.writers[id]) != 1 {
@@ -210,12 +209,12 @@ func (f *flow) maker(id ID) int {
 	return -1
 }
 
-// outOf is which Out of a step writes a value; -1 if none.
+// outOf returns the index of the Out of s that writes a value, or -1.
 func (s *Step) outOf(id ID) int {
 	return slices.IndexFunc(s.Out, func(v View) bool { return v.Value == id })
 }
 
-// kept returns the space of the result: reduced axes have one element.
+// kept returns the space of the result, in which reduced axes have one element.
 func (o *Reduce) kept() []int {
 	kept := slices.Clone(o.Space)
 	for a, reduced := range o.Reduced {
@@ -229,7 +228,7 @@ func (o *Reduce) kept() []int {
 // writtenBetween reports whether a step between i and j, both excluded, writes a value.
 func (f *flow) writtenBetween(id ID, i, j int) bool { return between(f.writers[id], i, j) }
 
-// touchedBetween is writtenBetween for reads, too.
+// touchedBetween is writtenBetween for writes and reads.
 func (f *flow) touchedBetween(id ID, i, j int) bool {
 	return between(f.writers[id], i, j) || between(f.readers[id], i, j)
 }
@@ -254,7 +253,7 @@ func (f *flow) steady(i, j int) bool {
 	return true
 }
 
-// readBy reports whether step j is the only one that reads any Out of step i.
+// readBy reports whether step j is the only reader of the Outs of step i.
 func (f *flow) readBy(i, j int) bool {
 	some := false
 	for _, v := range f.p.Steps[i].Out {
@@ -267,7 +266,7 @@ func (f *flow) readBy(i, j int) bool {
 	return some
 }
 
-// madeOnly reports whether all Outs of step i are values that it is the maker of.
+// madeOnly reports whether step i is the maker of all its Outs.
 func (f *flow) madeOnly(i int) bool {
 	for _, v := range f.p.Steps[i].Out {
 		if f.maker(v.Value) != i {
@@ -277,12 +276,12 @@ func (f *flow) madeOnly(i int) bool {
 	return true
 }
 
-// unneeded reports whether step i makes nothing but values that no step reads.
+// unneeded reports whether step i is the maker of all its Outs and no step reads them.
 func (f *flow) unneeded(i int) bool {
 	return f.madeOnly(i) && !slices.ContainsFunc(f.p.Steps[i].Out, func(v View) bool { return len(f.readers[v.Value]) > 0 })
 }
 
-// drop takes out steps.
+// drop removes steps.
 func (p *Program) drop(steps ...int) {
 	keep := make([]bool, len(p.Steps))
 	for i := range keep {

@@ -2,11 +2,11 @@ package program
 
 import "slices"
 
-// maxFolded is the most bytes that a constant made by folding may have. Larger ones are rather
-// computed where they are read: a repeated number costs nothing there.
+// maxFolded is the size limit of a folded constant in bytes. Larger ones are cheaper to compute
+// where they are read, as a repeated number costs nothing there.
 const maxFolded = 64 << 10
 
-// simplify computes constants and drops instructions without effect, in each Map and Reduce.
+// simplify folds constants and drops operations without effect, in each Map and Reduce.
 func simplify(p *Program) bool {
 	changed := false
 	f := flowOf(p)
@@ -28,7 +28,7 @@ func simplify(p *Program) bool {
 	return foldConstants(p) || changed
 }
 
-// dropUnread drops the unneeded Outs of step i, if the operation can do without them.
+// dropUnread drops the unread Outs of step i that the operation does not need to make.
 func dropUnread(f *flow, i int) {
 	p := f.p
 	s := &p.Steps[i]
@@ -59,7 +59,8 @@ func dropUnread(f *flow, i int) {
 	}
 }
 
-// foldConstants makes the results of Maps and Reduces of constants constants, if they are small.
+// foldConstants replaces the results of Maps and Reduces of constants by constants, if they are
+// small.
 func foldConstants(p *Program) bool {
 	changed := false
 	f := flowOf(p)
@@ -77,8 +78,8 @@ func foldConstants(p *Program) bool {
 	return changed
 }
 
-// foldable reports whether all that a step reads is constant, and neither it nor its results are
-// large.
+// foldable reports whether all inputs of a step are constant, and neither its space nor its results
+// are large.
 func foldable(p *Program, s *Step, e *elementwise) bool {
 	n := int64(lenOf(e.space))
 	for _, v := range s.In {
@@ -93,7 +94,7 @@ func foldable(p *Program, s *Step, e *elementwise) bool {
 	return bytes <= maxFolded && n <= maxFolded
 }
 
-// evaluate makes the Outs of s constants. Sums are taken in float64 and rounded once.
+// evaluate turns the Outs of s into constants. Sums are accumulated in float64 and rounded once.
 func evaluate(p *Program, s *Step, e *elementwise) {
 	for _, v := range s.Out {
 		val := &p.Values[v.Value]
@@ -127,7 +128,7 @@ func evaluate(p *Program, s *Step, e *elementwise) {
 	}
 }
 
-// store sets element at of a constant: an element that was only loaded keeps its bits.
+// store sets element at of a constant. A value that is only loaded keeps its bits.
 func (p *Program) store(out *View, at int, e *elementwise, root int, x float64, index []int) {
 	val := &p.Values[out.Value]
 	if in := &e.code[root]; in.Op == Load && p.Values[e.in[in.A].Value].DType == val.DType {
@@ -138,7 +139,7 @@ func (p *Program) store(out *View, at int, e *elementwise, root int, x float64, 
 	SetElement(val.DType, val.Data, at, x)
 }
 
-// run computes the registers of one element of constants.
+// run computes the registers for one index.
 func (e *elementwise) run(p *Program, f32 bool, index []int, regs []float64) {
 	for r := range e.code {
 		in := &e.code[r]
@@ -162,7 +163,7 @@ func (e *elementwise) run(p *Program, f32 bool, index []int, regs []float64) {
 	}
 }
 
-// at is the element at an index.
+// at returns the element at an index.
 func (v *View) at(index []int) int {
 	e := v.Offset
 	for a, i := range index {
@@ -171,7 +172,7 @@ func (v *View) at(index []int) int {
 	return e
 }
 
-// next is the next index of a space in C order.
+// next advances index to the next one of a space in C order.
 func next(space, index []int) {
 	for a := len(space) - 1; a >= 0; a-- {
 		index[a]++
@@ -182,7 +183,7 @@ func next(space, index []int) {
 	}
 }
 
-// empty is the reduction of nothing, for each element that out has.
+// empty returns the result of an empty reduction for each element of out.
 func (o *Reduce) empty(out *View) map[int]float64 {
 	sums := map[int]float64{}
 	kept := o.kept()

@@ -8,9 +8,8 @@ import (
 )
 
 // fuse joins Maps with the Maps and Reduces that read them, and folds copies into the views of
-// whoever reads them, until nothing is left to join. Registers have the arithmetic's type, so that
-// no bit changes where values between steps are f32 or f64; f16 and bf16 between joined steps are
-// not rounded any more.
+// their readers, until nothing changes. Registers have the arithmetic's type, so f32 and f64 keep
+// their bits; f16 and bf16 between joined steps are no longer rounded.
 func fuse(p *Program) bool {
 	changed := false
 	f := flowOf(p)
@@ -25,7 +24,7 @@ func fuse(p *Program) bool {
 	return changed
 }
 
-// fuseInto does one change to the inputs of step j, or removes j.
+// fuseInto makes one change to the inputs of step j, or removes j.
 func fuseInto(f *flow, j int) bool {
 	p := f.p
 	s := &p.Steps[j]
@@ -52,29 +51,29 @@ func fuseInto(f *flow, j int) bool {
 	return foldCopyOut(f, j)
 }
 
-// join is the joining of step i, which makes something, with step j, which reads it.
+// join joins step i into step j, which reads a result of i.
 type join struct {
 	f    *flow
 	p    *Program
 	i, j int
-	done bool // step i is a part of j now
+	done bool // step i is now a part of j
 }
 
-// sweep removes step i if it is a part of j now, or no step reads its results any more.
+// sweep removes step i if it is now a part of j, or if no step reads its results.
 func (x *join) sweep() {
 	if x.done || x.f.unneeded(x.i) {
 		x.f.remove(x.i)
 	}
 }
 
-// cheap is the most instructions that are rather done again than kept in memory.
+// cheap is the most instructions that readers repeat instead of storing the result.
 const cheap = 2
 
-// mostAgain is the largest number of instructions, with functions among them, that are repeated
-// instead of reading their result.
+// mostAgain is the most instructions, functions included, that are repeated where that reads less
+// memory.
 const mostAgain = 16
 
-// inline makes step j, a Map or Reduce, compute its In number k by itself.
+// inline makes step j, a Map or Reduce, compute its In number k itself.
 func (x *join) inline(k int) bool {
 	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
 	m, ok := from.Op.(*Map)
@@ -110,8 +109,8 @@ func costly(code []Instr) bool {
 	})
 }
 
-// worthAgain reports whether code is so little that it is rather done by each reader, so that its
-// result need not be in memory; or nothing but a copy, or a constant.
+// worthAgain reports whether each reader should repeat code, so that its result need not be stored:
+// code is cheap, a copy or a constant.
 func (x *join) worthAgain(code *elementwise) bool {
 	n := work(code.code)
 	if n == 0 {
@@ -123,9 +122,8 @@ func (x *join) worthAgain(code *elementwise) bool {
 	return !slices.ContainsFunc(x.p.Steps[x.i].Out, func(v View) bool { return x.f.rigid[v.Value] > 0 })
 }
 
-// readsAnyway reports whether step j, which reads the result of code along route r, reads the
-// inputs of code as well. Then computing it again saves memory traffic, if the program asks for
-// that.
+// readsAnyway reports whether step j already reads the inputs of code, along route r. Then
+// repeating code saves memory traffic and adds none. It requires Program.Again.
 func (x *join) readsAnyway(code *elementwise, r *route) bool {
 	if !x.p.Again || work(code.code) > mostAgain {
 		return false
@@ -140,7 +138,7 @@ func (x *join) readsAnyway(code *elementwise, r *route) bool {
 	return len(code.in) > 0
 }
 
-// onlyReader reports whether all that step i makes is read by step j alone, and in one way.
+// onlyReader reports whether step j alone reads the results of step i, all through equal views.
 func (x *join) onlyReader(v *View) bool {
 	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
 	if !x.f.readBy(x.i, x.j) || !x.f.madeOnly(x.i) {
@@ -161,7 +159,7 @@ func (x *join) sameArithmetic() bool {
 	return x.p.single(&x.p.Steps[x.i]) == x.p.single(&x.p.Steps[x.j])
 }
 
-// write puts code for In number k, along a route, into step j, if step j then keeps all rules.
+// write puts code, as the source of In number k along a route, into step j if the result is valid.
 func (x *join) write(code *elementwise, r *route, k int) bool {
 	to := x.p.Steps[x.j]
 	e, _ := elementsOf(&to)
@@ -195,7 +193,7 @@ func (x *join) write(code *elementwise, r *route, k int) bool {
 	return x.replace(joined, r, &to)
 }
 
-// replace makes joined the code of step j, over the split space.
+// replace makes step j compute joined, over the split space.
 func (x *join) replace(joined *elementwise, r *route, to *Step) bool {
 	joined = joined.tidy(x.p, x.p.single(to))
 	if len(joined.in) > maxIns || len(joined.code) > maxInstrs {
@@ -226,8 +224,8 @@ func (x *join) replace(joined *elementwise, r *route, to *Step) bool {
 	return true
 }
 
-// elementByElement reports whether a Map or Reduce reads nothing at another index than it writes
-// it.
+// elementByElement reports whether a Map or Reduce reads each element that it overwrites at the
+// same index only.
 func elementByElement(p *Program, s *Step) bool {
 	c := &checker{p: &Program{Values: p.Values, Steps: []Step{*s}, Clock: p.Clock}}
 	in, out, err := p.Operands(s)
@@ -238,7 +236,7 @@ func elementByElement(p *Program, s *Step) bool {
 	return len(c.found) == 0
 }
 
-// relook makes In number k of step j, of any operation, a view of the source of copy i.
+// relook makes In number k of step j a view of the memory that step i copies. j has any operation.
 func (x *join) relook(k int) bool {
 	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
 	if !x.p.copies(from) || !x.f.steady(x.i, x.j) {
@@ -294,8 +292,7 @@ func (x *join) rewhole(k int) bool {
 	return true
 }
 
-// foldCopyOut makes the step that produces the input of copy j write to the destination of the
-// copy, and removes j.
+// foldCopyOut removes step j, a copy, and makes the step that it reads from write to j's Out.
 func foldCopyOut(f *flow, j int) bool {
 	p := f.p
 	if !p.copies(&p.Steps[j]) {
@@ -309,7 +306,7 @@ func foldCopyOut(f *flow, j int) bool {
 	}
 	s := &p.Steps[i]
 	switch s.Op.(type) {
-	case *Collective, *Call, *Map: // they take whole values; and Maps are fused into the copy
+	case *Collective, *Call, *Map: // they take whole values; and inline joins Maps
 		return false
 	}
 	for _, w := range append(slices.Clone(s.In), s.Out...) {

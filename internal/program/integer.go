@@ -7,13 +7,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Integer is Out[0] = Do of In[0] and In[1], for every index of Space, in integers of 64 bits that
-// wrap around. With Reduced it is a reduction: Out[0], with stride 0 on the axes where Reduced is
-// true, gets the elements of In[0] combined by Do. All Ins have one integer dtype. Out[0] has any,
-// and gets the low bits. Comparisons give 1 or 0. Do is Load (a copy, which converts), Add, Sub,
-// Mul, Div, Maximum, Minimum or a comparison; of a reduction Add or Maximum. Div truncates toward
-// zero; a divisor of 0 stops the run with an error. An empty reduction is 0, or the least integer.
-// Map and Reduce compute in floating-point numbers, which would round large integers.
+// Integer is Out[0] = Do of In[0] and In[1], for every index of Space, in 64-bit integers that wrap
+// around. With Reduced it reduces In[0] by Do: Out[0] has stride 0 on the axes where Reduced is
+// true. All Ins have one integer dtype; Out[0] has any, and gets the low bits. Comparisons return 1
+// or 0. Do is Load (a converting copy), Add, Sub, Mul, Div, Maximum, Minimum or a comparison; of a
+// reduction Add or Maximum. Div truncates toward zero; a divisor of 0 stops the run with an error.
+// An empty reduction is 0, or the least integer. Map and Reduce would round large integers, as they
+// compute in floating point.
 type Integer struct {
 	Space   []int
 	Reduced []bool // nil for no reduction
@@ -22,7 +22,7 @@ type Integer struct {
 
 func (*Integer) op() {}
 
-// String is "integer add (128)", "integer maximum (128, 4) over 1".
+// String returns "integer add (128)" or "integer maximum (128, 4) over 1".
 func (o *Integer) String() string {
 	s := fmt.Sprintf("integer %v %s", o.Do, shapeString(o.Space))
 	if o.Reduced == nil {
@@ -37,7 +37,7 @@ func (o *Integer) String() string {
 	return s + " over " + joined(axes, ", ")
 }
 
-// Known reports whether an Integer has its operation, and whether the lengths of its fields agree.
+// Known reports whether the operation is valid for an Integer, and the lengths of its fields agree.
 func (o *Integer) Known() bool {
 	if o.Reduced != nil {
 		return len(o.Reduced) == len(o.Space) && (o.Do == Add || o.Do == Maximum)
@@ -49,7 +49,7 @@ func (o *Integer) Known() bool {
 	return false
 }
 
-// ins is the number of operands.
+// ins returns the number of operands.
 func (o *Integer) ins() int {
 	if o.Reduced != nil || o.Do == Load {
 		return 1
@@ -57,7 +57,7 @@ func (o *Integer) ins() int {
 	return 2
 }
 
-// Integer returns the result of the operation for integers of a dtype, which are the low bits of a
+// Integer returns the result of the operation for integers of a dtype, given as the low bits of a
 // and b. A divisor is not 0.
 func (s Scalar) Integer(dt tensor.DType, a, b int64) int64 {
 	unsigned := dt == tensor.U64
@@ -110,7 +110,7 @@ func truth(b bool) int64 {
 	return 0
 }
 
-// EmptyInteger is the reduction of no integers of a dtype by Add or Maximum.
+// EmptyInteger returns the reduction of no integers of a dtype by Add or Maximum.
 func (s Scalar) EmptyInteger(dt tensor.DType) int64 {
 	if s != Maximum || dt >= tensor.U8 {
 		return 0
@@ -118,7 +118,7 @@ func (s Scalar) EmptyInteger(dt tensor.DType) int64 {
 	return math.MinInt64 >> (64 - 8*dt.Size())
 }
 
-// WholeElement is element i of b, which has integers of type dt, with its sign; of U64 it is the
+// WholeElement returns element i of b, which has integers of type dt, sign-extended; for U64 its
 // bits.
 func WholeElement(dt tensor.DType, b []byte, i int) int64 {
 	bits, size := uint64(0), dt.Size()
@@ -132,7 +132,7 @@ func WholeElement(dt tensor.DType, b []byte, i int) int64 {
 	return int64(bits)
 }
 
-// SetWholeElement makes the low bits of x element i of b, which has integers of type dt.
+// SetWholeElement sets element i of b, which has integers of type dt, to the low bits of x.
 func SetWholeElement(dt tensor.DType, b []byte, i int, x int64) {
 	for k := range dt.Size() {
 		b[i*dt.Size()+k] = byte(x >> (8 * k))

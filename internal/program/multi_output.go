@@ -2,8 +2,8 @@ package program
 
 import "slices"
 
-// fuseMultiOutput makes step j, a Map, do the work of step i as well: they have the same elements,
-// and the result of step i is still needed. In number k of step j is that result.
+// fuseMultiOutput makes step j, a Map, also compute the results of step i, which other steps still
+// need. Both run over the same elements, and In number k of step j is a result of i.
 func (x *join) fuseMultiOutput(k int) bool {
 	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
 	m, ok := from.Op.(*Map)
@@ -19,7 +19,7 @@ func (x *join) fuseMultiOutput(k int) bool {
 	return x.merge(r)
 }
 
-// merge makes step j do the work of Map i along a route that visits all of its space once.
+// merge adds Map i to step j along a route that visits all of its space once.
 func (x *join) merge(r *route) bool {
 	from, to := x.p.Steps[x.i], x.p.Steps[x.j]
 	m, _ := from.Op.(*Map)
@@ -36,7 +36,7 @@ func (x *join) merge(r *route) bool {
 	for _, w := range to.In {
 		all.in = append(all.in, r.split(w))
 	}
-	made := map[int]int{} // registers by the In of step j that they are
+	made := map[int]int{} // by In of step j, the register that computes it
 	for k := range from.Out {
 		next.Out = append(next.Out, r.carry(from.Out[k]))
 		all.roots = append(all.roots, m.Stores[k])
@@ -61,7 +61,7 @@ func (x *join) merge(r *route) bool {
 	return x.accept(all, next, f32)
 }
 
-// append adds the code of Map n to all, which has the code of the other and both Ins.
+// append adds the code of Map n to all, which already has the other Map's code and the Ins of both.
 func (x *join) append(all *elementwise, n *Map, made map[int]int, base int) {
 	at := make([]int, len(n.Code))
 	for k, in := range n.Code {
@@ -82,7 +82,7 @@ func (x *join) append(all *elementwise, n *Map, made map[int]int, base int) {
 	}
 }
 
-// accept makes next, which computes all, step j, if it keeps the rules.
+// accept replaces step j by next, which computes all, if next is valid and no longer.
 func (x *join) accept(all *elementwise, next Step, f32 bool) bool {
 	before := len(all.code)
 	all = all.tidy(x.p, f32)
@@ -102,7 +102,7 @@ func (x *join) accept(all *elementwise, next Step, f32 bool) bool {
 	return true
 }
 
-// mayMove reports whether step i may as well be done right before step j.
+// mayMove reports whether step i can run right before step j.
 func (x *join) mayMove(from *Step) bool {
 	for _, w := range from.In {
 		if x.f.writtenBetween(w.Value, x.i, x.j) {

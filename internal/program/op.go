@@ -2,16 +2,15 @@ package program
 
 import "github.com/symgrad/symgrad/dist"
 
-// Op is the operation of a step: one of the pointer types of this file, or Integer. Each type
-// defines its In and Out. All views of a step are over the spaces named there. "Packed" views are
-// in C order without gaps.
+// Op is the operation of a step: one of the pointer types of this file, or Integer. Their comments
+// define In and Out and the spaces of all views. "Packed" views are in C order without gaps.
 type Op interface {
 	String() string // "map (128, 512): add, maximum"
 	op()
 }
 
-// Map computes Out[k] = register Stores[k], for every index of Space. Load(i) reads In[i].
-// An Out may be an In with the same View: element by element, reads come before writes. Outs do not
+// Map computes Out[k] = register Stores[k], for every index of Space. Load(i) reads In[i]. An Out
+// may be an In with the same View, since each element is read before it is written. Outs do not
 // overlap otherwise.
 type Map struct {
 	Space  []int
@@ -29,7 +28,7 @@ type Reduce struct {
 	Code    []Instr
 }
 
-// Reduction is how elements are combined.
+// Reduction combines elements.
 type Reduction uint8
 
 // The reductions. Accumulators are f32 for f32, f16 and bf16, and f64 for f64.
@@ -38,25 +37,26 @@ const (
 	Max
 )
 
-// Instr is one scalar operation; A, B, C are numbers of earlier registers, or of an In for Load.
-// Arithmetic is f64 if any In or Out of the step is f64, else f32; f16 and bf16 are converted where
-// they are loaded and stored, integers are loaded as floating-point numbers and stored truncated
-// toward zero. A value that is only loaded and stored, with one dtype, is copied bit by bit.
+// Instr is one scalar operation. A, B and C are numbers of earlier registers; A of Load is the
+// number of an In. Arithmetic is f64 if any In or Out of the step is f64, else f32. f16 and bf16
+// are converted at loads and stores. Integers are loaded as floating-point numbers and stored
+// truncated toward zero. A load that is stored directly in the same dtype keeps its bits.
 type Instr struct {
 	Op      Scalar
 	A, B, C int
 	Value   float64 // of Const
-	Key     uint64  // of Rand: of this use of it
+	Key     uint64  // of Rand: distinguishes its uses
 	PerUnit int     // of Rand: elements of the space for one sample
 }
 
-// Scalar is a scalar operation. Comparisons give 1 or 0.
+// Scalar is a scalar operation. Comparisons return 1 or 0.
 type Scalar uint8
 
-// The scalar operations. Rand is a uniform number in [0, 1) that depends on Key, the number of the
-// step, and the number of the element in the whole batch: Philox-4x32-10 with key Key and counter
-// (first sample*PerUnit + index in Space, step), each 64 bits with the low word first; the number
-// is (word 0 of the result >> 8) / 2^24, for f64 too. Sign(0) is 0, Maximum and Minimum of a NaN
+// The scalar operations. Rand is a uniform number in [0, 1), (w >> 8) / 2^24, even for f64. w is
+// word 0 of Philox-4x32-10 with key Key and counter (first sample*PerUnit + index in Space, step);
+// each has 64 bits, low word first. So a number depends on its use, the step and the place in the
+// whole batch. Sign(0) is 0, Maximum and Minimum of a NaN are NaN, Softplus is log(1 + exp),
+// Inverse is 1/x.
 // are NaN, Softplus is log(1 + exp), Inverse is 1/x.
 const (
 	Load Scalar = iota
@@ -106,11 +106,12 @@ type MatMul struct {
 	Alpha, Beta    float64
 }
 
-// Window is how a window moves over images (N, C, H, W): of R by S elements, Dilation apart.
+// Window describes a window of R by S elements, Dilation apart, that moves over images (N, C, H,
+// W).
 type Window struct {
 	N, C, H, W       int
 	R, S             int
-	PadH, PadW       int // before; OutH and OutW say how far it goes
+	PadH, PadW       int // padding before the image; that after it follows from OutH and OutW
 	StrideH, StrideW int
 	DilationH        int
 	DilationW        int
@@ -142,24 +143,23 @@ type ConvGradFilter struct {
 // outside; all packed.
 type Im2Col struct{ Window }
 
-// Col2Im is the adjoint of Im2Col: an element of Out[0] (N, C, H, W) is the sum of its elements in
-// In[0]; all packed.
+// Col2Im is the adjoint of Im2Col: Out[0] (N, C, H, W) sums the elements of In[0] that come from
+// the same element of the image; all packed.
 type Col2Im struct{ Window }
 
-// MaxPool is Out[0] (N, C, OutH, OutW) = the largest of each window of In[0] (N, C, H, W); all
-// packed. Padding is -inf. The largest is that of Maximum: NaN if one of the window is NaN, also
-// with +inf in it.
+// MaxPool is Out[0] (N, C, OutH, OutW) = the maximum of each window of In[0] (N, C, H, W); all
+// packed. Padding is -inf. As with Maximum, a window with a NaN gives NaN, even if it has +inf.
 type MaxPool struct{ Window }
 
-// MaxPoolGrad gives each element of In[2] = dy to the first largest element of its window in In[0]
-// = x, in C order; In[1] = y. Out[0] is like x; all packed. Where y is NaN, which is equal to none,
-// the window gets nothing.
+// MaxPoolGrad adds each element of In[2] = dy to the first largest element of its window in In[0] =
+// x, in C order; In[1] = y. Out[0] has the shape of x; all packed. A window whose y is NaN gets
+// nothing, as NaN equals no element.
 type MaxPoolGrad struct{ Window }
 
 // AvgPool is the mean over R*S elements, padding counted as zeros; all packed.
 type AvgPool struct{ Window }
 
-// AvgPoolGrad is its gradient: Out[0] (N, C, H, W) from In[0] = dy; all packed.
+// AvgPoolGrad is the gradient of AvgPool: Out[0] (N, C, H, W) from In[0] = dy; all packed.
 type AvgPoolGrad struct{ Window }
 
 // Softmax is over the middle of (Outer, Axis, Inner): Out[0] = exp(x - max) / sum, or its
@@ -176,53 +176,53 @@ type SoftmaxGrad struct {
 	Log                bool
 }
 
-// Attention is Out[0] (Batch, Heads, M, Depth) = softmax(Scale*In[0]*In[1]ᵀ + In[3]) * In[2] of
-// each head, from queries In[0] (Batch, Heads, M, Depth), keys In[1] and values In[2] (Batch,
-// Heads, N, Depth), and In[3] (M, N), if present. Then In[4] and In[5] are its largest
-// element, and the largest of its absolute values, in each tile of AttentionTile by AttentionTile
-// elements (M/AttentionTile, N/AttentionTile): tiles of -inf alone need not be computed. Finite
-// numbers of In[3] below LeastBias count as that. Out[1] (Batch, Heads, M), if there, is the
-// logarithms of the sums of exponentials. Those of four dimensions are lines, the others packed.
+// Attention is Out[0] (Batch, Heads, M, Depth) = softmax(Scale*In[0]*In[1]ᵀ + In[3]) * In[2] for
+// each head. In[0] (Batch, Heads, M, Depth) has queries, In[1] and In[2] (Batch, Heads, N, Depth)
+// keys and values. The bias In[3] (M, N) is optional; finite biases below LeastBias count as
+// LeastBias. With a bias, In[4] and In[5] (M/AttentionTile, N/AttentionTile) have its largest
+// element and its largest absolute value in each tile: a tile of -inf only need not be computed.
+// Out[1] (Batch, Heads, M) is optional: the logarithms of the sums of exponentials. Views of four
+// dimensions are lines, the others packed.
 type Attention struct {
 	Batch, Heads, M, N, Depth int
 	Scale                     float64
 }
 
-// AttentionGrad is the gradients Out[0], Out[1] and Out[2] of the queries In[0], the keys In[1] and
-// the values In[2] of Attention, from In[3], that of its output, In[4], its Out[1], and In[5]
-// (Batch, Heads, M), of each row the sum of output times In[3]. In[6] to In[8], if there, are In[3]
+// AttentionGrad computes the gradients Out[0], Out[1] and Out[2] of the queries In[0], keys In[1]
+// and values In[2] of Attention. In[3] is the gradient of its output, In[4] its Out[1], and In[5]
+// (Batch, Heads, M) the sum of output times In[3] for each row. In[6] to In[8] are optional: In[3]
 // to In[5] of Attention.
 type AttentionGrad struct{ Attention }
 
-// AttentionTile is the edge of the tiles that an Attention with an In[3] has, and of those that
-// kernels go by; it divides M and N.
+// AttentionTile is the edge of the tiles of Attention's In[4] and In[5] and of the kernels. It
+// divides M and N.
 const AttentionTile = 64
 
 // LeastBias is the least finite number that Attention adds to scores. A score with it has no weight
-// next to others. In a row that is masked throughout by finite numbers, all scores still count: f32
-// holds them, with LeastBias added, to 1/1024, and so their weights to a tenth of a percent.
+// next to scores without it. In a row that finite numbers mask completely, all scores still count:
+// f32 holds score plus LeastBias to 1/1024, so weights are right to a tenth of a percent.
 const LeastBias = -1 << 14
 
-// CrossEntropy is the mean over Rows of -log softmax(x)[label], fused: In[0] = x (Rows, Classes),
-// In[1] = targets of the same shape (any non-negative weights, e.g. one-hot divided by rows):
-// Out[0], a scalar, = -sum(targets * log softmax(x)), and Out[1] (Rows, Classes), if there, = d
-// Out[0] / d x = softmax(x)*sum_row(targets) - targets; all packed.
+// CrossEntropy is the mean over Rows of -log softmax(x)[label]. In[0] = x (Rows, Classes), In[1] =
+// targets of the same shape (non-negative weights, e.g. one-hot divided by rows). Out[0], a scalar,
+// = -sum(targets * log softmax(x)). Out[1] (Rows, Classes) is optional: d Out[0] / d x =
+// softmax(x)*sum_row(targets) - targets. All packed.
 type CrossEntropy struct{ Rows, Classes int }
 
 // Gather is Out[0] (Outer, Count, Inner) = rows In[1][k] of In[0] (Outer, Axis, Inner) along the
-// middle. In[1] (Count) is of any numeric dtype; an index out of range stops the run with an error
+// middle. In[1] (Count) has any numeric dtype. An index out of range stops the run with an error
 // that names it. All packed.
 type Gather struct{ Outer, Axis, Inner, Count int }
 
-// GatherGrad is its adjoint: Out[0] (Outer, Axis, Inner) = the sum of rows of In[0] = dy (Outer,
-// Count, Inner) by In[1] = the indices, in their order; all packed.
+// GatherGrad is the adjoint of Gather: Out[0] (Outer, Axis, Inner) = the sum of rows of In[0] = dy
+// (Outer, Count, Inner) by the indices In[1], in their order; all packed.
 type GatherGrad struct{ Outer, Axis, Inner, Count int }
 
 // BatchNorm normalizes In[0] (N, C, Spatial) over N and Spatial: Out[0] = (x - mean) * rstd. Out[1]
 // and Out[2] (C) are mean and rstd = 1/sqrt(var + Epsilon), with the variance divided by N*Spatial,
 // for the gradient. In[1] and In[2] (C) are the running mean and variance: when Training, Out[3]
 // and Out[4], the same views, become Momentum*old + (1-Momentum)*new, the new variance times
-// Unbias; otherwise they replace the batch's and there are no Outs after Out[2].
+// Unbias. Otherwise they replace the batch's statistics, and there are no Outs after Out[2].
 type BatchNorm struct {
 	N, C, Spatial     int
 	Momentum, Epsilon float64
@@ -237,29 +237,27 @@ type BatchNormGrad struct {
 	Training      bool
 }
 
-// Collective is one collective of dist on group number Group of the run: Out[0] from In[0], both
-// packed and all of their values. In place they are the same view. With Part, In[0] of an
-// AllGather, or Out[0] of a ReduceScatter, is so many elements of its value, which may be the other
-// side's: in place, then, and this rank's own part. With Whole, too, the other side is so many
-// elements of its value. Scalar is the factor of PreMulSum if there is an In[1], of the
-// collective's dtype. An AllGather with Fetch is of parameters with a part on each rank: it may be
-// done earlier and more than once, and the programs of all ranks agree on that; see Rematerialize.
-// For one that is Early, the input is ready and the output free, on all ranks, when the program
-// begins.
+// Collective is a collective of dist on group number Group of the run: Out[0] from In[0], both
+// packed and whole values. In place they are the same view. An In[1], of the collective's dtype, is
+// the factor (Scalar) of PreMulSum.
+//
+// With Part, In[0] of an AllGather or Out[0] of a ReduceScatter is Part elements of its value. If
+// both sides are one value, that is in place, and the part is this rank's own. With Whole, too, the
+// other side is Whole elements of its value.
 type Collective struct {
 	Kind  dist.Kind
 	Red   dist.RedOp
 	Root  int
 	Group int
-	Part  int // 0: all of the value
-	Whole int // with Part; 0: all of the value
-	Fetch bool
-	Early bool
+	Part  int  // elements; 0: the whole value
+	Whole int  // elements, with Part; 0: the whole value
+	Fetch bool // AllGather of sharded parameters; may run earlier and repeatedly, equally on all ranks: see Rematerialize
+	Early bool // when the program begins, the input is ready and the output free, on all ranks
 }
 
 // Call is host function number Func of the run, with the memory of all In and Out, packed. With
-// Copies the function touches nothing but its In and Out, so that a device may give it copies;
-// without, the host back half alone has it.
+// Copies the function touches only its In and Out, so a device may pass it copies. Without Copies
+// only the host back half runs it.
 type Call struct {
 	Func   int
 	Label  string

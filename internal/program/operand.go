@@ -6,20 +6,20 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// Operand is the requirement of an operation for one of its views.
+// Operand is the form that an operation demands of one of its views.
 type Operand struct {
 	Space  []int // the index space of the view
 	Packed bool  // C order without gaps
-	Matrix bool  // an operand of MatMul: rows or columns without gaps, one after the other
-	Lines  bool  // the last dim without gaps, and every line's first element a multiple of 8 from that of the value
+	Matrix bool  // an operand of MatMul: rows or columns without gaps
+	Lines  bool  // last dim without gaps; every line starts at a multiple of 8 elements from the value's start
 }
 
-// Operands returns the requirements of step s for each of its In and Out.
-// Errors: too few or too many of them, or impossible sizes.
+// Operands returns the forms that step s demands of its In and Out. Errors: a wrong number of
+// operands, or an unknown operation.
 func (p *Program) Operands(s *Step) (in, out []Operand, err error) {
 	in, out, optional := p.signature(s)
 	if in == nil && out == nil {
-		return nil, nil, fmt.Errorf("has no operation that is known: %T", s.Op)
+		return nil, nil, fmt.Errorf("unknown operation %T", s.Op)
 	}
 	if len(s.In) > len(in) || len(s.In) < len(in)-optional.in {
 		return nil, nil, fmt.Errorf("%v has %d in; %d are needed", s.Op, len(s.In), len(in))
@@ -30,7 +30,7 @@ func (p *Program) Operands(s *Step) (in, out []Operand, err error) {
 	return in[:len(s.In)], out[:len(s.Out)], nil
 }
 
-// optional is how many of the last In and Out may be left out.
+// optional is the number of last In and Out that may be omitted.
 type optional struct{ in, out int }
 
 func packed(space ...int) Operand { return Operand{Space: space, Packed: true} }
@@ -83,7 +83,7 @@ func same(space []int, n int) []Operand {
 	return all
 }
 
-// windowed returns the operands of an operation that moves a window over images.
+// windowed returns the operands of operations that move a window over images.
 func windowed(op Op) (in, out []Operand) {
 	image := func(w *Window) Operand { return packed(w.N, w.C, w.H, w.W) }
 	result := func(w *Window, k int) Operand { return packed(w.N, k, w.OutH, w.OutW) }
@@ -113,7 +113,7 @@ func windowed(op Op) (in, out []Operand) {
 	return nil, nil
 }
 
-// rows returns the operands of an operation along one axis.
+// rows returns the operands of operations along one axis.
 func rows(op Op) (in, out []Operand) {
 	switch o := op.(type) {
 	case *Softmax:
@@ -130,28 +130,28 @@ func rows(op Op) (in, out []Operand) {
 	return nil, nil
 }
 
-// forward is the operands of Attention.
+// forward returns the operands of Attention.
 func (o *Attention) forward() (in, out []Operand, opt optional) {
 	q, k, bias := o.operands()
 	return append(ops(q, k, k), bias...), ops(q, packed(o.Batch, o.Heads, o.M)), optional{len(bias), 1}
 }
 
-// backward is the operands of AttentionGrad.
+// backward returns the operands of AttentionGrad.
 func (o *AttentionGrad) backward() (in, out []Operand, opt optional) {
 	q, k, bias := o.operands()
 	row := packed(o.Batch, o.Heads, o.M)
 	return append(ops(q, k, k, q, row, row), bias...), ops(q, k, k), optional{in: len(bias)}
 }
 
-// operands returns those of queries, of keys, and of the bias of the scores.
+// operands returns the operand of queries, that of keys, and those of the bias.
 func (o *Attention) operands() (q, k Operand, bias []Operand) {
 	lines := func(n int) Operand { return Operand{Space: []int{o.Batch, o.Heads, n, o.Depth}, Lines: true} }
 	tiles := packed(o.M/AttentionTile, o.N/AttentionTile)
 	return lines(o.M), lines(o.N), ops(packed(o.M, o.N), tiles, tiles)
 }
 
-// collective is the operands of a collective: whole values, or a part of one, and the factor of a
-// premulsum.
+// collective returns the operands of a collective: whole values, or a part of one, and the factor
+// of PreMulSum.
 func (p *Program) collective(s *Step, o *Collective) (in, out []Operand, opt optional) {
 	in, out = p.flat(s.In[:min(len(s.In), 1)]), p.flat(s.Out[:min(len(s.Out), 1)])
 	if len(in) == 0 {
@@ -176,7 +176,7 @@ func (p *Program) collective(s *Step, o *Collective) (in, out []Operand, opt opt
 	return in, out, opt
 }
 
-// partSide is which side of a collective is a part of a value.
+// partSide names the side of a collective that is a part of a value.
 type partSide uint8
 
 const (
@@ -185,7 +185,7 @@ const (
 	partOut
 )
 
-// parted is the side of o that is a part.
+// parted returns the side of o that is a part.
 func (o *Collective) parted() partSide {
 	switch {
 	case o.Part <= 0:
@@ -198,8 +198,8 @@ func (o *Collective) parted() partSide {
 	return noPart
 }
 
-// flat is packed operands of the values' own shapes, or of their elements in a row where a view has
-// one dimension.
+// flat returns packed operands of the values' own shapes. A view of one dimension gets all elements
+// in a row.
 func (p *Program) flat(views []View) []Operand {
 	all := make([]Operand, len(views))
 	for i, v := range views {

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// String is "map (128, 512): add, maximum"; a Map that computes nothing is a copy or a fill.
+// String returns "map (128, 512): add, maximum". A Map without arithmetic is a copy or a fill.
 func (o *Map) String() string { return "map " + shapeString(o.Space) + ": " + codeString(o.Code) }
 
-// String is "sum (128, 512) over 0: mul".
+// String returns "sum (128, 512) over 0: mul".
 func (o *Reduce) String() string {
 	var axes []int
 	for i, r := range o.Reduced {
@@ -23,7 +23,7 @@ func (o *Reduce) String() string {
 	return s
 }
 
-// codeString names the instructions of code, in order, without loads and constants.
+// codeString lists the operations of code in order, without loads and constants.
 func codeString(code []Instr) string {
 	var b strings.Builder
 	loads := false
@@ -52,7 +52,7 @@ func codeString(code []Instr) string {
 	return "fill"
 }
 
-// String is "matmul 128x784x512": M, K, N.
+// String returns "matmul 128x784x512": M, K, N.
 func (o *MatMul) String() string {
 	s := fmt.Sprintf("matmul %dx%dx%d", o.M, o.K, o.N)
 	if o.Batch != 1 {
@@ -67,7 +67,7 @@ func (o *MatMul) String() string {
 	return s
 }
 
-// String returns the window for people: "(64, 3, 28, 28) window 5x5", and unusual parts.
+// String returns "(64, 3, 28, 28) window 5x5", followed by settings other than the defaults.
 func (w Window) String() string {
 	s := fmt.Sprintf("(%d, %d, %d, %d) window %dx%d", w.N, w.C, w.H, w.W, w.R, w.S)
 	if w.StrideH != 1 || w.StrideW != 1 {
@@ -82,41 +82,41 @@ func (w Window) String() string {
 	return s + fmt.Sprintf(" to %dx%d", w.OutH, w.OutW)
 }
 
-// String is the operation with its window.
+// String returns the name of the operation and its window.
 func (o *Conv) String() string { return fmt.Sprintf("conv %v of %d", o.Window, o.K) }
 
-// String is the operation with its window.
+// String returns the name of the operation and its window.
 func (o *ConvGradInput) String() string { return fmt.Sprintf("convgradinput %v of %d", o.Window, o.K) }
 
-// String is the operation with its window.
+// String returns the name of the operation and its window.
 func (o *ConvGradFilter) String() string {
 	return fmt.Sprintf("convgradfilter %v of %d", o.Window, o.K)
 }
 
-// String is the operation with its window.
+// String returns the name of the operation and its window.
 func (o *Im2Col) String() string { return "im2col " + o.Window.String() }
 
-// String is the operation with its window.
+// String returns the name of the operation and its window.
 func (o *Col2Im) String() string { return "col2im " + o.Window.String() }
 
-// String is the operation with its window.
+// String returns the name of the operation and its window.
 func (o *MaxPool) String() string { return "maxpool " + o.Window.String() }
 
-// String is the operation with its window.
+// String returns the name of the operation and its window.
 func (o *MaxPoolGrad) String() string { return "maxpoolgrad " + o.Window.String() }
 
-// String is the operation with its window.
+// String returns the name of the operation and its window.
 func (o *AvgPool) String() string { return "avgpool " + o.Window.String() }
 
-// String is the operation with its window.
+// String returns the name of the operation and its window.
 func (o *AvgPoolGrad) String() string { return "avgpoolgrad " + o.Window.String() }
 
-// String is "softmax (128, 10, 1)", or logsoftmax.
+// String returns "softmax (128, 10, 1)", or logsoftmax.
 func (o *Softmax) String() string {
 	return logged(o.Log) + "softmax " + shapeString([]int{o.Outer, o.Axis, o.Inner})
 }
 
-// String is "softmaxgrad (128, 10, 1)", or logsoftmaxgrad.
+// String returns "softmaxgrad (128, 10, 1)", or logsoftmaxgrad.
 func (o *SoftmaxGrad) String() string {
 	return logged(o.Log) + "softmaxgrad " + shapeString([]int{o.Outer, o.Axis, o.Inner})
 }
@@ -128,37 +128,37 @@ func logged(log bool) string {
 	return ""
 }
 
-// String is "attention (8, 12, 512, 64) to 512".
+// String returns "attention (8, 12, 512, 64) to 512".
 func (o *Attention) String() string {
 	return fmt.Sprintf("attention %s to %d", shapeString([]int{o.Batch, o.Heads, o.M, o.Depth}), o.N)
 }
 
-// String is "attentiongrad (8, 12, 512, 64) to 512".
+// String returns "attentiongrad (8, 12, 512, 64) to 512".
 func (o *AttentionGrad) String() string {
 	return fmt.Sprintf("attentiongrad %s to %d", shapeString([]int{o.Batch, o.Heads, o.M, o.Depth}), o.N)
 }
 
-// String is "crossentropy (128, 10)".
+// String returns "crossentropy (128, 10)".
 func (o *CrossEntropy) String() string {
 	return "crossentropy " + shapeString([]int{o.Rows, o.Classes})
 }
 
-// String is "gather 32 of (1, 1000, 64)".
+// String returns "gather 32 of (1, 1000, 64)".
 func (o *Gather) String() string {
 	return fmt.Sprintf("gather %d of %s", o.Count, shapeString([]int{o.Outer, o.Axis, o.Inner}))
 }
 
-// String is "gathergrad 32 of (1, 1000, 64)".
+// String returns "gathergrad 32 of (1, 1000, 64)".
 func (o *GatherGrad) String() string {
 	return fmt.Sprintf("gathergrad %d of %s", o.Count, shapeString([]int{o.Outer, o.Axis, o.Inner}))
 }
 
-// String is "batchnorm (64, 8, 784) training".
+// String returns "batchnorm (64, 8, 784) training".
 func (o *BatchNorm) String() string {
 	return "batchnorm " + shapeString([]int{o.N, o.C, o.Spatial}) + trained(o.Training)
 }
 
-// String is "batchnormgrad (64, 8, 784) training".
+// String returns "batchnormgrad (64, 8, 784) training".
 func (o *BatchNormGrad) String() string {
 	return "batchnormgrad " + shapeString([]int{o.N, o.C, o.Spatial}) + trained(o.Training)
 }
@@ -170,7 +170,7 @@ func trained(training bool) string {
 	return ""
 }
 
-// String is "allreduce sum group 0", "allgather fetch group 0".
+// String returns "allreduce sum group 0" or "allgather fetch group 0".
 func (o *Collective) String() string {
 	s := o.Kind.String()
 	if o.Kind.Reduces() {
@@ -194,5 +194,5 @@ func (o *Collective) String() string {
 	return fmt.Sprintf("%s group %d", s, o.Group)
 }
 
-// String is "call loss".
+// String returns "call loss".
 func (o *Call) String() string { return "call " + o.Label }

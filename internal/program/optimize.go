@@ -1,14 +1,14 @@
 package program
 
-// Optimize rewrites a program into a faster one with the same results, that fetches parameters when
-// it needs them, packs it and puts its steps on streams. Plan comes next. It works in place; on an
-// error the program is not fit for use.
+// Optimize rewrites a program into a faster one with the same results. It gathers sharded
+// parameters when needed, packs operands and assigns streams. Call Plan next. It works in place;
+// after an error the program is invalid.
 //
-// Results keep their bits in f32 and f64, but where a convolution or a cross-entropy is recognised,
-// where products are added to each other or Narrow, which attention is a part of, and for f16 and
-// bf16, which are not rounded between joined steps. Errors: ErrInvalid.
+// Results in f32 and f64 keep their bits, except for recognised convolutions and cross-entropies,
+// for fused sums of products, and for Narrow, which includes attention. Elements of f16 and bf16
+// are not rounded between fused steps. Errors: ErrInvalid.
 func Optimize(p *Program) error {
-	if err := Rematerialize(p); err != nil { // first: see there
+	if err := Rematerialize(p); err != nil { // before other passes: see Rematerialize
 		return err
 	}
 	cleaned(p)
@@ -33,7 +33,7 @@ func Optimize(p *Program) error {
 	return nil
 }
 
-// cleaned runs the passes that only take away, until none finds anything.
+// cleaned runs the passes that only remove, until none changes the program.
 func cleaned(p *Program) {
 	for again := true; again; {
 		again = removeDead(p)

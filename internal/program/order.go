@@ -1,15 +1,15 @@
 package program
 
-// order is the certain order of steps: those of one stream run one after the other, and steps run
+// order has the guaranteed order of steps: those of one stream run one after the other, and steps
 // after those that they name in After.
 type order struct {
 	stream []Stream
-	clock  []clock // of each step: the steps done before it starts
+	clock  []clock // of each step: the steps that are done before it starts
 }
 
 const streamCount = int(Side) + 1
 
-// clock is the last step of each stream that is known to be done; -1 for none.
+// clock is, for each stream, the last step known to be done, or -1.
 type clock [streamCount]int
 
 func never() (c clock) {
@@ -53,7 +53,7 @@ func (o *order) join(c *clock, j int) {
 // before reports whether step a is certainly done when step b starts.
 func (o *order) before(a, b int) bool { return a <= o.clock[b][o.stream[a]] }
 
-// span is which steps touch a value: the first and the last of each stream, or -1.
+// span is the first and the last step of each stream that touches a value, or -1.
 type span struct{ first, last [streamCount]int }
 
 func (s *span) touched() bool {
@@ -65,7 +65,7 @@ func (s *span) touched() bool {
 	return false
 }
 
-// spans is the span of each value.
+// spans returns the span of each value.
 func (o *order) spans(p *Program) []span {
 	all := make([]span, len(p.Values))
 	for i := range all {

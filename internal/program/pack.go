@@ -2,8 +2,8 @@ package program
 
 import "github.com/symgrad/symgrad/tensor"
 
-// Pack puts copies before and after steps that require packed operands and have other views.
-// It is a part of Optimize; without Optimize, call it before Plan. Errors: ErrInvalid.
+// Pack adds copies around steps whose operands are not in the form that the operation demands.
+// Optimize includes it; without Optimize, call it before Plan. Errors: ErrInvalid.
 func Pack(p *Program) error {
 	if err := check(p); err != nil {
 		return err
@@ -33,7 +33,7 @@ func Pack(p *Program) error {
 	return nil
 }
 
-// meets reports whether a view meets the requirement of the operand.
+// meets reports whether a view has the form that the operand demands.
 func (o *Operand) meets(v *View) bool {
 	return (!o.Packed || tensor.Packed(o.Space, v.Strides)) && (!o.Matrix || isMatrix(o.Space, v.Strides)) && (!o.Lines || isLines(o.Space, v))
 }
@@ -41,10 +41,10 @@ func (o *Operand) meets(v *View) bool {
 type packer struct {
 	p     *Program
 	steps []Step
-	at    []int // where each old step has gone, for After
+	at    []int // new index of each old step, for After
 }
 
-// put adds step i and the steps after it. A step that waits for it waits for the last of them.
+// put adds step i and the steps that follow it. Steps that wait for i wait for the last of them.
 func (pk *packer) put(i int, s Step, behind []Step) {
 	after := make([]int, len(s.After))
 	for k, j := range s.After {
@@ -56,15 +56,15 @@ func (pk *packer) put(i int, s Step, behind []Step) {
 	pk.at[i] = len(pk.steps) - 1
 }
 
-// copyIn adds a step that copies a view into a packed value, and gives that value's view.
+// copyIn adds a step that copies a view into a packed value, and returns that value's view.
 func (pk *packer) copyIn(s *Step, v View, space []int) View {
 	to := pk.temp(v.Value, space)
 	pk.steps = append(pk.steps, copyStep(s, space, v, to, pk.moved(s.After)))
 	return to
 }
 
-// copyOut makes s produce a packed value, and returns the step that copies it to the original
-// place. A product that adds to its destination gets a copy of that first.
+// copyOut makes s write a packed value, and returns the step that copies it to the old Out. If s is
+// a product that accumulates, a copy of the old contents precedes it.
 func (pk *packer) copyOut(s *Step, k int, space []int) Step {
 	v := s.Out[k]
 	to := pk.temp(v.Value, space)
@@ -83,13 +83,13 @@ func (pk *packer) moved(after []int) []int {
 	return all
 }
 
-// temp is the whole of a new value over space, like value id.
+// temp returns the whole of a new value over space, of the dtype of value id.
 func (pk *packer) temp(id ID, space []int) View {
 	old := &pk.p.Values[id]
 	return pk.p.Whole(pk.p.Add(Value{Name: old.Name, DType: old.DType, Shape: append([]int(nil), space...)}))
 }
 
-// copyStep is a Map that copies, for the sake of s and on its stream.
+// copyStep returns a Map that copies an operand of s, on the stream of s.
 func copyStep(s *Step, space []int, from, to View, after []int) Step {
 	return Step{
 		Name:   s.Name,

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// alignment of values in the arena, in bytes: that of cudaMalloc, so that vector loads and library
-// calls see the same.
+// alignment of values in the arena, in bytes. It is that of cudaMalloc, so vector loads and
+// libraries see the same alignment.
 const alignment = 256
 
-// Plan gives each Arena value that a step touches its place in the arena, and the arena its size.
-// Values share bytes when all steps of the one are certainly done before the first of the other
-// starts; a value that a Comm step touches is therefore kept until a Compute step has waited for
-// it. A Map's Out takes the bytes of an In whose last use it is, if both have the same view and
-// size of elements. Values that are read after the run are kept to the end, and those that are set
-// before it from the start. Steps must be on their streams: see Optimize. Errors: ErrInvalid.
+// Plan gives each Arena value that a step touches its offset, and sets the size of the arena.
+// Values share bytes if all steps of one are certainly done before the first step of the other
+// starts. So a value that a Comm step touches is kept until a Compute step has waited for that
+// step. A Map's Out takes the bytes of an In that is not read later, if both have the same view and
+// element size. Outputs are kept to the end, and inputs from the start. Steps must have their
+// streams: see Optimize. Errors: ErrInvalid.
 func Plan(p *Program) error {
 	if err := check(p); err != nil {
 		return err
@@ -36,15 +36,15 @@ func Plan(p *Program) error {
 	return nil
 }
 
-// planner knows when values are in use.
+// planner knows in which steps values are in use.
 type planner struct {
 	p     *Program
 	order *order
 	spans []span
-	kept  []span // spans, longer where values are kept
+	kept  []span // spans, or longer ones with Rows
 }
 
-// slot is values that begin at one place.
+// slot is memory for values that follow each other in place.
 type slot struct {
 	values []ID
 	bytes  int64 // aligned
@@ -60,14 +60,13 @@ func newPlanner(p *Program) *planner {
 	return pl
 }
 
-// apart reports whether a and b may have bytes in common because they are never in use at one time.
+// apart reports whether a and b are never in use at the same time.
 func (pl *planner) apart(a, b ID) bool { return pl.dies(a, b, pl.spans) || pl.dies(b, a, pl.spans) }
 
-// keptApart is apart for values that do not follow each other in place.
+// keptApart is apart for values in different slots.
 func (pl *planner) keptApart(a, b ID) bool { return pl.dies(a, b, pl.kept) || pl.dies(b, a, pl.kept) }
 
-// dies reports whether a, in use as spans say, is certainly not needed any more when the first step
-// of b starts.
+// dies reports whether a is certainly unused when the first step of b starts.
 func (pl *planner) dies(a, b ID, spans []span) bool {
 	return pl.p.Values[a].Role == Temp && !pl.p.Values[b].early() && pl.order.over(&spans[a], &spans[b])
 }
@@ -75,8 +74,8 @@ func (pl *planner) dies(a, b ID, spans []span) bool {
 // early reports whether a value has contents before the first step.
 func (v *Value) early() bool { return v.Role == Input || v.Role == Param || v.Role == State }
 
-// reuses reports whether Out number out of Map step i may have the place of In number in: element
-// by element, reads come before writes.
+// reuses reports whether Map step i may write Out number out over In number in. Each element is
+// read before it is written.
 func (pl *planner) reuses(i, out, in int) bool {
 	s := &pl.p.Steps[i]
 	m, ok := s.Op.(*Map)
@@ -119,8 +118,8 @@ func (pl *planner) firstOf(id ID, i int) bool {
 	return true
 }
 
-// slots is the values of the arena, those that follow each other in place joined, in the order of
-// their first steps.
+// slots returns the slots of all arena values, in the order of their first steps. Values that
+// follow each other in place share one.
 func (pl *planner) slots() []*slot {
 	of := make([]*slot, len(pl.p.Values))
 	var all []*slot
@@ -145,8 +144,8 @@ func (pl *planner) slots() []*slot {
 	return all
 }
 
-// inherits puts Out number out of step i into the slot of the first In that it may follow there;
-// nil if there is none.
+// inherits puts Out number out of step i into the slot of the first In that it may overwrite. It
+// returns nil if there is none.
 func (pl *planner) inherits(i, out int, of []*slot) *slot {
 	s := &pl.p.Steps[i]
 	id := s.Out[out].Value
@@ -174,8 +173,8 @@ func all(ids []ID, ok func(ID) bool) bool {
 	return true
 }
 
-// place is the offset of the smallest gap that s fits in, between those of the placed slots that
-// are in use with it.
+// place returns the offset of the smallest gap that fits s, between the placed slots that are in
+// use at the same time.
 func (pl *planner) place(s *slot, placed []*slot) int64 {
 	var busy []*slot
 	for _, other := range placed {
@@ -197,7 +196,7 @@ func (pl *planner) place(s *slot, placed []*slot) int64 {
 	return end
 }
 
-// meet reports whether some value of a is in use together with some value of b.
+// meet reports whether some value of a is in use at the same time as some value of b.
 func (pl *planner) meet(a, b *slot) bool {
 	for _, x := range a.values {
 		for _, y := range b.values {

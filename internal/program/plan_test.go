@@ -7,7 +7,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// chainOf is n Maps of 64 floats one after the other, from an input to an output.
+// chainOf returns n Maps of 64 floats in a chain, from an input to an output.
 func chainOf(n int) *Program {
 	p := &Program{Name: "chain", Clock: None}
 	last := p.Add(Value{Name: "in", DType: tensor.F32, Shape: []int{64}, Role: Input, Place: Outside})
@@ -112,8 +112,8 @@ func TestPlanFillsTheSmallestGap(t *testing.T) {
 	}
 }
 
-// gradientOf is a product, the gradient of a softmax from it, that rounded to bf16 and scaled, and
-// a product that reads it.
+// gradientOf is a product, the gradient of a softmax from it, a Map that rounds it to bf16 and
+// scales it, and a product that reads that.
 func gradientOf(rows, axis int) *Program {
 	p := &Program{Name: "gradient", Clock: None}
 	add := func(name string, dt tensor.DType, place Place, shape ...int) View {
@@ -134,8 +134,7 @@ func gradientOf(rows, axis int) *Program {
 	return p
 }
 
-// What is narrower than what a row was made of lies elsewhere, if rows are to be done at once, and
-// where that was if not.
+// With Rows a narrower result does not take the bytes of its operand; without Rows it does.
 func TestPlanWithRowsKeepsWhatARunReads(t *testing.T) {
 	for _, rows := range []bool{false, true} {
 		p := gradientOf(64, 32)
@@ -157,7 +156,7 @@ func TestPlanWithRowsLetsMapsWriteOverWhatTheyRead(t *testing.T) {
 	}
 }
 
-// Runs end at other operations, at other streams, and where nothing is read that the run has made.
+// Runs end at other operations, at other streams, and at steps that read no result of the run.
 func TestRunsOfRows(t *testing.T) {
 	p := gradientOf(64, 32)
 	p.Steps = append(p.Steps, chainOf(2).Steps...)

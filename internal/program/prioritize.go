@@ -2,14 +2,15 @@ package program
 
 import "slices"
 
-// prioritizeUpdates returns compute, which is sorted by level, with earlier updates for spreads. An
-// update that a spread waits for runs once later sums of about its size are queued. Then those sums
-// run during the update, its own sum is nearly done, and the computation of the next operands
-// follows it; and the spread precedes the sums after those. Updates without waiters stay last:
-// there they delay no gradient, and hide the last sums, or the spreads after these (see leave).
+// prioritizeUpdates returns compute, which is sorted by level, with the updates that a spread waits
+// for moved forward. Without that, an update would run after all steps that need no collective. It
+// moves once the sums queued after its own sum have about as many elements. These sums then overlap
+// the updates, and the update's own sum is done or nearly done. Steps that compute operands of the
+// next sum follow the update, and the spread precedes later sums. Updates that no spread waits for
+// stay late: they delay no gradient there, and hide the last sums and spreads (see leave).
 //
-// It takes Maps and Reduces alone that no sum follows from, and that lack no others but Maps of one
-// element, such as the terms of an optimizer's step, which go with them.
+// It moves only Maps and Reduces that lead to no sum. Pending Maps of one element that they need,
+// such as terms of an optimizer's step, move with them.
 func (p *Program) prioritizeUpdates(compute, comm []int, level []int, deps [][]int, free []bool) []int {
 	h := &hurrying{p: p, level: level, deps: deps, free: free, comm: comm}
 	h.placed = make([]bool, len(p.Steps))
@@ -40,9 +41,9 @@ func (p *Program) prioritizeUpdates(compute, comm []int, level []int, deps [][]i
 	return h.order
 }
 
-// leave puts updates without waiters after those at the end that a spread waits for: of about as
-// many elements as are spread meanwhile. Between two GPUs the spread takes as long as Adam does for
-// them, among more GPUs longer.
+// leave moves updates that no spread waits for after those at the end of the order that one waits
+// for. It moves about as many elements as are spread meanwhile. Between two GPUs a spread takes as
+// long as Adam for the same elements; among more GPUs it takes longer.
 func (h *hurrying) leave() {
 	spread := 0
 	for i := range h.p.Steps {
@@ -78,12 +79,11 @@ func (h *hurrying) leave() {
 	})
 }
 
-// asMany reports whether n elements are about as many as others: layers of one size have biases and
-// neighbours of another.
+// asMany reports whether n elements are about as many as others, or more. The tolerance is for
+// biases and for layers that differ a little.
 func asMany(n, others int) bool { return 8*n >= 7*others }
 
-// carried is the elements that a step of the Comm stream reduces; 0 for one that only moves, or
-// does not communicate.
+// carried returns the number of elements that step i reduces on the Comm stream, or 0.
 func (p *Program) carried(i int) int {
 	if !p.sums(i) {
 		return 0
@@ -94,25 +94,25 @@ func (p *Program) carried(i int) int {
 	return p.Values[p.Steps[i].In[0].Value].Len()
 }
 
-// hurrying is the part of the order of Compute steps that is decided so far.
+// hurrying has the order of Compute steps so far.
 type hurrying struct {
 	p       *Program
 	level   []int // see levels
 	deps    [][]int
 	free    []bool // see atOnce
 	comm    []int  // steps of Comm that are not started
-	sent    []int  // elements that the steps of Comm reduce up to each level; those that are free are none of them
-	started int    // the level of the last that is started
-	leads   []bool // of Compute steps: to a sum
-	awaited []bool // of Compute steps: lead to a spread of this run
+	sent    []int  // elements that the steps of Comm reduce up to each level, without free steps
+	started int    // level of the last started step
+	leads   []bool // Compute steps that lead to a sum
+	awaited []bool // Compute steps that lead to a spread of this run
 	placed  []bool
-	asked   []int  // of each step, one more than the length of order when ready was asked last
-	answer  []bool // and the result
+	asked   []int  // by step, 1 + the length of order at the last call of ready
+	answer  []bool // by step, the result of that call
 	order   []int
 }
 
-// leading is the steps that the Comm steps follow from for which to says so, without other Comm
-// steps in between.
+// leading returns the steps that lead to a step for which to is true, without another Comm step in
+// between.
 func (h *hurrying) leading(to func(i int) bool) []bool {
 	leads := make([]bool, len(h.p.Steps))
 	for i := len(h.p.Steps) - 1; i >= 0; i-- {
@@ -136,7 +136,7 @@ func (h *hurrying) place(i int) {
 	h.order = append(h.order, i)
 }
 
-// start starts the steps of Comm whose operands are there.
+// start starts the steps of Comm whose operands are ready.
 func (h *hurrying) start() {
 	for len(h.comm) > 0 {
 		i := h.comm[0]
@@ -150,7 +150,7 @@ func (h *hurrying) start() {
 	}
 }
 
-// next is the first step of rest that has waited long enough; -1 if there is none.
+// next returns the first step of rest that has waited long enough, or -1.
 func (h *hurrying) next(rest []int) int {
 	from, _ := slices.BinarySearchFunc(rest, max(1, h.level[rest[0]]), func(i, level int) int { return h.level[i] - level })
 	for _, i := range rest[from:] {
@@ -165,7 +165,7 @@ func (h *hurrying) next(rest []int) int {
 	return -1
 }
 
-// elementsOf is those that a Map or a Reduce goes over; 0 for other steps.
+// elementsOf returns the number of elements of a Map's or Reduce's space; 0 for other steps.
 func (p *Program) elementsOf(i int) int {
 	switch o := p.Steps[i].Op.(type) {
 	case *Map:
@@ -176,7 +176,7 @@ func (p *Program) elementsOf(i int) int {
 	return 0
 }
 
-// moves reports whether step i takes as long as memory does: products would keep sums waiting.
+// moves reports whether memory bounds the time of step i. Products would delay sums.
 func (h *hurrying) moves(i int) bool {
 	switch h.p.Steps[i].Op.(type) {
 	case *Map, *Reduce:
@@ -185,7 +185,7 @@ func (h *hurrying) moves(i int) bool {
 	return false
 }
 
-// ready reports whether step i lacks nothing but Maps of one element.
+// ready reports whether all inputs of step i are made, except by Maps of one element.
 func (h *hurrying) ready(i int) bool {
 	now := len(h.order) + 1
 	if h.asked[i] != now {

@@ -6,24 +6,24 @@ import "github.com/symgrad/symgrad/tensor"
 type Program struct {
 	Name   string
 	Values []Value
-	Steps  []Step // in the order in which one processor would run them
-	Arena  int64  // bytes of the arena, once Plan has run
-	Clock  ID     // the Outside U64[2] that Rand reads: number of the step, number of this rank's first sample; None if no step needs it
-	Rows   bool   // Plan lets successive steps along the same rows be done row by row
-	Again  bool   // Optimize repeats functions in steps that read their inputs as well: memory is slower
+	Steps  []Step // in an order in which one processor could run them
+	Arena  int64  // bytes of the arena; set by Plan
+	Clock  ID     // Outside U64[2] that Rand reads: step number, number of this rank's first sample; or None
+	Rows   bool   // Plan keeps the operands of a run of row-wise steps until its end, so that it can run row by row
+	Again  bool   // Optimize recomputes cheap functions for each reader, where memory is slower than that
 	Aside  bool   // Optimize puts gradients of weights on the Side stream
-	Narrow int    // Optimize has bf16 for f32 in products of at least so many multiplications, and in attention; 0 for none. See narrow
+	Narrow int    // least number of multiplications for which products and attention use bf16 for f32; 0: none
 }
 
 // ID is the index of a value in Program.Values.
 type ID int32
 
-// None is no value.
+// None is the ID of no value.
 const None ID = -1
 
 // Value is memory with a type and a shape, in C order.
 type Value struct {
-	Name  string // of the node of the graph, for people; need not be unique
+	Name  string // of the graph's node, for people; need not be unique
 	DType tensor.DType
 	Shape []int // empty for a scalar
 	Role  Role
@@ -33,32 +33,32 @@ type Value struct {
 	Data   []byte // of a Constant: its elements
 }
 
-// Role is the role of a value in a training step.
+// Role is the purpose of a value in a training step.
 type Role uint8
 
 // The roles.
 const (
 	Temp     Role = iota // not read after the step
-	Input                // set by the program's user before each step
-	Param                // a weight; lives from step to step
+	Input                // set by the caller before each step
+	Param                // a weight; lasts from step to step
 	Gradient             // of a Param
-	State                // of an optimizer or a layer; lives from step to step
-	Output               // looked at after the step
+	State                // of an optimizer or a layer; lasts from step to step
+	Output               // read by the caller after the step
 )
 
-// Place is where a value is.
+// Place says where the memory of a value is.
 type Place uint8
 
 // The places.
 const (
-	Arena    Place = iota // in the one block that steps share; its bytes may be another value's at another time
-	Outside               // in memory that is bound before the run: inputs, parameters, states, gradients in buckets
+	Arena    Place = iota // in the block that steps share; other values may use its bytes at another time
+	Outside               // in memory bound before the run: inputs, parameters, states, gradients in buckets
 	Constant              // in memory that the back half fills once from Data
 )
 
-// View is a strided look at a value over an index space: index (i, j, ...) of the space is element
-// Offset + i*Strides[0] + j*Strides[1] + ... of the value. A stride of 0 repeats; transposes,
-// slices, repeats and reshapes are views and not steps.
+// View maps an index space to elements of a value: index (i, j, ...) is element Offset +
+// i*Strides[0] + j*Strides[1] + ... A stride of 0 repeats. Transposes, slices, repeats and reshapes
+// are views, not steps.
 type View struct {
 	Value   ID
 	Offset  int   // elements
@@ -67,12 +67,12 @@ type View struct {
 
 // Step is one operation.
 type Step struct {
-	Name   string // its name in the graph: "dw0 = Aᵀ×B"
+	Name   string // expression in the graph: "dw0 = Aᵀ×B"
 	Op     Op
 	In     []View
 	Out    []View
 	Stream Stream
-	After  []int // steps before this one, on other streams, that must be done first
+	After  []int // earlier steps on other streams that must be done before this one starts
 }
 
 // Stream is where a step runs. Steps of one stream run in order.
@@ -81,11 +81,11 @@ type Stream uint8
 // The streams.
 const (
 	Compute Stream = iota
-	Comm           // collectives; its steps overlap those of Compute
-	Side           // steps that products of Compute need not wait for; they overlap those of both
+	Comm           // collectives; overlaps Compute
+	Side           // work that products of Compute need not wait for; overlaps both
 )
 
-// Len is the number of elements of the value.
+// Len returns the number of elements of the value.
 func (v *Value) Len() int {
 	n := 1
 	for _, d := range v.Shape {
@@ -94,19 +94,19 @@ func (v *Value) Len() int {
 	return n
 }
 
-// Bytes is the size of the value.
+// Bytes returns the size of the value.
 func (v *Value) Bytes() int64 { return int64(v.Len()) * int64(v.DType.Size()) }
 
-// Add adds a value and gives its id.
+// Add adds a value and returns its ID.
 func (p *Program) Add(v Value) ID {
 	p.Values = append(p.Values, v)
 	return ID(len(p.Values) - 1)
 }
 
-// Whole is the value as it lies, over its own shape.
+// Whole returns the view of a value over its own shape.
 func (p *Program) Whole(id ID) View { return View{Value: id, Strides: Contiguous(p.Values[id].Shape)} }
 
-// Contiguous is the strides of a tensor of that shape in C order.
+// Contiguous returns the strides of a tensor of that shape in C order.
 func Contiguous(shape []int) []int {
 	strides, n := make([]int, len(shape)), 1
 	for i := len(shape) - 1; i >= 0; i-- {

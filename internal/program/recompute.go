@@ -2,10 +2,10 @@ package program
 
 import "slices"
 
-// recomputeSoftmax computes a softmax anew for its gradient if its stored result and its operand
-// are bf16 or f16. Both are done row by row, with the step that makes the operand and the reader of
-// the result, so the f32 values between them need no memory. fuse repeats functions in the same
-// way.
+// recomputeSoftmax repeats a softmax for its gradient. It does so if all other readers round the
+// softmax to bf16 or f16, and if its input comes from fewer bytes. The softmax, its gradient and
+// the Maps around them run row by row, so the f32 in between need not be in memory. fuse repeats
+// other functions.
 func recomputeSoftmax(p *Program) {
 	if !p.Again {
 		return
@@ -28,8 +28,8 @@ func recomputeSoftmax(p *Program) {
 	p.Steps = pk.steps
 }
 
-// before adds steps before s, which is step j, and before the step that widens the gradient for it,
-// so that this stays directly before s.
+// before adds steps before s, which is step j. If the last step converts the gradient for s, they
+// go before that step, which stays next to s.
 func (pk *packer) before(j int, s *Step, steps ...Step) {
 	at := len(pk.steps)
 	if at > 0 && pk.steps[at-1].outOf(s.In[1].Value) >= 0 && converts(pk.steps[at-1].Op) {
@@ -39,13 +39,13 @@ func (pk *packer) before(j int, s *Step, steps ...Step) {
 	pk.steps = slices.Insert(pk.steps, at, steps...)
 }
 
-// ofValue is the only view of a list, of another value of the same shape.
+// ofValue returns a list's only view, as a view of another value of the same shape.
 func ofValue(one []View, to ID) []View {
 	return []View{{Value: to, Offset: one[0].Offset, Strides: one[0].Strides}}
 }
 
-// recomputable reports whether step j is the gradient of softmax k, which reads the result of Map
-// m, and repeating these pays.
+// recomputable reports whether step j is the gradient of softmax k, which reads a result of Map m,
+// and whether repeating m and k pays.
 func (f *flow) recomputable(j int) (m, k int, ok bool) {
 	p := f.p
 	grad, isGrad := p.Steps[j].Op.(*SoftmaxGrad)
@@ -73,13 +73,13 @@ func (f *flow) recomputable(j int) (m, k int, ok bool) {
 	return m, k, isMap && len(p.Steps[m].Out) == 1 && !has(op.Code, Rand) && p.bytesRead(m) < p.Values[y.Value].Bytes()
 }
 
-// rounds reports whether a step is a copy into elements of half the size.
+// rounds reports whether a step is a copy into elements of half the size or less.
 func (p *Program) rounds(s *Step) bool {
 	m, ok := s.Op.(*Map)
 	return ok && len(s.In) == 1 && len(s.Out) == 1 && work(m.Code) == 0 && 2*p.Values[s.Out[0].Value].DType.Size() <= p.Values[s.In[0].Value].DType.Size()
 }
 
-// bytesRead is the bytes of all values that step i reads.
+// bytesRead returns the bytes of all values that step i reads.
 func (p *Program) bytesRead(i int) (bytes int64) {
 	var counted []ID
 	for _, v := range p.Steps[i].In {

@@ -5,33 +5,32 @@ import (
 	"slices"
 )
 
-// A fetch is a Collective with Fetch: it gathers parameters with a part on each rank for the steps
-// that use them. No step writes its source before its last use, and its value has no other content.
-// So it can be repeated at any time until then, and its result need not be kept.
+// A fetch is a Collective with Fetch that gathers sharded parameters into a value of which it is
+// the maker. No step writes its input before all uses are done. So it can be repeated at any time,
+// and its result need not be kept.
 
-// Limits of the time that fetched values are kept. They count fetches and not steps or bytes: ranks
-// with batches of different length have different programs, and must fetch in the same order.
+// Limits of how long fetched values are kept. They count fetches, not steps or bytes: ranks with
+// batches of different length have different programs, but must fetch in the same order.
 const (
-	// keepOver is how many other fetched values are used, at most, between two uses of a value that
-	// is kept in between.
+	// keepOver is the most other fetched values that may be used between two uses of a kept value.
 	keepOver = 1
-	// liveFetches is how many fetched values are there at one time, the one that is on its way
-	// included, where the order of their uses allows it.
+	// liveFetches is the number of fetched values that exist at the same time, including the one in
+	// flight, if the order of uses allows it.
 	liveFetches = 2
 )
 
-// Rematerialize makes fetched values live as short as they can: a value whose uses are far apart is
-// fetched again before the later ones, and each fetch starts when all fetched values but one have
-// been used, one ahead. A training step whose layers use their parameters twice, forward and
-// backward, so holds two layers' at a time and not all:
+// Rematerialize shortens the lives of fetched values. A value whose uses are far apart is fetched
+// again before the later ones. Each fetch starts one ahead, when all fetched values except one have
+// been used. A training step, which uses parameters forward and backward, then holds two layers'
+// parameters at a time:
 //
-//	fetch 0, fetch 1, use 0, fetch 2, use 1, fetch 3, use 2, use 3,
-//	use 3, fetch 1, use 2, fetch 0, use 1, use 0
+//	fetch 0, fetch 1, use 0, fetch 2, use 1, fetch 3, use 2, use 3, use 3,
+//	fetch 1, use 2, fetch 0, use 1, use 0
 //
-// It works on raw programs, before passes that depend on sizes: where fetches stand among Calls and
-// other collectives follows from the graph alone, and is the same on all ranks.
+// It works on raw programs, before passes that depend on sizes: the order of fetches among Calls
+// and other collectives follows from the graph alone, so it is the same on all ranks.
 //
-// Results keep their bits. It is a part of Optimize. Errors: ErrInvalid.
+// Optimize includes it. Results keep their bits. Errors: ErrInvalid.
 func Rematerialize(p *Program) error {
 	if err := check(p); err != nil {
 		return err
@@ -52,7 +51,7 @@ func Rematerialize(p *Program) error {
 	return nil
 }
 
-// loan is a fetch and the steps that use its result, in order: there is at least one.
+// loan is a fetch and the steps that use its result, in order. There is at least one.
 type loan struct {
 	step int
 	uses []int
@@ -61,8 +60,8 @@ type loan struct {
 func (l *loan) first() int { return l.uses[0] }
 func (l *loan) last() int  { return l.uses[len(l.uses)-1] }
 
-// fetchesOf marks the steps that are fetches with uses. One whose result enters a collective is not
-// marked: the next messages of the ranks do not wait for its uses.
+// fetchesOf reports which steps are fetches with uses. A fetch that another collective reads does
+// not count, as the order of collectives does not wait for its uses.
 func fetchesOf(f *flow) []bool {
 	is := make([]bool, len(f.p.Steps))
 	for i := range f.p.Steps {
@@ -84,7 +83,7 @@ func fetchesOf(f *flow) []bool {
 	return is
 }
 
-// loans is fetch i, cut where its uses are far apart.
+// loans returns fetch i, divided where its uses are far apart.
 func (f *flow) loans(i int, fetch []bool) []loan {
 	var all []loan
 	uses := f.readers[f.p.Steps[i].Out[0].Value]
@@ -98,7 +97,7 @@ func (f *flow) loans(i int, fetch []bool) []loan {
 	return all
 }
 
-// usedBetween is how many fetched values steps between i and j, both excluded, use.
+// usedBetween returns the number of fetched values that steps between i and j, both excluded, use.
 func (f *flow) usedBetween(i, j int, fetch []bool) int {
 	n := 0
 	for k := range fetch {
@@ -109,12 +108,11 @@ func (f *flow) usedBetween(i, j int, fetch []bool) int {
 	return n
 }
 
-// ahead is, of each loan, the step before which its fetch starts: when few enough of the loans
-// before it are still out, and no later than its own first use. Loans are in the order in which
-// they are fetched.
+// ahead returns, for each loan, the step before which its fetch starts: when few enough earlier
+// loans are in use, and no later than its first use. Loans are in the order of their fetches.
 func ahead(all []loan) []int {
 	at := make([]int, len(all))
-	var ends []int // the last uses of the loans so far, the latest first
+	var ends []int // last uses of the loans so far, the latest first
 	for k := range all {
 		if k > 0 {
 			at[k] = at[k-1]
@@ -129,7 +127,8 @@ func ahead(all []loan) []int {
 	return at
 }
 
-// lend puts fetches where at says, and gives each loan but a fetch's first a value of its own.
+// lend puts fetches at the steps of at. All loans of a fetch except its first get a value of their
+// own.
 func (p *Program) lend(all []loan, fetch []bool, at []int) {
 	lent := make([]Step, len(all))
 	seen := make([]bool, len(p.Steps))
@@ -154,7 +153,7 @@ func (p *Program) lend(all []loan, fetch []bool, at []int) {
 	p.Steps = steps
 }
 
-// refetch returns a repeated fetch, into a value of its own, which uses read instead of the first.
+// refetch returns a copy of a fetch into a new value, which uses read instead of the first.
 func (p *Program) refetch(s *Step, uses []int) Step {
 	old := s.Out[0].Value
 	v := p.Values[old]
@@ -175,16 +174,16 @@ func (p *Program) refetch(s *Step, uses []int) Step {
 	return next
 }
 
-// fetching has the facts of fetches for schedule.
+// fetching is the input of schedule about fetches.
 type fetching struct {
 	f     *flow
 	fetch []bool
 	deps  [][]int
 }
 
-// holds returns, for each step, the place in compute before which it is not put: for fetches one
-// ahead of their use, 0 for others. No step of compute before that place may need the held step, or
-// a collective after it.
+// holds returns, for each fetch, the index in compute before which it must not be placed, so that
+// it is one ahead of its use; 0 for other steps. It never holds back a fetch beyond a step that
+// needs it, or that needs a collective after it.
 func (x *fetching) holds(compute, comm []int) []int {
 	hold := make([]int, len(x.fetch))
 	place := make([]int, len(x.fetch)) // of Compute steps
@@ -206,7 +205,7 @@ func (x *fetching) holds(compute, comm []int) []int {
 	if len(all) == 0 {
 		return hold
 	}
-	needed := make([]int, len(x.fetch)) // the first place in compute where a collective must be there
+	needed := make([]int, len(x.fetch)) // first index in compute that needs each collective
 	for i := range needed {
 		needed[i] = len(compute)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// fetchingLayers is the forward and the backward pass of layers whose parameters are on two ranks,
-// as a graph has them: a Call takes each gradient as soon as it is there.
+// fetchingLayers is the forward and the backward pass of layers with parameters sharded over two
+// ranks, in the order of a graph. A Call takes each gradient at once.
 func fetchingLayers(layers int) *Program {
 	p := &Program{Name: "fetching", Clock: None}
 	const n = 16 // matrices are n by n
@@ -67,8 +67,7 @@ func TestFetchesAreMadeAgainAndOneAhead(t *testing.T) {
 	}
 }
 
-// TestFetchesTakeTheBytesOfThoseBefore looks at what is on which stream, who waits for whom, and
-// the memory.
+// TestFetchesTakeTheBytesOfThoseBefore checks streams, waits and memory.
 func TestFetchesTakeTheBytesOfThoseBefore(t *testing.T) {
 	const layers, matrix = 9, 16 * 16 * 4
 	p := fetchingLayers(layers)
@@ -119,9 +118,8 @@ func TestFetchesTakeTheBytesOfThoseBefore(t *testing.T) {
 	}
 }
 
-// TestFetchesOfWhatIsWrittenStay has an update of a shard before its last use, after which it would
-// fetch other numbers, one of another shard at the end of the step, and a gathered value that goes
-// on to a collective.
+// TestFetchesOfWhatIsWrittenStay has a shard that is updated before its last use, another that is
+// updated at the end of the step, and a gathered value that another collective reads.
 func TestFetchesOfWhatIsWrittenStay(t *testing.T) {
 	p := fetchingLayers(5)
 	double := &Map{Space: []int{128}, Code: []Instr{{Op: Load}, {Op: Add}}, Stores: []int{1}}
@@ -144,8 +142,8 @@ func TestFetchesOfWhatIsWrittenStay(t *testing.T) {
 	}
 }
 
-// TestGathersThatDoNotSaySoStay has collectives of a user's, whose order and number are those of
-// his graph, on all ranks.
+// TestGathersThatDoNotSaySoStay has a user's collectives, whose order and number are those of the
+// graph on all ranks.
 func TestGathersThatDoNotSaySoStay(t *testing.T) {
 	p := fetchingLayers(5)
 	for i := range p.Steps {
@@ -166,8 +164,8 @@ func TestGathersThatDoNotSaySoStay(t *testing.T) {
 	}
 }
 
-// TestOrderOfCommunicationDoesNotDependOnTheBatch compares what ranks have to do alike, of programs
-// whose other steps differ.
+// TestOrderOfCommunicationDoesNotDependOnTheBatch compares the communication of programs whose
+// other steps differ.
 func TestOrderOfCommunicationDoesNotDependOnTheBatch(t *testing.T) {
 	order := func(p *Program) string {
 		if err := Optimize(p); err != nil {
@@ -184,7 +182,7 @@ func TestOrderOfCommunicationDoesNotDependOnTheBatch(t *testing.T) {
 	}
 	longer := fetchingLayers(7)
 	var steps []Step
-	for _, s := range longer.Steps { // each product is followed by what another batch may have
+	for _, s := range longer.Steps { // each product is followed by a step that another batch may need
 		steps = append(steps, s)
 		if m, ok := s.Op.(*MatMul); ok {
 			to := longer.Add(Value{DType: tensor.F32, Shape: []int{m.M, m.N}, Role: Output})

@@ -7,22 +7,23 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// route says, of a view of a value, which index of the step that made the value each of its
-// elements was made at. The axes of the view may have to be split for that: an axis of the reader
-// that runs through a row and on into the next one is two axes of the maker.
+// route maps the elements of a reader's view of a value to the indices at which a step made them.
+// Axes of the reader may have to be split: an axis that runs through a row and into the next one is
+// two axes of the maker.
 type route struct {
-	base []int   // index of the maker for index 0 of the reader
-	legs [][]leg // of each axis of the reader, the outermost first
+	base []int   // maker's index for index 0 of the reader
+	legs [][]leg // by axis of the reader, the outermost first
 }
 
-// leg is an axis, or a part of one, of a reader along an axis of the maker.
+// leg is an axis of a reader, or a part of one, along an axis of the maker.
 type leg struct {
 	dim   int
-	axis  int // of the maker; -1 where the reader repeats
-	times int // how far along it one step goes
+	axis  int // of the maker; -1 if the reader repeats elements
+	times int // distance along axis for each step of the reader
 }
 
-// routeOf is the route of view v over space, of a value that view by covers over the maker's space.
+// routeOf returns the route of view v over space. The maker wrote the value through by, which
+// covers it.
 func routeOf(maker []int, by *View, space []int, v *View) (*route, bool) {
 	if lenOf(space) == 0 || lenOf(maker) == 0 {
 		return nil, false
@@ -54,8 +55,8 @@ func routeOf(maker []int, by *View, space []int, v *View) (*route, bool) {
 	return r, true
 }
 
-// radix is the axes of a space by the strides of a view that covers a value, the shortest first:
-// digits of its elements.
+// radix returns the axes of a space, sorted by the strides of a view that covers a value, the
+// shortest first. They are the digits of element numbers.
 func radix(space []int, by *View) []int {
 	var axes []int
 	for a, d := range space {
@@ -67,7 +68,7 @@ func radix(space []int, by *View) []int {
 	return axes
 }
 
-// split is the legs of one axis of a reader.
+// split returns the legs of one axis of a reader.
 func split(maker []int, by *View, axes, base []int, dim, stride int) ([]leg, bool) {
 	if dim == 1 || stride == 0 {
 		return []leg{{dim, -1, 0}}, true
@@ -101,7 +102,7 @@ func split(maker []int, by *View, axes, base []int, dim, stride int) ([]leg, boo
 	}
 }
 
-// space is the reader's space with its axes split.
+// space returns the reader's space with its axes split.
 func (r *route) space() []int {
 	var all []int
 	for _, legs := range r.legs {
@@ -112,7 +113,7 @@ func (r *route) space() []int {
 	return all
 }
 
-// split is a view over the reader's space as one over the split space.
+// split returns a view over the reader's space as a view over the split space.
 func (r *route) split(v View) View {
 	var strides []int
 	for a, legs := range r.legs {
@@ -125,7 +126,7 @@ func (r *route) split(v View) View {
 	return View{v.Value, v.Offset, strides}
 }
 
-// carry is a view over the maker's space as one over the split space.
+// carry returns a view over the maker's space as a view over the split space.
 func (r *route) carry(v View) View {
 	offset := v.Offset
 	for a, b := range r.base {
@@ -144,8 +145,7 @@ func (r *route) carry(v View) View {
 	return View{v.Value, offset, strides}
 }
 
-// whole is carry for a reader whose space stays as it is: axes that were split have to be whole
-// again.
+// whole is carry for a reader whose space must not change: split axes have to join again.
 func (r *route) whole(v View) (View, bool) {
 	c := r.carry(v)
 	strides := make([]int, len(r.legs))
@@ -168,7 +168,7 @@ func (r *route) whole(v View) (View, bool) {
 	return View{c.Value, c.Offset, strides}, true
 }
 
-// repeats reports whether some element is read several times.
+// repeats reports whether the reader reads some element several times.
 func (r *route) repeats() bool {
 	for _, legs := range r.legs {
 		for _, l := range legs {
@@ -180,14 +180,14 @@ func (r *route) repeats() bool {
 	return false
 }
 
-// straight reports whether the reader goes through the maker's whole space in its order.
+// straight reports whether the reader visits the maker's whole space in order.
 func (r *route) straight(maker []int) bool {
 	line := r.carry(View{Strides: Contiguous(maker)})
 	space := r.space()
 	return lenOf(space) == lenOf(maker) && line.Offset == 0 && tensor.Packed(space, line.Strides)
 }
 
-// unit is the route of a space to itself.
+// unit returns the route of a space to itself.
 func unit(space []int) *route {
 	r := &route{make([]int, len(space)), make([][]leg, len(space))}
 	for a, d := range space {

@@ -2,9 +2,9 @@ package program
 
 import "slices"
 
-// keptSpans returns spans in which all values of a run of steps are in use until its end. A run is
-// successive Maps, Reduces and softmaxes, each of which reads a result of an earlier one, or makes
-// another input of the next. A back half that does such a run row by row needs its inputs until the
+// keptSpans extends spans to the end of runs of steps. A run is Maps, Reduces and softmaxes, one
+// after the other. Each reads a result of the run, or makes one that the next step reads together
+// with a result of the run. A back half that executes a run row by row needs its operands until the
 // last row is done. A Map may still write in place.
 func (p *Program) keptSpans(spans []span) []span {
 	kept := slices.Clone(spans)
@@ -21,8 +21,8 @@ func (p *Program) keptSpans(spans []span) []span {
 	return kept
 }
 
-// leadsInto reports whether the step after step j, on its stream, reads the result of j and
-// continues a run.
+// leadsInto reports whether the next step, on the same stream, reads a result of step j and also
+// continues the run.
 func (p *Program) leadsInto(j int, goesOn func(v View) bool) bool {
 	if j+1 == len(p.Steps) || p.Steps[j+1].Stream != p.Steps[j].Stream {
 		return false
@@ -31,7 +31,7 @@ func (p *Program) leadsInto(j int, goesOn func(v View) bool) bool {
 	return slices.ContainsFunc(next.In, goesOn) && slices.ContainsFunc(p.Steps[j].Out, func(v View) bool { return readsValue(next, v.Value) })
 }
 
-// runFrom is the end of the run that begins with step i.
+// runFrom returns the end of the run that begins with step i.
 func (p *Program) runFrom(i int) int {
 	made := map[ID]bool{}
 	for j := i; j < len(p.Steps); j++ {

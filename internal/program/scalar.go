@@ -6,9 +6,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Eval returns the result of the operation, in f32 or f64 arithmetic; 0 for Load, Const and Rand,
-// which take no registers. Folding and the oracle share it. Back halves may differ in the last bits
-// of functions that are not exactly rounded.
+// Eval returns the result of the operation in f32 or f64 arithmetic; for Load, Const and Rand 0.
+// Folding and the oracle share it. Back halves may differ in the last bits of functions that are
+// not exactly rounded.
 func (s Scalar) Eval(f32 bool, a, b, c float64) float64 {
 	var x float64
 	switch {
@@ -32,7 +32,7 @@ func (s Scalar) Eval(f32 bool, a, b, c float64) float64 {
 	return float64(float32(x))
 }
 
-// Empty is the reduction of nothing.
+// Empty returns the reduction of no elements.
 func (r Reduction) Empty() float64 {
 	if r == Max {
 		return math.Inf(-1)
@@ -40,7 +40,7 @@ func (r Reduction) Empty() float64 {
 	return 0
 }
 
-// Combine is the reduction of a and b.
+// Combine returns the reduction of a and b.
 func (r Reduction) Combine(a, b float64) float64 {
 	if r == Max {
 		return max(a, b)
@@ -146,7 +146,8 @@ func (s Scalar) compare(a, b float64) float64 {
 	return 0
 }
 
-// Element is element i of b, which has elements of type dt. 64-bit integers are rounded to float64.
+// Element returns element i of b, which has elements of type dt. 64-bit integers are rounded to
+// float64.
 func Element(dt tensor.DType, b []byte, i int) float64 {
 	bits, size := uint64(0), dt.Size()
 	for k := size - 1; k >= 0; k-- {
@@ -173,8 +174,8 @@ func Element(dt tensor.DType, b []byte, i int) float64 {
 	return float64(bits)
 }
 
-// SetElement makes x element i of b, rounded to nearest, ties to even, if dt is a floating-point
-// type, and truncated toward zero if it is an integer type: saturated, and 0 for NaN.
+// SetElement sets element i of b to x. For a floating-point dtype it rounds to nearest, ties to
+// even. For an integer dtype it truncates toward zero and saturates; NaN becomes 0.
 func SetElement(dt tensor.DType, b []byte, i int, x float64) {
 	var bits uint64
 	switch dt {
@@ -194,7 +195,7 @@ func SetElement(dt tensor.DType, b []byte, i int, x float64) {
 	}
 }
 
-// integer is the bits of x as an integer of type dt.
+// integer returns the bits of x as an integer of type dt.
 func integer(x float64, dt tensor.DType) uint64 {
 	bits := 8 * dt.Size()
 	switch {

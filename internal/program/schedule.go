@@ -5,13 +5,14 @@ import (
 	"slices"
 )
 
-// schedule puts collectives on the Comm stream, each as early as its operands allow. Steps that
-// need their results follow those that do not, or run while others are in flight (see
-// prioritizeUpdates). Steps that no product depends on may use the Side stream (see
-// assignSideStream). After names the waits between streams. Collectives have one order on every
-// rank, since it depends only on them (see sinkAllGathers). A fetch (see Rematerialize) is not as
-// early as possible, which is the beginning: it waits until the values before it are in use, and
-// Plan then gives it the bytes of values that are no longer used.
+// schedule assigns streams and order. Collectives run on the Comm stream, each as early as its
+// operands allow. Steps that need their results follow those that do not, with exceptions (see
+// prioritizeUpdates). Some steps that no product follows from run on Side (see assignSideStream).
+// After gets the waits between streams.
+//
+// The order of collectives follows from the collectives alone, so it is equal on all ranks (see
+// sinkAllGathers). A fetch (see Rematerialize) could start at once. It waits until the values
+// before it are in use, so that Plan can give it bytes that are free by then.
 func schedule(p *Program) {
 	sinkAllGathers(p)
 	for i := range p.Steps {
@@ -36,9 +37,10 @@ func schedule(p *Program) {
 	waits(p, dependencies(p, fetch), fetch)
 }
 
-// bridges puts Maps of one element that only collectives read, and whose operands come from
-// collectives or from before the run, on the Comm stream: factors of a sum that depend on another
-// sum. On Compute they would follow all steps that wait for no collective, and so would the sums.
+// bridges moves to the Comm stream Maps of one element that only collectives read, and that read
+// only results of collectives and values from before the run. These are factors of a sum that come
+// from another sum. On Compute they would run after all steps that wait for no collective, and
+// would delay the sum.
 func bridges(p *Program) {
 	f := flowOf(p)
 	onComm := func(j int) bool { return p.Steps[j].Stream == Comm }
@@ -70,8 +72,8 @@ func bridges(p *Program) {
 	}
 }
 
-// lead puts Maps on the Comm stream that make inputs of step j from results of that stream and from
-// values of before the run.
+// lead moves to the Comm stream the Maps that make inputs of step j from results of that stream and
+// values from before the run.
 func (f *flow) lead(j int) {
 	p := f.p
 	for _, v := range p.Steps[j].In {
@@ -97,7 +99,7 @@ func (f *flow) lead(j int) {
 	}
 }
 
-// lastBefore is the last of steps before step j; -1 if there is none.
+// lastBefore returns the last of steps before step j, or -1.
 func lastBefore(steps []int, j int) int {
 	k, _ := slices.BinarySearch(steps, j)
 	if k == 0 {
@@ -106,20 +108,20 @@ func lastBefore(steps []int, j int) int {
 	return steps[k-1]
 }
 
-// dependencies returns, for each step, the earlier ones that must be done before it: the writers of
-// its operands, and the readers of its results. Steps of the Comm stream and Calls, which may
-// communicate as well, keep their order; each follows the last of them, and the last that is no
-// fetch.
+// dependencies returns, for each step, the earlier steps that must be done before it: the writers
+// of values that it touches and the readers of values that it writes. Steps of the Comm stream and
+// Calls, which may communicate too, keep their order. Each depends on the last of them, and on the
+// last that is not a fetch.
 func dependencies(p *Program, fetch []bool) [][]int {
 	deps := make([][]int, len(p.Steps))
 	writers, readers := make([]int, len(p.Values)), make([][]int, len(p.Values))
-	// Several steps may write parts of a value; each waits for the one before it, so that the last
-	// stands for all.
+	// Several steps may write parts of a value. Each waits for the previous one, so the last one is
+	// enough.
 	for v := range writers {
 		writers[v] = -1
 	}
 	neededBy := make([]int, len(p.Steps)) // the last step that depends on each; the first step depends on none
-	last, lastBut := -1, -1               // that ranks take part in, or that does more than compute
+	last, lastBut := -1, -1               // steps that communicate or have side effects; lastBut is not a fetch
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		need := func(j int) {
@@ -153,9 +155,9 @@ func dependencies(p *Program, fetch []bool) [][]int {
 	return deps
 }
 
-// atOnce marks the steps of Comm whose readers need not follow other work: fetches, which are
-// started before they are needed, spreads of updates of the previous run, and a first sum of one
-// element that is ready from the beginning, such as a rank's weight.
+// atOnce reports which Comm steps need no other work to precede them: fetches, which start before
+// they are needed, spreads of the previous run's updates, and early sums of one element. The last
+// are ready at the start, such as a rank's weight.
 func atOnce(p *Program, deps [][]int, fetch []bool) []bool {
 	free := slices.Clone(fetch)
 	for i := range p.Steps {
@@ -165,10 +167,10 @@ func atOnce(p *Program, deps [][]int, fetch []bool) []bool {
 	return free
 }
 
-// levels is the number, from 1, of the last step of Comm whose results a step needs, of those that
-// it follows from and its own; 0 for none. Steps of Comm end in their order, so that a Compute step
-// is ready no later than one of a higher level: updates come in the order in which gradients are
-// reduced. Steps that are free do not count.
+// levels returns, for each step, the number, from 1, of the last Comm step that it follows from,
+// itself included; 0 for none. Comm steps end in order, so a Compute step is ready no later than
+// one of a higher level: updates come in the order in which gradients are reduced. Free steps do
+// not count.
 func levels(p *Program, deps [][]int, free []bool) []int {
 	level := make([]int, len(p.Steps))
 	comm := 0
@@ -184,7 +186,7 @@ func levels(p *Program, deps [][]int, free []bool) []int {
 	return level
 }
 
-// byStream is the steps of each stream.
+// byStream returns the steps of Comm and all other steps.
 func (p *Program) byStream() (compute, comm []int) {
 	for i := range p.Steps {
 		if p.Steps[i].Stream == Comm {
@@ -196,11 +198,11 @@ func (p *Program) byStream() (compute, comm []int) {
 	return compute, comm
 }
 
-// reorder puts Compute steps in the order of compute, and each collective directly after the last
-// step that it depends on, and fetches at their places.
+// reorder puts Compute steps in the order of compute, and each collective right after the last step
+// that it depends on; fetches wait for their place in fetches.holds.
 func (p *Program) reorder(compute, comm []int, deps [][]int, fetches *fetching) {
 	hold := fetches.holds(compute, comm)
-	at := make([]int, len(p.Steps)) // of each placed step, its place
+	at := make([]int, len(p.Steps)) // index of each placed step
 	for i := range at {
 		at[i] = -1
 	}
@@ -233,11 +235,11 @@ func (p *Program) permute(order []int) {
 	p.Steps = steps
 }
 
-// waits fills After with the steps of other streams that each step waits for: the last of each
-// stream that it depends on, unless its stream has already waited for that step or a later one. A
-// fetch waits for all Compute steps before it, since its result gets bytes that they used. A Call
-// follows a started fetch, and waits for it only if it reads the result. Products of Compute wait
-// until Side has few unfinished steps.
+// waits sets After: the steps of other streams that each step waits for. That is the last one of
+// each stream that it depends on, unless an earlier wait covers it. A fetch waits for all earlier
+// Compute steps, since its result takes bytes that they used. A Call follows the start of a fetch,
+// and waits for its end only if it touches its buffers. Products of Compute wait if too many steps
+// of Side are pending.
 func waits(p *Program, deps [][]int, fetch []bool) {
 	o := &order{make([]Stream, len(p.Steps)), make([]clock, len(p.Steps))}
 	var seen [streamCount]clock
@@ -272,8 +274,8 @@ func waits(p *Program, deps [][]int, fetch []bool) {
 	}
 }
 
-// waitFor is the steps that stream own, of which c is done, is to wait for so that those of want
-// are; it joins them to c.
+// waitFor returns the steps that stream own must wait for so that those of want are done, and joins
+// them to c, the clock of own.
 func (o *order) waitFor(c *clock, want clock, own Stream) (after []int) {
 	for s, j := range want {
 		covered := s == int(own) || j <= c[s]
@@ -291,8 +293,8 @@ func (o *order) waitFor(c *clock, want clock, own Stream) (after []int) {
 	return after
 }
 
-// comesBehind reports whether s, a step that depends on a fetch, is a Call that only has to come
-// after its start.
+// comesBehind reports whether s, a step that depends on a fetch, is a Call that must only follow
+// the fetch's start.
 func comesBehind(s, fetch *Step) bool {
 	_, call := s.Op.(*Call)
 	return call && !readsValue(s, fetch.Out[0].Value) && s.outOf(fetch.In[0].Value) < 0

@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// training is the backward pass of three layers whose gradients are reduced at once, each followed
-// by its update, as a graph has them.
+// training is the backward pass of three layers whose gradients are reduced at once. Each is
+// followed by its update, as in a graph.
 func training() *Program {
 	p := &Program{Name: "training", Clock: None}
 	shape := []int{4, 4}
@@ -34,7 +34,7 @@ func training() *Program {
 	return p
 }
 
-// gathered is p with a spread of its weights behind each update.
+// gathered returns p with a spread of the weights after each update.
 func gathered(p *Program) *Program {
 	var steps []Step
 	for _, s := range p.Steps {
@@ -57,7 +57,7 @@ func names(p *Program) string {
 	return strings.Join(all, " ")
 }
 
-// ordered is names but for spreads.
+// ordered returns the names of steps except spreads.
 func ordered(p *Program) string {
 	return strings.Join(slices.DeleteFunc(strings.Fields(names(p)), func(s string) bool { return strings.HasPrefix(s, "spread") }), " ")
 }
@@ -109,9 +109,9 @@ func TestUpdatesFollowTheirCollectives(t *testing.T) {
 	}
 }
 
-// An update that waits for a large sum would keep the next gradient waiting if only a small sum
-// were on its way behind it. One that no spread waits for, as that of the bias, comes behind the
-// gradients, and runs while the last spread is on its way.
+// An update of a large sum would delay the next gradient if only a small sum were queued after it.
+// An update that no spread waits for, that of the bias, follows the gradients and overlaps the last
+// spread.
 func TestUpdatesWaitUntilAsMuchIsOnItsWay(t *testing.T) {
 	p := gathered(training())
 	small := p.Add(Value{Name: "bias", DType: tensor.F32, Shape: []int{4}, Role: Gradient, Place: Outside})
@@ -121,7 +121,7 @@ func TestUpdatesWaitUntilAsMuchIsOnItsWay(t *testing.T) {
 		{Name: "reduce", Op: &Collective{Kind: dist.KindAllReduce, Red: dist.Avg}, In: []View{p.Whole(small)}, Out: []View{p.Whole(small)}},
 		{Name: "update", Op: &Map{Space: []int{4}, Code: []Instr{{Op: Load}}, Stores: []int{0}}, In: []View{one}, Out: []View{one}},
 	}
-	p.Steps = slices.Insert(p.Steps, 3, bias...) // behind dx2
+	p.Steps = slices.Insert(p.Steps, 3, bias...) // after dx2
 	schedule(p)
 	want := "dw2 reduce2 dx2 db reduce dw1 reduce1 update2 dx1 dw0 reduce0 update1 dx0 update0 update"
 	if got := ordered(p); got != want {
@@ -132,8 +132,7 @@ func TestUpdatesWaitUntilAsMuchIsOnItsWay(t *testing.T) {
 	}
 }
 
-// The terms of an optimizer's step are made where a graph has them, behind the gradients; updates
-// take them along.
+// A graph makes the terms of an optimizer's step after the gradients; updates move them along.
 func TestUpdatesTakeTheirTermsAlong(t *testing.T) {
 	p := training()
 	rate := p.Add(Value{Name: "rate", DType: tensor.F32, Place: Arena})
@@ -166,7 +165,7 @@ func TestUpdatesTakeTheirTermsAlong(t *testing.T) {
 	}
 }
 
-// What a sum follows from, and products, would keep the gradients waiting that come before them.
+// Products, and steps that lead to a sum, would delay earlier gradients.
 func TestOnlyUpdatesAreHurried(t *testing.T) {
 	p := gathered(training())
 	first := p.Steps[1].Out[0].Value // the gradient that is reduced first

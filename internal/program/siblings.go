@@ -2,23 +2,22 @@ package program
 
 import "slices"
 
-// smallMap is up to how many elements a Map costs more to start than to run, on a GPU.
+// smallMap is the most elements for which a Map's launch on a GPU costs more than its work.
 const smallMap = 1 << 16
 
-// fuseSiblings joins Maps that go over one space and do not depend on each other, where that saves
-// something: they read a value in common, or they are small. Maps that wait for different
-// collectives stay apart, since the one would wait for both.
+// fuseSiblings fuses independent Maps over one space if they read a common value or are small. Maps
+// that wait for different collectives stay separate, since the fused Map would wait for both.
 func fuseSiblings(p *Program) bool {
 	changed := false
 	f := flowOf(p)
 	waits := waitsFor(f)
-	last := make([]int, len(p.Steps)) // of each step, the one before it that is not removed; -1 for none
+	last := make([]int, len(p.Steps)) // by step, the previous step that is not removed, or -1
 	for j := range p.Steps {
 		last[j] = j - 1
 		i := &last[j]
-		for back := 0; *i >= 0 && back < reachBeside; {
+		for back := 0; *i >= 0 && back < siblingReach; {
 			before := p.Steps[j]
-			if !worthBeside(p, *i, j) || !slices.Equal(waits[*i], waits[j]) || !(&join{f: f, p: p, i: *i, j: j}).fuseBoth() {
+			if !worthFusing(p, *i, j) || !slices.Equal(waits[*i], waits[j]) || !(&join{f: f, p: p, i: *i, j: j}).fuseSibling() {
 				i = &last[*i]
 				back++
 				continue
@@ -33,16 +32,16 @@ func fuseSiblings(p *Program) bool {
 	return changed
 }
 
-// fuseBoth makes step j also do the work of step i, over the same space.
-func (x *join) fuseBoth() bool {
+// fuseSibling makes step j also compute the results of step i, over the same space.
+func (x *join) fuseSibling() bool {
 	m, _ := x.p.Steps[x.i].Op.(*Map)
 	return x.merge(unit(m.Space))
 }
 
-// reachBeside is how many steps back a Map looks for another one.
-const reachBeside = 64
+// siblingReach is the number of earlier steps that a Map is compared with.
+const siblingReach = 64
 
-func worthBeside(p *Program, i, j int) bool {
+func worthFusing(p *Program, i, j int) bool {
 	a, ok := p.Steps[i].Op.(*Map)
 	b, isMap := p.Steps[j].Op.(*Map)
 	if !ok || !isMap || !slices.Equal(a.Space, b.Space) {
@@ -60,7 +59,7 @@ func worthBeside(p *Program, i, j int) bool {
 	return false
 }
 
-// waitsFor is, of each step, the collectives whose results reach it, by number.
+// waitsFor returns, for each step, the collectives whose results reach it.
 func waitsFor(f *flow) [][]int {
 	p := f.p
 	all := make([][]int, len(p.Steps))

@@ -1,13 +1,13 @@
 package program
 
-// farBehind is the largest number of unfinished steps of Side when a product of Compute begins:
-// their inputs are kept until then.
+// farBehind is the most steps of Side that may be pending when a product of Compute begins. Their
+// inputs are kept until then.
 const farBehind = 8
 
-// assignSideStream puts products and sums that no product depends on, and Compute steps of their
-// results, on the Side stream: the gradients of weights and biases, and without an exchange their
-// updates. Products of a backward pass wait for each other, and small ones leave most of a GPU to
-// concurrent kernels. Without a product after such a one no step is moved.
+// assignSideStream moves to the Side stream the products and sums that no product follows from, and
+// the Compute steps that read their results. These are gradients of weights and biases and, without
+// exchange, their updates. Products of a backward pass depend on each other, and small ones leave
+// most of a GPU idle. If no product follows the first of these steps, all steps stay on Compute.
 func assignSideStream(p *Program) {
 	if !p.Aside {
 		return
@@ -38,8 +38,7 @@ func assignSideStream(p *Program) {
 	}
 }
 
-// goOn marks the steps on whose values another step depends that is neither a Map nor a Reduce and
-// does not communicate.
+// goOn reports for each step whether a step that stands follows from it, through values.
 func (f *flow) goOn() []bool {
 	goesOn := make([]bool, len(f.p.Steps))
 	for i := len(goesOn) - 1; i >= 0; i-- {
@@ -52,14 +51,14 @@ func (f *flow) goOn() []bool {
 	return goesOn
 }
 
-// stands reports whether a step is one between which others may change places: neither a Map nor a
-// Reduce, nor one that communicates.
+// stands reports whether a step is one that other steps are not moved across: any except Maps,
+// Reduces and collectives.
 func stands(s *Step) bool {
 	_, communicates := s.Op.(*Collective)
 	return !communicates && !converts(s.Op)
 }
 
-// readsFrom reports whether step i reads the result of an earlier step of a stream.
+// readsFrom reports whether step i reads a result of an earlier step of a stream.
 func (f *flow) readsFrom(i int, from Stream) bool {
 	for _, v := range f.p.Steps[i].In {
 		for _, j := range f.writers[v.Value] {
@@ -71,8 +70,8 @@ func (f *flow) readsFrom(i int, from Stream) bool {
 	return false
 }
 
-// untangle moves steps of Compute between two steps of Side before these, so that successive steps
-// along the same rows stay together.
+// untangle moves Compute steps before Side steps within each section between two steps that stand,
+// so that steps along the same rows stay together.
 func (p *Program) untangle() {
 	deps := dependencies(p, fetchesOf(flowOf(p)))
 	var order []int
@@ -90,8 +89,8 @@ func (p *Program) untangle() {
 	p.permute(order)
 }
 
-// computeFirst is steps from i to end, those of Compute first; as they are if one of these needs
-// one of the others.
+// computeFirst returns steps i to end with those of Compute first. It keeps the order if a Compute
+// step needs a Side step.
 func (p *Program) computeFirst(i, end int, deps [][]int) []int {
 	var first, behind, all []int
 	needs := false
@@ -112,7 +111,7 @@ func (p *Program) computeFirst(i, end int, deps [][]int) []int {
 	return append(first, behind...)
 }
 
-// multiplies reports whether a step is a product, or a convolution or one of its gradients.
+// multiplies reports whether a step is a matrix product, a convolution or a gradient of one.
 func multiplies(op Op) bool {
 	switch op.(type) {
 	case *MatMul, *Conv, *ConvGradInput, *ConvGradFilter:

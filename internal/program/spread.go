@@ -1,11 +1,11 @@
 package program
 
-// A spread is an in-place AllGather of the parameters that each rank has updated in its part. The
-// updates precede it, and the sum of the gradients precedes these. Or it precedes all readers, and
-// the updates were those of the previous run. A rank whose part has no parameters has no updates,
-// but has the spread.
+// A spread is an in-place AllGather of parameters whose parts the ranks have updated. The sum of
+// the gradients and the updates precede it. Or it precedes all readers and gathers the updates of
+// the previous run. A rank without parameters in its part has no updates, but takes part in the
+// spread.
 
-// spreadOf is the value that step i spreads, and whether it is a spread: the same on all ranks.
+// spreadOf reports whether step i is a spread, equally on all ranks, and the value that it gathers.
 func (p *Program) spreadOf(i int) (home ID, ok bool) {
 	o, ok := p.Steps[i].Op.(*Collective)
 	if !ok || o.parted() != partIn || o.Fetch {
@@ -15,9 +15,9 @@ func (p *Program) spreadOf(i int) (home ID, ok bool) {
 	return home, p.Steps[i].outOf(home) >= 0
 }
 
-// opens reports whether step i spreads updates of the previous run: no earlier step has touched its
-// value. A spread of this run's updates follows the sum of its gradients on all ranks, also where
-// that is neither read nor used for an update.
+// opens reports whether step i spreads updates of the previous run: no earlier step touches the
+// value. A spread of this run's updates follows a sum of gradients on all ranks, even on a rank
+// without readers or updates.
 func (p *Program) opens(i int) bool {
 	home, ok := p.spreadOf(i)
 	if !ok {
@@ -31,7 +31,7 @@ func (p *Program) opens(i int) bool {
 	return true
 }
 
-// updatesBefore is the last Map before step i that writes home; -1 if there is none.
+// updatesBefore returns the last Map before step i that writes home, or -1.
 func (p *Program) updatesBefore(i int, home ID) int {
 	for j := i - 1; j >= 0; j-- {
 		if _, ok := p.Steps[j].Op.(*Map); ok && p.Steps[j].outOf(home) >= 0 {
@@ -41,13 +41,13 @@ func (p *Program) updatesBefore(i int, home ID) int {
 	return -1
 }
 
-// sinkAllGathers moves each spread after later sums of gradients of about as many elements, and not
-// before the previous spread. Collectives keep their order, so these sums would otherwise wait for
-// the updates. Now the updates run during the sums (see prioritizeUpdates), and spreads during the
-// next updates. A spread is not moved after a step that uses the parameters, or a Call; one of the
-// previous run's updates is not moved.
+// sinkAllGathers moves each spread after the sums of gradients that follow it, until these have
+// about as many elements. Spreads keep their order. Collectives run in order, so these sums would
+// otherwise wait for the updates. After the pass the updates overlap the sums (see
+// prioritizeUpdates), and spreads overlap the next updates. A spread is not moved past a step that
+// touches the parameters, or past a Call. A spread of the previous run's updates stays in place.
 func sinkAllGathers(p *Program) {
-	behind := make([][]int, len(p.Steps)) // of each step, the spreads that are moved after it
+	behind := make([][]int, len(p.Steps)) // by step, the spreads that follow it
 	moved := make([]bool, len(p.Steps))
 	least := -1
 	for i := range p.Steps {
@@ -78,23 +78,24 @@ func sinkAllGathers(p *Program) {
 	p.Steps = steps
 }
 
-// independentOf reports whether step j has nothing to do with home, and is no Call.
+// independentOf reports whether step j does not touch home and is not a Call.
 func (p *Program) independentOf(j int, home ID) bool {
 	s := &p.Steps[j]
 	_, call := s.Op.(*Call)
 	return !call && !readsValue(s, home) && s.outOf(home) < 0
 }
 
-// sums reports whether step j is a collective that others are to wait for as little as may be: any
-// but a gather of parts or a fetch. Of those that a step of training has, nearly all sum gradients.
+// sums reports whether step j is a collective that should not be delayed: any except a gather of
+// parts or a fetch. In a training step nearly all of them sum gradients.
 func (p *Program) sums(j int) bool {
 	o, ok := p.Steps[j].Op.(*Collective)
 	return ok && o.parted() != partIn && !o.Fetch
 }
 
-// spreads puts Maps that write the input of a spread, and Maps of results of collectives that these
-// need, on the Comm stream, if a sum of gradients follows, and none is in between. On Compute the
-// updates would follow all steps that wait for no collective, and so would the sum.
+// spreads moves to the Comm stream the Maps that update a spread's value, with Maps of collectives'
+// results that these need. It does so if a sum of gradients follows the spread and none is between
+// updates and spread. On Compute the updates would run after all steps that wait for no collective,
+// and the sum would wait for them.
 func spreads(p *Program) {
 	f := flowOf(p)
 	for i := range p.Steps {
@@ -111,8 +112,8 @@ func spreads(p *Program) {
 	}
 }
 
-// keepsWaiting reports whether the spread i would delay a sum: one follows it, and none is between
-// it and its updates.
+// keepsWaiting reports whether spread i would delay a sum: one follows it, and none is between it
+// and its updates.
 func (p *Program) keepsWaiting(i int, home ID) bool {
 	for j := p.updatesBefore(i, home) + 1; j < i; j++ {
 		if p.sums(j) {

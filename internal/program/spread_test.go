@@ -9,8 +9,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// sharded is the backward pass of layers with so many weights each, of which each rank updates a
-// half.
+// sharded is the backward pass of layers with so many weights each. Each rank updates a half.
 func sharded(sizes ...int) *Program {
 	p := &Program{Clock: None}
 	outside := func(name string, role Role, n int) ID {
@@ -40,7 +39,7 @@ func sharded(sizes ...int) *Program {
 	return p
 }
 
-// streamed is the names of the steps, by stream.
+// streamed returns the names of the steps, by stream.
 func streamed(p *Program) (compute, comm string) {
 	var by [streamCount][]string
 	for i := range p.Steps {
@@ -61,7 +60,7 @@ func TestUpdatesOfPartsRunWhileTheNextSumsAreOnTheirWay(t *testing.T) {
 			"read a, grad a, read b, grad b, update a, read c, grad c, update b, update c",
 			"sum a, sum b, spread a, sum c, spread b, spread c",
 		},
-		{ // a large bucket before small ones holds up the updates behind it, and no sum
+		{ // a large bucket before small ones delays later updates, and no sum
 			[]int{8, 2, 2, 2, 2, 2, 8},
 			"read a, grad a, read b, grad b, read c, grad c, read d, grad d, read e, grad e, update a, update b, update c, update d, " +
 				"read f, grad f, update e, read g, grad g, update f, update g",
@@ -88,7 +87,7 @@ func TestUpdatesOfPartsRunWhileTheNextSumsAreOnTheirWay(t *testing.T) {
 }
 
 // Weights that are read between an update and the next sum must be whole by then: the update does
-// not wait for what computes meanwhile.
+// not wait for steps in between.
 func TestUpdatesOfPartsThatAreReadAtOnceAreOnComm(t *testing.T) {
 	p := sharded(8, 8)
 	at := slices.IndexFunc(p.Steps, func(s Step) bool { return s.Name == "spread a" })
@@ -147,9 +146,9 @@ func TestCallsComeBehindTheSpreadsBeforeThem(t *testing.T) {
 	}
 }
 
-// TestSpreadsBeforeAllReadersHoldUpNothing has the spreads of what was updated before the run at
-// its beginning: what reads one of them waits for that one, what reads none for none, and updates
-// come last, since nothing waits for them.
+// TestSpreadsBeforeAllReadersHoldUpNothing has the spreads of the previous run's updates at the
+// beginning. A reader waits for its own spread only, and updates come last, as no step waits for
+// them.
 func TestSpreadsBeforeAllReadersHoldUpNothing(t *testing.T) {
 	late := func(sizes ...int) *Program {
 		p := sharded(sizes...)
@@ -200,9 +199,8 @@ func TestSpreadsBeforeAllReadersHoldUpNothing(t *testing.T) {
 	}
 }
 
-// TestUpdatesRunBesideTheLastSpread has the spreads of all parts but the last at the beginning: the
-// update that the last one waits for comes before others, of which as many elements are left as are
-// spread.
+// TestUpdatesRunBesideTheLastSpread has all spreads except the last at the beginning. The update
+// that the last one waits for precedes others, which have about as many elements as are spread.
 func TestUpdatesRunBesideTheLastSpread(t *testing.T) {
 	for _, c := range []struct {
 		sizes []int
@@ -237,8 +235,8 @@ func TestUpdatesRunBesideTheLastSpread(t *testing.T) {
 	}
 }
 
-// TestRanksWithoutUpdatesHaveTheOrderOfOthers has weights that no step reads any more: a rank that
-// updates none of them comes to the order of collectives that one that does comes to.
+// TestRanksWithoutUpdatesHaveTheOrderOfOthers has weights that no step reads. Ranks with and
+// without updates of them must have the same order of collectives.
 func TestRanksWithoutUpdatesHaveTheOrderOfOthers(t *testing.T) {
 	without := func(names ...string) string {
 		p := sharded(8, 8, 8)

@@ -8,9 +8,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// String returns the program for people, one line a step: number, stream, operation, name, inputs
-// and outputs with shape, place and bytes, and waits. A view that is not its whole value in C order
-// is shown as [offset: strides].
+// String returns a listing with one line a step: number, stream, operation, name, inputs and
+// outputs with shape, place and bytes, and the steps of After. A view that is not its whole value
+// in C order has [offset: strides].
 func (p *Program) String() string {
 	var b strings.Builder
 	name := p.Name
@@ -25,7 +25,7 @@ func (p *Program) String() string {
 	return b.String()
 }
 
-// bytesAt is how many bytes the values of a place have that some step uses.
+// bytesAt returns the bytes of all values of a place that some step uses.
 func (p *Program) bytesAt(place Place) int64 {
 	used := make([]bool, len(p.Values))
 	mark := func(v View) {
@@ -50,7 +50,7 @@ func (p *Program) bytesAt(place Place) int64 {
 	return n
 }
 
-// StepString is the line of step number i, without the number.
+// StepString returns the line of step number i, without the number.
 func (p *Program) StepString(i int) string {
 	s := &p.Steps[i]
 	var b strings.Builder
@@ -89,7 +89,7 @@ func comma(b *strings.Builder, k int) {
 	}
 }
 
-// viewString is a view for people: number and name of the value, dtype, shape, place and bytes.
+// viewString formats a view: number and name of the value, dtype, shape, place and bytes.
 func (p *Program) viewString(v View, space []int) string {
 	if !p.has(v.Value) {
 		return fmt.Sprintf("%%%d (no such value)", v.Value)
@@ -119,7 +119,7 @@ func (p *Program) viewString(v View, space []int) string {
 	return b.String()
 }
 
-// isWhole reports whether a view goes through all of a value of n elements in C order.
+// isWhole reports whether a view visits all of a value of n elements in C order.
 func (v *View) isWhole(space []int, n int) bool {
 	return v.Offset == 0 && len(v.Strides) == len(space) && lenOf(space) == n && tensor.Packed(space, v.Strides)
 }
@@ -127,7 +127,7 @@ func (v *View) isWhole(space []int, n int) bool {
 // has reports whether id is a value of the program.
 func (p *Program) has(id ID) bool { return id >= 0 && int(id) < len(p.Values) }
 
-// scalar is the one element of a Constant.
+// scalar returns the element of a Constant that has one.
 func (v *Value) scalar() (float64, bool) {
 	if v.Place != Constant || v.Len() != 1 || len(v.Data) != v.DType.Size() {
 		return 0, false
@@ -148,19 +148,19 @@ func joined(ints []int, sep string) string {
 	return b.String()
 }
 
-// String is the lower-case name.
+// String returns the lower-case name.
 func (r Role) String() string { return nameOf(roles[:], int(r), "role") }
 
-// String is the lower-case name.
+// String returns the lower-case name.
 func (p Place) String() string { return nameOf(places[:], int(p), "place") }
 
-// String is the lower-case name.
+// String returns the lower-case name.
 func (s Stream) String() string { return nameOf(streams[:], int(s), "stream") }
 
-// String is the lower-case name.
+// String returns the lower-case name.
 func (s Scalar) String() string { return nameOf(scalars[:], int(s), "scalar") }
 
-// String is the lower-case name.
+// String returns the lower-case name.
 func (r Reduction) String() string { return nameOf(reductions[:], int(r), "reduction") }
 
 var (

@@ -10,8 +10,8 @@ import (
 // this package.
 var ErrInvalid = errors.New("invalid program")
 
-// Validate checks all rules of this package; it is cheap, and each program is checked before it is
-// loaded. Errors: ErrInvalid with all findings, each naming step, operand and value.
+// Validate checks all rules of this package. It is cheap, and each program is checked before it is
+// loaded. Errors: ErrInvalid with all findings, each with step, operand and value.
 func Validate(p *Program) error {
 	c := &checker{p: p}
 	c.values()
@@ -24,8 +24,7 @@ func Validate(p *Program) error {
 	return c.err()
 }
 
-// check checks the assumptions of passes: steps, operands and views exist and are inside their
-// values.
+// check verifies the assumptions of the passes: operands are complete, and views are inside values.
 func check(p *Program) error {
 	c := &checker{p: p}
 	c.values()
@@ -33,7 +32,7 @@ func check(p *Program) error {
 	return c.err()
 }
 
-// maxFindings is how many findings an error has; the first ones usually explain the rest.
+// maxFindings is the most findings in an error; the first ones usually explain the rest.
 const maxFindings = 20
 
 type checker struct {
@@ -65,7 +64,7 @@ func (c *checker) add(format string, args ...any) {
 	c.found = append(c.found, fmt.Sprintf(format, args...))
 }
 
-// step names step i.
+// step describes step i.
 func (c *checker) step(i int) string {
 	s := &c.p.Steps[i]
 	op := "no operation"
@@ -78,7 +77,7 @@ func (c *checker) step(i int) string {
 	return fmt.Sprintf("step %d %q (%s)", i, s.Name, op)
 }
 
-// value names a value.
+// value describes a value.
 func (c *checker) value(id ID) string {
 	if !c.p.has(id) {
 		return fmt.Sprintf("value %d", id)
@@ -101,20 +100,20 @@ func (c *checker) values() {
 		}
 		switch {
 		case v.Place > Constant:
-			c.add("%s is at no known place: %d", c.value(id), v.Place)
+			c.add("%s has an unknown place: %d", c.value(id), v.Place)
 		case v.Place == Constant && int64(len(v.Data)) != v.Bytes():
 			c.add("%s is a constant of %d bytes, but has data of %d", c.value(id), v.Bytes(), len(v.Data))
 		case v.Place == Constant && v.Role != Temp:
 			c.add("%s is a constant and has role %s; constants are temp", c.value(id), v.Role)
 		case v.Place != Constant && v.Data != nil:
-			c.add("%s has data and is no constant", c.value(id))
+			c.add("%s has data but is not a constant", c.value(id))
 		case v.Role > Output:
-			c.add("%s has no known role: %d", c.value(id), v.Role)
+			c.add("%s has an unknown role: %d", c.value(id), v.Role)
 		}
 	}
 	if id := c.p.Clock; id != None {
-		// The zero ID of a Program made without one is no clock if no step needs it; rand checks
-		// that it is one.
+		// The zero ID of a Program without a clock is valid if no step needs it; rand checks the
+		// clock itself.
 		if !c.p.has(id) && len(c.p.Values) > 0 {
 			c.add("the clock is value %d of %d", id, len(c.p.Values))
 		}
@@ -126,7 +125,7 @@ func (c *checker) shapes() {
 	for i := range c.p.Steps {
 		s := &c.p.Steps[i]
 		if s.Op == nil {
-			c.add("%s has none", c.step(i))
+			c.add("%s has no Op", c.step(i))
 			continue
 		}
 		c.sizes(i)
@@ -147,7 +146,7 @@ func (c *checker) shapes() {
 	}
 }
 
-// strangers finds views of no value.
+// strangers reports whether step i has views of unknown values.
 func (c *checker) strangers(i int) bool {
 	s := &c.p.Steps[i]
 	strange := false

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// placement checks, once Plan has run, that values that are in use at one time have no bytes in
-// common.
+// placement checks, after Plan, that values that are in use at the same time share no bytes.
 func (c *checker) placement() {
 	if c.p.Arena == 0 {
 		return
@@ -38,8 +37,8 @@ func (c *checker) placement() {
 	}
 }
 
-// followers is the pairs of values at one place where a Map writes the second over the first,
-// element by element.
+// followers returns the pairs of values at one offset where a Map overwrites the first by the
+// second, element by element.
 func (c *checker) followers(pl *planner) map[[2]ID]bool {
 	pairs := map[[2]ID]bool{}
 	for i := range c.p.Steps {

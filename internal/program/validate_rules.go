@@ -12,7 +12,7 @@ func (c *checker) steps() {
 		s := &c.p.Steps[i]
 		in, out, err := c.p.Operands(s)
 		if err != nil {
-			continue // found by shapes
+			continue // reported by shapes
 		}
 		for k := range in {
 			c.demand(i, operandName("in", k), &s.In[k], in[k])
@@ -55,13 +55,13 @@ func (c *checker) demand(i int, name string, v *View, o Operand) {
 		if v.Offset < 0 || v.Offset+col.Part > val.Len() || v.Offset%col.Part != 0 {
 			c.add("%s: %s is %d elements from %d on of %s: no part", c.step(i), name, col.Part, v.Offset, c.value(v.Value))
 		}
-	case col.Whole > 0 && name != operandName("in", 1): // a whole vector, but not all of the value
+	case col.Whole > 0 && name != operandName("in", 1): // a whole vector, but a part of the value
 	case lenOf(o.Space) != val.Len():
 		c.add("%s: %s is a part of %s; collectives take whole values", c.step(i), name, c.value(v.Value))
 	}
 }
 
-// written checks the outputs: not in a constant, and each element once.
+// written checks an Out: it is not a constant, and each element is stored once.
 func (c *checker) written(i, k int, o Operand) {
 	s := &c.p.Steps[i]
 	v := &s.Out[k]
@@ -85,8 +85,7 @@ func (c *checker) written(i, k int, o Operand) {
 	}
 }
 
-// reduced is the space of the elements that a reduction stores, which do not move along reduced
-// axes.
+// reduced returns the space of the elements that a reduction stores: reduced axes have one element.
 func (c *checker) reduced(i int, reduced []bool, space []int, v *View) []int {
 	kept := append([]int(nil), space...)
 	for a := range kept {
@@ -101,8 +100,8 @@ func (c *checker) reduced(i int, reduced []bool, space []int, v *View) []int {
 	return kept
 }
 
-// overlaps checks that no Out shares elements with another Out, nor with an In, but where the
-// operation works in place.
+// overlaps checks that no Out shares elements with another Out, or with an In unless the operation
+// works in place.
 func (c *checker) overlaps(i int, in, out []Operand) {
 	s := &c.p.Steps[i]
 	for k := range s.Out {
@@ -121,7 +120,7 @@ func (c *checker) overlaps(i int, in, out []Operand) {
 	}
 }
 
-// inPlace reports whether In number in and Out number out of s, of one value, may be the same
+// inPlace reports whether In number in and Out number out of s, views of one value, may be the same
 // memory.
 func inPlace(s *Step, in, out int, space []int) bool {
 	switch o := s.Op.(type) {
@@ -132,12 +131,12 @@ func inPlace(s *Step, in, out int, space []int) bool {
 	case *BatchNorm:
 		return in >= 1 && out == in+2 && sameView(space, &s.In[in], &s.Out[out])
 	case *Call:
-		return true // the function's own affair
+		return true // the function decides
 	}
 	return false
 }
 
-// dtypes checks that the operands of an operation have one type. Map and Reduce convert.
+// dtypes checks that the operands of a step have one dtype. Map and Reduce convert.
 func (c *checker) dtypes(i int) {
 	s := &c.p.Steps[i]
 	switch s.Op.(type) {
@@ -178,20 +177,20 @@ func anyType(op Op) bool {
 	return false
 }
 
-// integers checks that step i, an Integer, has integers of one dtype, and stores integers.
+// integers checks that an Integer reads integers of one dtype and stores integers.
 func (c *checker) integers(i int) {
 	s := &c.p.Steps[i]
 	for k, v := range s.In {
 		if dt := c.p.Values[v.Value].DType; dt.IsFloat() || dt != c.p.Values[s.In[0].Value].DType {
-			c.add("%s: in %d, %s, is no integer of the type of in 0", c.step(i), k, c.value(v.Value))
+			c.add("%s: in %d, %s, is not an integer of the dtype of in 0", c.step(i), k, c.value(v.Value))
 		}
 	}
 	if v := s.Out[0]; c.p.Values[v.Value].DType.IsFloat() {
-		c.add("%s: out 0, %s, is no integer", c.step(i), c.value(v.Value))
+		c.add("%s: out 0, %s, is not an integer", c.step(i), c.value(v.Value))
 	}
 }
 
-// otherIn reports whether In number k has a type of its own: indices, and the f32 values of
+// otherIn reports whether In number k may have another dtype: indices, and f32 operands of
 // BatchNorm and Attention.
 func otherIn(op Op, k int) bool {
 	switch op.(type) {
@@ -223,8 +222,8 @@ func wideOut(op Op, k int) bool {
 	return false
 }
 
-// hazards checks that nothing is read before it is written, and that streams wait for each other
-// where they touch a value.
+// hazards checks that each value is written before it is read, and that streams wait for each other
+// where they touch the same value.
 func (c *checker) hazards() {
 	c.unwritten()
 	o := orderOf(c.p)
@@ -249,7 +248,7 @@ type touch struct {
 	write bool
 }
 
-// race finds the last earlier touch of a value, on another stream, that a new one does not wait
+// race reports the last earlier touch of a value, on another stream, that a new one does not wait
 // for.
 func (c *checker) race(o *order, earlier []touch, t touch, id ID) {
 	for k := len(earlier) - 1; k >= 0; k-- {
@@ -261,7 +260,7 @@ func (c *checker) race(o *order, earlier []touch, t touch, id ID) {
 	}
 }
 
-// unwritten finds reads of arena values that nothing has been written to.
+// unwritten reports reads of arena values that no step has written.
 func (c *checker) unwritten() {
 	written := make([]bool, len(c.p.Values))
 	for i := range c.p.Steps {
@@ -270,7 +269,7 @@ func (c *checker) unwritten() {
 			val := &c.p.Values[v.Value]
 			if val.Place == Arena && !val.early() && !written[v.Value] && val.Len() > 0 {
 				c.add("%s: %s, %s, is read before anything is written to it", c.step(i), name, c.value(v.Value))
-				written[v.Value] = true // once is enough
+				written[v.Value] = true // report once
 			}
 		}
 		for k, v := range s.In {

@@ -24,17 +24,17 @@ func (c *checker) sizes(i int) {
 	case *Reduce:
 		c.code(i, o.Code, o.Space)
 		if len(o.Reduced) != len(o.Space) {
-			c.add("%s: says of %d axes of %d whether they are reduced", c.step(i), len(o.Reduced), len(o.Space))
+			c.add("%s: Reduced has %d axes, and Space %d", c.step(i), len(o.Reduced), len(o.Space))
 		}
 		if len(o.Code) == 0 {
-			c.add("%s: has no code, and so nothing to reduce", c.step(i))
+			c.add("%s: has no code to reduce", c.step(i))
 		}
 		if o.Red > Max {
-			c.add("%s: has no known reduction", c.step(i))
+			c.add("%s: unknown reduction %d", c.step(i), o.Red)
 		}
 	case *Integer:
 		if !o.Known() {
-			c.add("%s: is no operation on integers", c.step(i))
+			c.add("%s: not an operation on integers", c.step(i))
 		}
 	case *MatMul:
 		if o.Beta != 0 && o.Beta != 1 {
@@ -55,8 +55,8 @@ func (c *checker) sizes(i int) {
 	}
 }
 
-// attention checks the numbers of an Attention, or of its gradient, that has so many In without
-// those of a bias.
+// attention checks the numbers of an Attention, or of its gradient. Without a bias it has plain
+// Ins.
 func (c *checker) attention(i int, o *Attention, plain int) {
 	s := &c.p.Steps[i]
 	biased := len(s.In) > plain
@@ -68,14 +68,14 @@ func (c *checker) attention(i int, o *Attention, plain int) {
 	}
 }
 
-// code checks that registers come before their use, and that loads name an In.
+// code checks that registers precede their use, and that loads name an In.
 func (c *checker) code(i int, code []Instr, space []int) {
 	s := &c.p.Steps[i]
 	for r := range code {
 		in := &code[r]
 		switch {
 		case in.Op > Select:
-			c.add("%s: register %d is of no known operation: %d", c.step(i), r, in.Op)
+			c.add("%s: register %d has an unknown operation: %d", c.step(i), r, in.Op)
 		case in.Op == Load && (in.A < 0 || in.A >= len(s.In)):
 			c.add("%s: register %d loads in %d of %d", c.step(i), r, in.A, len(s.In))
 		case in.Op == Rand:
@@ -101,7 +101,7 @@ func (c *checker) rand(i, r int, in *Instr, space []int) {
 	}
 }
 
-// arity is how many registers an operation takes.
+// arity returns the number of registers that an operation reads.
 func (s Scalar) arity() int {
 	switch {
 	case s <= Rand:
@@ -114,7 +114,7 @@ func (s Scalar) arity() int {
 	return 3
 }
 
-// args is the registers that an instruction takes.
+// args returns the registers that an instruction reads.
 func (in *Instr) args() []int {
 	a := [3]int{in.A, in.B, in.C}
 	return slices.Clone(a[:min(in.Op.arity(), 3)])
@@ -148,8 +148,8 @@ func (c *checker) group(i int, o *Collective) {
 	}
 }
 
-// early checks that the inputs of step i exist before the program, and that no earlier step uses
-// its outputs.
+// early checks that an Early step i touches only Outside values, that no earlier step writes its
+// inputs, and that none touches its outputs.
 func (c *checker) early(i int) {
 	s := &c.p.Steps[i]
 	touches := func(views, of []View) bool {
@@ -176,7 +176,7 @@ func (c *checker) window(i int) {
 		return
 	}
 	if min(w.N, w.C, w.H, w.W, w.OutH, w.OutW, w.PadH, w.PadW) < 0 || min(w.R, w.S, w.StrideH, w.StrideW, w.DilationH, w.DilationW) < 1 {
-		c.add("%s: %+v has sizes that are not", c.step(i), *w)
+		c.add("%s: %+v has sizes out of range", c.step(i), *w)
 		return
 	}
 	if w.OutH > 0 && (w.OutH-1)*w.StrideH-w.PadH >= w.H+w.PadH || w.OutW > 0 && (w.OutW-1)*w.StrideW-w.PadW >= w.W+w.PadW {
@@ -184,7 +184,7 @@ func (c *checker) window(i int) {
 	}
 }
 
-// windowOf is the window of an operation that has one, else nil.
+// windowOf returns the window of an operation, or nil if it has none.
 func windowOf(op Op) *Window {
 	switch o := op.(type) {
 	case *Conv:

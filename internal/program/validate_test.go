@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// small is y = a + b, z = y times y transposed, for the tests to break.
+// small is y = a + b, z = y times y transposed; the tests break it.
 func small() *Program {
 	p := &Program{Name: "small", Clock: None}
 	a := p.Add(Value{Name: "a", DType: tensor.F32, Shape: []int{2, 3}, Role: Input, Place: Outside})

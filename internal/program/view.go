@@ -2,7 +2,7 @@ package program
 
 import "slices"
 
-// lenOf is the number of indices of a space.
+// lenOf returns the number of indices of a space.
 func lenOf(space []int) int {
 	n := 1
 	for _, d := range space {
@@ -11,7 +11,7 @@ func lenOf(space []int) int {
 	return n
 }
 
-// bounds is the first and the last element of its value that v touches; lo > hi where it touches
+// bounds returns the first and the last element of its value that v touches; lo > hi if there are
 // none.
 func (v *View) bounds(space []int) (lo, hi int) {
 	lo, hi = v.Offset, v.Offset
@@ -28,8 +28,8 @@ func (v *View) bounds(space []int) (lo, hi int) {
 	return lo, hi
 }
 
-// isMatrix reports whether MatMul takes a view over (batch, rows, columns): one of the last two
-// strides is 1 and the other at least the length of that dimension, as a leading dimension of BLAS.
+// isMatrix reports whether MatMul takes a view over (batch, rows, columns). One of the last two
+// strides is 1. The other is at least the length of its dimension, as BLAS requires.
 func isMatrix(space, strides []int) bool {
 	if lenOf(space) == 0 {
 		return true
@@ -40,8 +40,8 @@ func isMatrix(space, strides []int) bool {
 	return (byRow || byCol) && (space[0] == 1 || strides[0] >= 0)
 }
 
-// isLines reports whether the last dim of a view has no gaps, and its lines begin at multiples of 8
-// elements.
+// isLines reports whether the last dim of a view has no gaps, and its lines begin at multiples of
+// lineStep elements.
 func isLines(space []int, v *View) bool {
 	if lenOf(space) == 0 {
 		return true
@@ -55,12 +55,12 @@ func isLines(space []int, v *View) bool {
 	return v.Offset%lineStep == 0 && (space[last] == 1 || v.Strides[last] == 1)
 }
 
-// lineStep is 8: so many elements of bf16 are loaded at once.
+// lineStep is the number of bf16 elements that kernels load at once.
 const lineStep = 8
 
-// isInjective reports whether no two indices of the space are one element: each stride is longer
-// than all that the shorter ones reach. Every view made by slicing, transposing and reshaping a
-// whole value is of that form.
+// isInjective reports whether no two indices of the space are one element. It requires that each
+// stride exceeds the reach of all shorter ones together. Views made by slicing, transposing and
+// reshaping a whole value have that form.
 func isInjective(space, strides []int) bool {
 	axes := make([]int, 0, len(space))
 	for i, d := range space {
@@ -89,12 +89,12 @@ func abs(n int) int {
 	return n
 }
 
-// sameView reports whether a and b touch the same element at each index of the space.
+// sameView reports whether a and b are the same element at each index of the space.
 func sameView(space []int, a, b *View) bool {
 	return a.Value == b.Value && sameLook(space, a, b)
 }
 
-// sameLook is sameView of two values that have the same elements.
+// sameLook is sameView for views of different values with the same elements.
 func sameLook(space []int, a, b *View) bool {
 	if a.Offset != b.Offset {
 		return false
@@ -107,8 +107,8 @@ func sameLook(space []int, a, b *View) bool {
 	return true
 }
 
-// disjoint reports whether two views of one value have no element in common. It looks at each
-// element where bounds overlap and the views are not blocks of one array, which is rare.
+// disjoint reports whether two views of one value share no element. If bounds overlap and the views
+// are not blocks of one array, which is rare, it compares elements one by one.
 func disjoint(aSpace []int, a *View, bSpace []int, b *View) bool {
 	aLo, aHi := a.bounds(aSpace)
 	bLo, bHi := b.bounds(bSpace)
@@ -126,7 +126,7 @@ func disjoint(aSpace []int, a *View, bSpace []int, b *View) bool {
 	return free
 }
 
-// blocksApart reports whether two views are blocks of one array, with the same strides, that lie
+// blocksApart reports whether two views are blocks of one array, with the same strides, that are
 // apart along some axis.
 func blocksApart(aSpace []int, a *View, bSpace []int, b *View) bool {
 	x, y := blockOf(aSpace, a), blockOf(bSpace, b)
@@ -146,10 +146,10 @@ func blocksApart(aSpace []int, a *View, bSpace []int, b *View) bool {
 	return false
 }
 
-// edge is a block's extent along one axis.
+// edge is the extent of a block along one axis.
 type edge struct{ stride, from, to int }
 
-// blockOf is a view as a block, the axis with the longest stride first; nothing if it is none.
+// blockOf returns a view as a block, the axis with the longest stride first; nil if it is not one.
 func blockOf(space []int, v *View) []edge {
 	var all []edge
 	for i, d := range space {

@@ -7,14 +7,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// bitwise is Into for and, or and xor, which do not depend on the element type: it works on words
-// of 8 bytes.
+// bitwise is Into for and, or and xor. They do not depend on the dtype, so it works on words of 8
+// bytes.
 func bitwise(dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind) error {
 	out := dst.Raw()
 	var tile [tileElems]byte
 	for lo := 0; lo < len(out); lo += tileElems {
 		hi := min(lo+tileElems, len(out))
-		acc := tile[:hi-lo] // not out: dst may be a later source
+		acc := tile[:hi-lo] // separate from out, as dst may be a later source
 		copy(acc, srcs[0].Raw()[lo:hi])
 		for _, s := range srcs[1:] {
 			combineBits(acc, s.Raw()[lo:hi], red)
@@ -24,7 +24,7 @@ func bitwise(dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind) error {
 	return nil
 }
 
-// combineBits is acc[i] = acc[i] red x[i].
+// combineBits sets acc[i] = acc[i] red x[i].
 func combineBits(acc, x []byte, red dist.RedKind) {
 	for ; len(acc) >= 8; acc, x = acc[8:], x[8:] {
 		binary.NativeEndian.PutUint64(acc, bits(binary.NativeEndian.Uint64(acc), binary.NativeEndian.Uint64(x), red))

@@ -5,14 +5,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// half16 is the element types that accumulate in float32.
+// half16 has the element types that accumulate in float32.
 type half16 interface {
 	tensor.Float16 | tensor.BFloat16
 	Float32() float32
 }
 
-// half is Into for f16 and bf16: each tile is widened, combined in float32 and rounded once when it
-// is done.
+// half is Into for f16 and bf16: each tile is widened, combined in float32 and rounded once at the
+// end.
 func half[T half16](dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, scalars []uint64) error {
 	var acc, next [tileElems]float32
 	out, err := tensor.Data[T](dst)
@@ -36,7 +36,7 @@ func half[T half16](dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, s
 			}
 			switch {
 			case r == 0:
-			case red == dist.RedPreMulSum: // a sum of products that are rounded already
+			case red == dist.RedPreMulSum: // a sum of rounded products
 				add(acc[:hi-lo], acc[:hi-lo], to)
 			default:
 				step(acc[:hi-lo], acc[:hi-lo], to, red)
@@ -50,8 +50,8 @@ func half[T half16](dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, s
 	return nil
 }
 
-// widen is out[i] = in[i], exactly. The two types share one generic instantiation, in which Float32
-// would be a call through a table; the switch makes it an inlined one.
+// widen sets out[i] = in[i], exactly. Both types share one generic instantiation, in which Float32
+// would be an indirect call; the switch allows inlining.
 func widen[T half16](out []float32, in []T) {
 	switch in := any(in).(type) {
 	case []tensor.Float16:
@@ -67,7 +67,7 @@ func widen[T half16](out []float32, in []T) {
 	}
 }
 
-// round is out[i] = in[i] rounded to nearest, ties to even.
+// round sets out[i] = in[i], rounded to nearest, ties to even.
 func round[T half16](out []T, in []float32) {
 	in = in[:len(out)]
 	switch out := any(out).(type) {

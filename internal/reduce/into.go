@@ -7,9 +7,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// tileElems is the elements of one tile. The largest tile, of float64, is 8 KiB: with the tiles of
-// two sources it fits the 32 KiB of L1 that every x86-64 and arm64 server core has, and it fits a
-// goroutine's stack.
+// tileElems is the number of elements of a tile. The largest tile, of float64, has 8 KiB. Together
+// with the tiles of two sources it fits the 32 KiB of L1 of every x86-64 and arm64 server core, and
+// it fits a goroutine's stack.
 const tileElems = 1024
 
 // Into is, in this order for every i,
@@ -21,10 +21,10 @@ const tileElems = 1024
 // scalars[r]*srcs[r][i], each product rounded before it is added. And, or and xor combine the bits
 // of integers. One source is copied bit for bit, except that premulsum scales it.
 //
-// Shapes: dst and all srcs have one dtype and length, in host memory; dst may be one of the srcs,
-// and must otherwise be disjoint from them. scalars, for premulsum only, holds one value for each
-// source, as ScalarBits gives it. Errors: no source, or buffers or scalars that break these rules;
-// they match dist.ErrInvalid, and nothing was written.
+// Shapes: dst and all srcs have one dtype and length, in host memory. dst may be one of the srcs;
+// it is disjoint from the others. scalars, for premulsum only, has the ScalarBits of each source.
+// Errors: no source, or buffers or scalars that break these rules; they match dist.ErrInvalid, and
+// dst is unchanged.
 func Into(dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, scalars []uint64) error {
 	if err := check(dst, srcs, red, scalars); err != nil {
 		return err
@@ -36,7 +36,7 @@ func Into(dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, scalars []u
 	return typed(dst, srcs, red, scalars)
 }
 
-// typed is Into for arguments that have been checked.
+// typed is Into for checked arguments.
 func typed(dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, scalars []uint64) error {
 	if red.Bitwise() {
 		return bitwise(dst, srcs, red)
@@ -79,7 +79,7 @@ func check(dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, scalars []
 	case red > dist.RedXor:
 		return fmt.Errorf("reduce: %w: unknown reduction %v", dist.ErrInvalid, red)
 	case red.Bitwise() && dst.DType().IsFloat():
-		return fmt.Errorf("reduce: %w: %v of %v, which are no integers", dist.ErrDType, red, dst.DType())
+		return fmt.Errorf("reduce: %w: %v needs integers, not %v", dist.ErrDType, red, dst.DType())
 	case red == dist.RedPreMulSum && len(scalars) != len(srcs):
 		return fmt.Errorf("reduce: %w: %d scalars for %d sources", dist.ErrCount, len(scalars), len(srcs))
 	}

@@ -15,12 +15,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// reductions is those of a type.
+// reductions returns the reductions of a type.
 func reductions(dt tensor.DType) []dist.RedKind {
 	return slices.DeleteFunc(dist.RedKinds(), func(red dist.RedKind) bool { return red.Bitwise() && dt.IsFloat() })
 }
 
-// buffer is bits as elements of dt, in fresh memory.
+// buffer returns bits as elements of dt, in new memory.
 func buffer(t testing.TB, dt tensor.DType, bits []uint64) tensor.Buffer {
 	t.Helper()
 	words := make([]uint64, len(bits)*dt.Size()/8+1) // aligned for every type
@@ -63,8 +63,8 @@ func bitsIn(b tensor.Buffer) []uint64 {
 	return out
 }
 
-// random is n elements of dt: for floats mostly of moderate size, with some of every bit pattern
-// among them.
+// random returns n elements of dt. Floats are mostly of moderate size, with some arbitrary bit
+// patterns.
 func random(rng *rand.Rand, dt tensor.DType, n int) []uint64 {
 	out := make([]uint64, n)
 	for i := range out {
@@ -240,8 +240,7 @@ func TestAvgOfMoreSourcesThanTheTypeCanCount(t *testing.T) {
 	}
 }
 
-// Cutting the data anywhere gives the same bits, which is what makes results independent of chunks
-// and buckets.
+// Any division of the data gives the same bits, so results do not depend on chunks and buckets.
 func TestIntoDoesNotDependOnChunks(t *testing.T) {
 	const n = 3000
 	rng := rand.New(rand.NewPCG(5, 6))

@@ -8,35 +8,35 @@ import (
 )
 
 // Kernel reduces n elements of every source, in order, and stores the result to every destination.
-// It is Into on addresses, without a check, and to many destinations in one pass.
+// It is Into without checks, on addresses, and for many destinations in one pass.
 //
 // Shapes: dsts and srcs are addresses of n elements of the dtype that the kernel is for, aligned to
 // it; a destination is one of the sources or disjoint from all, and from the other destinations.
 // scalars is as in Into.
 type Kernel func(dsts, srcs []unsafe.Pointer, n int, scalars []uint64, how How)
 
-// How is how a kernel or a copy goes about memory. It never changes the result.
+// How has flags for memory access of a kernel or copy. It never changes the result.
 type How uint8
 
 const (
-	// NonTemporal stores past the caches: for results larger than these. A fence follows the last
+	// NonTemporal stores past the caches, for results larger than these. A fence follows the last
 	// store.
 	NonTemporal How = 1 << iota
 	// Dirty stores one word of every cache line of the sources back after it is read. If DirtyPays,
-	// another core fills a source again faster when its lines are modified here than when both
-	// cores share them. Meanwhile the sources must not change.
+	// another core then refills a source faster, since its lines are modified here instead of
+	// shared by both cores. Meanwhile no other write may change the sources.
 	Dirty
-	// Claim requests the lines of the destinations for writing, while the sources are read: for
-	// destinations that other cores have read. With NonTemporal it has no effect.
+	// Claim requests the lines of the destinations for writing while the sources are read, if other
+	// cores have read them. It is useless with NonTemporal.
 	Claim
 )
 
-// fewest is from how many bytes on a copy is one of vectors, where the runtime's is REP MOVSQ:
-// while both sides are in the second cache that is as fast or a little faster; beyond it takes
-// twice the time. REP MOVSB (movsb) is as fast or faster at all sizes.
+// fewest is the number of bytes from which a copy uses vectors, if the runtime's copy is REP MOVSQ.
+// That is as fast or a little faster while both sides are in the L2 cache, and takes twice the time
+// beyond it. REP MOVSB (movsb) is as fast or faster at all sizes.
 const fewest = 384 << 10
 
-// Copy copies bytes from src to dst, which do not overlap. A large one is the sum of one source.
+// Copy copies bytes from src to dst, which do not overlap. A large copy is the sum of one source.
 func Copy(dst, src unsafe.Pointer, bytes int, how How) {
 	to, from := unsafe.Slice((*byte)(dst), bytes), unsafe.Slice((*byte)(src), bytes)
 	if columns == nil || how&NonTemporal == 0 && (bytes < fewest || movsb) {
@@ -57,12 +57,11 @@ func Copy(dst, src unsafe.Pointer, bytes int, how How) {
 	copy(to[head+whole:], from[head+whole:])
 }
 
-// Touch does the same to the bytes at p as Dirty to sources, for code that has read them by other
-// means.
+// Touch stores one word of every cache line at p back, as Dirty does, after another kind of read.
 func Touch(p unsafe.Pointer, bytes int) { touch(p, bytes) }
 
-// columns is the sum that Copy uses, and columnBytes the width of its narrowest column; nil where
-// there is none.
+// columns is the sum that Copy uses, and columnBytes the width of its narrowest column; nil without
+// vectors.
 var columns, columnBytes = vectors()
 
 func vectors() (columns sum, step int) {
@@ -74,15 +73,15 @@ func vectors() (columns sum, step int) {
 	return nil, 0
 }
 
-// sum adds whole columns of the sources to the destinations, as many bytes as it has columns for,
-// up to bytes.
+// sum adds the columns of the sources into the destinations, for as many whole columns as bytes
+// has.
 type sum func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 
-// weighted is a sum of sources that are multiplied by scalars first.
+// weighted is a sum of sources times scalars.
 type weighted func(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
 
-// level is the kernels of one instruction set, by dtype; nil where there is none. step is the
-// narrowest column in bytes of the sources; plain Go does the rest.
+// level has the kernels of one instruction set, by dtype; missing ones are nil. step is the
+// narrowest column in bytes of the sources. Plain Go handles the rest.
 type level struct {
 	name     string
 	has      bool
@@ -92,8 +91,8 @@ type level struct {
 	step     int
 }
 
-// For is the fastest kernel of this machine for a dtype and a reduction. Call it once and keep the
-// result.
+// For returns the fastest kernel of this machine for a dtype and a reduction. Call it once and keep
+// the result.
 func For(dt tensor.DType, red dist.RedKind) Kernel {
 	for i := range levels {
 		if levels[i].has {
@@ -103,7 +102,7 @@ func For(dt tensor.DType, red dist.RedKind) Kernel {
 	return plain(dt, red)
 }
 
-// kernel is that of one instruction set, which may be the plain one.
+// kernel returns the kernel of one instruction set, or the plain one.
 func (l *level) kernel(dt tensor.DType, red dist.RedKind) Kernel {
 	step := l.step
 	if dt == tensor.F16 || dt == tensor.BF16 {
@@ -120,8 +119,8 @@ func (l *level) kernel(dt tensor.DType, red dist.RedKind) Kernel {
 	return plain(dt, red)
 }
 
-// withTail returns sum, or an average, with the rest after its columns done in plain Go. One source
-// is copied bit for bit.
+// withTail returns a kernel for sum or an average, with plain Go after the last whole column. One
+// source is copied bit for bit.
 func withTail(dt tensor.DType, red dist.RedKind, sum sum, step int) Kernel {
 	size, tail := dt.Size(), tails(dt)
 	return func(dsts, srcs []unsafe.Pointer, n int, _ []uint64, how How) {
@@ -140,7 +139,7 @@ func withTail(dt tensor.DType, red dist.RedKind, sum sum, step int) Kernel {
 	}
 }
 
-// weightedWithTail returns sum with the rest after its columns done in plain Go.
+// weightedWithTail is withTail for a premulsum.
 func weightedWithTail(dt tensor.DType, sum weighted, step int) Kernel {
 	size, tail := dt.Size(), tails(dt)
 	return func(dsts, srcs []unsafe.Pointer, n int, scalars []uint64, how How) {
@@ -156,7 +155,7 @@ func weightedWithTail(dt tensor.DType, sum weighted, step int) Kernel {
 	}
 }
 
-// storing is how, without non-temporal stores where dsts do not allow them.
+// storing returns how, without NonTemporal if dsts are not aligned for it.
 func storing(how How, dsts []unsafe.Pointer) How {
 	if how&NonTemporal != 0 && !aligned(dsts) {
 		how &^= NonTemporal
@@ -164,7 +163,7 @@ func storing(how How, dsts []unsafe.Pointer) How {
 	return how
 }
 
-// aligned reports whether non-temporal stores of any width can go to all of dsts.
+// aligned reports whether all dsts allow non-temporal stores of any width.
 func aligned(dsts []unsafe.Pointer) bool {
 	for _, p := range dsts {
 		if uintptr(p)&63 != 0 {
@@ -174,7 +173,7 @@ func aligned(dsts []unsafe.Pointer) bool {
 	return true
 }
 
-// copies is the kernel of one source.
+// copies is the kernel for one source.
 func copies(dsts []unsafe.Pointer, src unsafe.Pointer, bytes int, how How) {
 	for _, d := range dsts {
 		if d != src {
@@ -183,7 +182,7 @@ func copies(dsts []unsafe.Pointer, src unsafe.Pointer, bytes int, how How) {
 	}
 }
 
-// tails is the plain sum, average (of floats) or premulsum of elements lo to hi, for few of them.
+// tails returns the plain sum, average (of floats) or premulsum of a few elements, lo to hi.
 func tails(dt tensor.DType) func(dsts, srcs []unsafe.Pointer, lo, hi int, red dist.RedKind, scalars []uint64) {
 	switch dt {
 	case tensor.F32:
@@ -195,7 +194,7 @@ func tails(dt tensor.DType) func(dsts, srcs []unsafe.Pointer, lo, hi int, red di
 	case tensor.BF16:
 		return halfTail[tensor.BFloat16]
 	}
-	switch dt.Size() { // a sum of integers is that of the unsigned ones of their size
+	switch dt.Size() { // signed and unsigned sums have the same bits
 	case 1:
 		return tail[uint8]
 	case 2:
@@ -216,7 +215,7 @@ func tail[T number](dsts, srcs []unsafe.Pointer, lo, hi int, red dist.RedKind, s
 				v = T(fromBits[T](scalars[r]) * v)
 			}
 			if acc += v; r == 0 {
-				acc = v // as it is: 0 and -0 would be 0
+				acc = v // keep -0, which 0 + -0 would lose
 			}
 		}
 		if red == dist.RedAvg {
@@ -252,11 +251,11 @@ func halfTail[T half16](dsts, srcs []unsafe.Pointer, lo, hi int, red dist.RedKin
 	}
 }
 
-// blockBytes is the length of each array that a kernel of several passes does at a time: it stays
-// in the L1 cache between the passes.
+// blockBytes is the block of each array that a kernel of several passes handles at a time, so that
+// it stays in the L1 cache between the passes.
 const blockBytes = 4 << 10
 
-// mostInPlace is how many addresses a kernel in plain Go takes without an allocation.
+// mostInPlace is the number of addresses that a kernel in plain Go takes without an allocation.
 const mostInPlace = 64
 
 // plain returns the kernel in plain Go, block by block. It calls no function value, which would
@@ -293,7 +292,7 @@ func plainBlock(dt tensor.DType, dsts, srcs []unsafe.Pointer, n int, red dist.Re
 	for _, p := range srcs {
 		bufs = append(bufs, buffer(p, n, dt))
 	}
-	// Nothing can be wrong with these: the caller has seen to it.
+	// The caller has checked these, so typed cannot fail.
 	_ = typed(buffer(dsts[0], n, dt), bufs, red, scalars)
 	copies(dsts[1:], dsts[0], n*dt.Size(), 0)
 }

@@ -17,7 +17,7 @@ var dtypes = []tensor.DType{
 	tensor.U8, tensor.U16, tensor.U32, tensor.U64,
 }
 
-// kernels is every way this machine has to do a reduction, by name.
+// kernels returns every implementation that this machine has for a reduction, by name.
 func kernels(dt tensor.DType, red dist.RedKind) map[string]Kernel {
 	out := map[string]Kernel{"plain": plain(dt, red)}
 	if red == dist.RedSum {
@@ -31,7 +31,7 @@ func kernels(dt tensor.DType, red dist.RedKind) map[string]Kernel {
 	return out
 }
 
-// arena is memory with a mark before and after what a kernel may touch.
+// arena is memory with a mark before and after the range that a kernel may touch.
 type arena struct {
 	mem     []byte
 	lo, len int
@@ -52,11 +52,11 @@ func newArena(r *rand.Rand, bytes, shift int) arena {
 func (a arena) data() []byte            { return a.mem[a.lo : a.lo+a.len] }
 func (a arena) pointer() unsafe.Pointer { return unsafe.Pointer(&a.mem[a.lo]) }
 
-// fill puts ordinary numbers and, here and there, the odd ones of a dtype: any bits at all.
+// fill writes ordinary numbers and some arbitrary bit patterns of a dtype.
 func (a arena) fill(r *rand.Rand, dt tensor.DType) {
 	if dt == tensor.F32 || dt == tensor.F64 {
-		// A NaN of two NaNs depends on the order of a commutative instruction, so floats have at
-		// most infinities here.
+		// A NaN of two NaNs depends on the order of a commutative instruction, so floats have only
+		// infinities here.
 		for i := 0; i+dt.Size() <= a.len; i += dt.Size() {
 			v := float32(r.NormFloat64())
 			if r.IntN(50) == 0 {
@@ -74,7 +74,7 @@ func (a arena) fill(r *rand.Rand, dt tensor.DType) {
 		a.data()[i] = byte(r.Uint32())
 	}
 	if dt != tensor.F16 && dt != tensor.BF16 || r.IntN(4) == 0 {
-		return // for halves one time in four with NaNs
+		return // one time in four; halves then have NaNs
 	}
 	for i := 0; i+2 <= a.len; i += 2 {
 		if x := *(*uint16)(unsafe.Pointer(&a.data()[i])); dt == tensor.F16 && x&0x7c00 == 0x7c00 || x&0x7f80 == 0x7f80 {
@@ -83,8 +83,8 @@ func (a arena) fill(r *rand.Rand, dt tensor.DType) {
 	}
 }
 
-// Every kernel gives the bits of Into, in every destination, whatever the lengths, alignments and
-// aliases, and leaves the memory around as it was.
+// Every kernel gives the bits of Into, in every destination, for all lengths, alignments and
+// aliases, and leaves the memory around unchanged.
 func TestKernelsEqualInto(t *testing.T) {
 	lengths := []int{0, 1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 511, 1000, 1024, 4099}
 	for _, dt := range dtypes {
@@ -173,8 +173,8 @@ func trial(t *testing.T, r *rand.Rand, k Kernel, dt tensor.DType, red dist.RedKi
 	}
 }
 
-// sameNaN is data with one NaN for all: which of two NaNs a sum is depends on the order in which a
-// compiler gives them to an instruction that need not mind.
+// sameNaN returns data with one NaN for all: which of two NaNs a sum is depends on the order in
+// which a compiler passes them to a commutative instruction.
 func sameNaN(dt tensor.DType, data []byte) []byte {
 	limit := uint16(0x7c00)
 	switch dt {
@@ -200,7 +200,7 @@ func TestCopyCopies(t *testing.T) {
 	}
 }
 
-// Large copies are those of vectors or the runtime's, whichever is faster on this processor; here
+// Large copies use vectors or the runtime's copy, whichever is faster on this processor. This tests
 // both.
 func TestLargeCopiesCopy(t *testing.T) {
 	defer func(old bool) { movsb = old }(movsb)
@@ -238,7 +238,7 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// One source is copied, signalling NaNs and all.
+// One source is copied, even signalling NaNs.
 func TestKernelsCopyOneSource(t *testing.T) {
 	for dt, nan := range map[tensor.DType]uint64{
 		tensor.F16: 0x7c017c017c017c01, tensor.BF16: 0x7f817f817f817f81, tensor.F32: 0x7f8000017f800001, tensor.F64: 0x7ff0000000000001,

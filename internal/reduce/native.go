@@ -5,13 +5,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// number is the element types that accumulate in themselves.
+// number has the element types that accumulate in themselves.
 type number interface {
 	float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64
 }
 
-// native is Into for types that accumulate in themselves. The last step of each tile writes to dst;
-// because a step reads element i before it writes element i, dst may be any of the sources.
+// native is Into for types that accumulate in themselves. The last step of each tile writes to dst.
+// As a step reads element i before it writes element i, dst may be any of the sources.
 func native[T number](dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind, scalars []uint64) error {
 	var tile [tileElems]T
 	out, err := tensor.Data[T](dst)
@@ -26,7 +26,7 @@ func native[T number](dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind,
 		if err != nil {
 			return err
 		}
-		have := first[lo:hi] // the combination so far
+		have := first[lo:hi] // accumulated so far
 		if red == dist.RedPreMulSum {
 			if last == 0 {
 				acc = to
@@ -56,7 +56,7 @@ func native[T number](dst tensor.Buffer, srcs []tensor.Buffer, red dist.RedKind,
 	return nil
 }
 
-// step is out[i] = a[i] red b[i].
+// step sets out[i] = a[i] red b[i].
 func step[T number](out, a, b []T, red dist.RedKind) {
 	a, b = a[:len(out)], b[:len(out)]
 	switch red {
@@ -77,7 +77,7 @@ func step[T number](out, a, b []T, red dist.RedKind) {
 	}
 }
 
-// add is out[i] = a[i] + b[i]. It is the loop that gradients go through, hence unrolled.
+// add sets out[i] = a[i] + b[i]. It is unrolled because all gradients pass through it.
 func add[T number](out, a, b []T) {
 	for len(out) >= 8 && len(a) >= 8 && len(b) >= 8 {
 		o, x, y := (*[8]T)(out), (*[8]T)(a), (*[8]T)(b)
@@ -96,7 +96,7 @@ func add[T number](out, a, b []T) {
 	}
 }
 
-// scale is out[i] = s*a[i].
+// scale sets out[i] = s*a[i].
 func scale[T number](out, a []T, s T) {
 	a = a[:len(out)]
 	for i := range out {
@@ -104,8 +104,7 @@ func scale[T number](out, a []T, s T) {
 	}
 }
 
-// addScaled is out[i] = a[i] + s*b[i], the product rounded first: the conversion keeps it from
-// being fused.
+// addScaled sets out[i] = a[i] + s*b[i], the product rounded first: the conversion prevents fusion.
 func addScaled[T number](out, a, b []T, s T) {
 	a, b = a[:len(out)], b[:len(out)]
 	for i := range out {
@@ -113,7 +112,7 @@ func addScaled[T number](out, a, b []T, s T) {
 	}
 }
 
-// divide is x[i] /= n. Integers divide in 64 bits, because n need not fit the narrow types.
+// divide sets x[i] /= n. Integers divide in 64 bits, because n may not fit narrow types.
 func divide[T number](x []T, n int) {
 	var zero T
 	switch any(zero).(type) {

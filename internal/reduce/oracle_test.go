@@ -11,10 +11,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// The oracle: the definition of Into, written without any of its code. Elements are bit patterns;
-// integers are computed as big integers and then wrapped, f32 in float64 (whose rounding to f32
-// afterwards is exact for one sum, product or quotient), f64 with big floats, and f16 and bf16 by
-// searching the table of all their values.
+// The oracle is the definition of Into without any of its code. Elements are bit patterns. Integers
+// are computed as big integers and then wrapped, f32 in float64 (whose later rounding to f32 is
+// exact for one sum, product or quotient), f64 with big floats, and f16 and bf16 by a search in the
+// table of all their values.
 
 func oracle(dt tensor.DType, in [][]uint64, red dist.RedKind, scalars []uint64) []uint64 {
 	out := make([]uint64, len(in[0]))
@@ -79,7 +79,7 @@ func toBig(dt tensor.DType, bits uint64) *big.Int {
 	return wrap(dt, new(big.Int).SetUint64(bits))
 }
 
-// wrap is the value of the low bits of x in dt.
+// wrap returns the value of the low bits of x in dt.
 func wrap(dt tensor.DType, x *big.Int) *big.Int {
 	m := new(big.Int).Lsh(big.NewInt(1), uint(8*dt.Size()))
 	x = new(big.Int).Mod(x, m)
@@ -125,7 +125,7 @@ func floatColumn(dt tensor.DType, column []uint64, red dist.RedKind, scalars []u
 	return fromFloat(dt, acc)
 }
 
-// sum and mul are one rounding in the accumulator of dt: f64 for f64, else f32.
+// sum and mul round once, in the accumulator of dt: f64 for f64, else f32.
 func sum(dt tensor.DType, a, b float64) float64 {
 	if dt == tensor.F64 {
 		return bigOp((*big.Float).Add, a, b, a+b)
@@ -140,8 +140,7 @@ func mul(dt tensor.DType, a, b float64) float64 {
 	return float64(float32(a * b))
 }
 
-// bigOp computes with 53 bits of precision where big floats have the values; special is the answer
-// elsewhere.
+// bigOp computes with 53 bits of precision if big floats have the values; else it returns special.
 func bigOp(op func(z, x, y *big.Float) *big.Float, a, b, special float64) float64 {
 	if math.IsNaN(special) || math.IsInf(special, 0) || math.Abs(special) < 1e-300 {
 		return special
@@ -175,8 +174,8 @@ func fromFloat(dt tensor.DType, x float64) uint64 {
 	return uint64(nearest(bf16Table(), 0x7f80, x))
 }
 
-// smallFloat is the value of a 16-bit float with the given numbers of exponent and fraction bits,
-// by the definition.
+// smallFloat returns the value of a 16-bit float with the given numbers of exponent and fraction
+// bits, by the definition.
 func smallFloat(bits uint16, expBits, fracBits int) float64 {
 	sign := 1.0
 	if bits>>15 == 1 {
@@ -201,9 +200,8 @@ var f16Table = sync.OnceValue(func() []float64 { return table(0x7c00, 5, 10) })
 
 var bf16Table = sync.OnceValue(func() []float64 { return table(0x7f80, 8, 7) })
 
-// table is the finite values that are not negative; their bits are their index. One more stands for
-// infinity: the value that would follow if the exponent went on, which is where IEEE 754 rounds to
-// infinity.
+// table has the finite values that are not negative; their bits are their index. One more is
+// infinity: the value that would follow with a larger exponent, where IEEE 754 rounds to infinity.
 func table(inf, expBits, fracBits int) []float64 {
 	t := make([]float64, inf+1)
 	for bits := range inf {
@@ -213,7 +211,7 @@ func table(inf, expBits, fracBits int) []float64 {
 	return t
 }
 
-// nearest is the bits of the table entry nearest to x, ties to the even bits.
+// nearest returns the bits of the table entry nearest to x, ties to even.
 func nearest(t []float64, inf uint16, x float64) uint16 {
 	var sign uint16
 	if math.Signbit(x) {
@@ -236,7 +234,7 @@ func nearest(t []float64, inf uint16, x float64) uint16 {
 
 func isNaN(dt tensor.DType, bits uint64) bool { return dt.IsFloat() && math.IsNaN(toFloat(dt, bits)) }
 
-// diff says where got is not want; all NaNs are alike.
+// diff describes a difference of got from want; all NaNs are equal.
 func diff(dt tensor.DType, got, want []uint64) error {
 	for i := range want {
 		if got[i] != want[i] && !(isNaN(dt, got[i]) && isNaN(dt, want[i])) {

@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// ScalarBits is the bits of a premulsum scalar, in the low bytes: those at s.At now, if that is
+// ScalarBits returns the bits of a premulsum scalar, in the low bytes: the current ones at s.At if
 // set, else s.Bits.
 //
 // Errors: s.At is not one element in host memory; they match dist.ErrInvalid.

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// levels is the best instruction set first.
+// levels has the instruction sets, the best first.
 var levels = []level{
 	{
 		"avx512", cpu.X86.HasAVX512F && cpu.X86.HasAVX512BW && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512DQ,
@@ -113,13 +113,13 @@ func mulF32x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, byte
 //go:noescape
 func mulF64x256(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int, scalars *uint64)
 
-// DirtyPays reports whether a core of this machine fills lines that another has modified faster
-// than lines that both have read: about 1 ns a line instead of 7 to 10 on the measured AMD cores.
-// On Intel's the modification takes longer than it saves.
+// DirtyPays reports whether a core of this machine fills lines that another core has modified
+// faster than lines that both have read. On AMD it measured 1 ns a line instead of 7 to 10. On
+// Intel, leaving lines modified costs more than it saves.
 var DirtyPays = vendor() == amd
 
-// movsb reports whether large copies of the runtime's are REP MOVSB: on processors of Intel that
-// are fast at it (ERMS and FSRM), as runtime/cpuflags_amd64.go of Go 1.26 has it.
+// movsb reports whether large copies of the runtime use REP MOVSB: on Intel processors that are
+// fast at it (ERMS and FSRM), as in runtime/cpuflags_amd64.go of Go 1.26.
 var movsb = vendor() == intel && cpu.X86.HasERMS && fsrm()
 
 // The first four letters of GenuineIntel and AuthenticAMD.
@@ -128,7 +128,7 @@ const (
 	amd   = 0x68747541
 )
 
-// vendor is the first four letters of who has made the processor.
+// vendor returns the first four letters of the processor's vendor.
 func vendor() uint32 {
 	b, _ := cpuid(0)
 	return b
@@ -140,7 +140,7 @@ func fsrm() bool {
 	return d>>4&1 != 0
 }
 
-// cpuid is EBX and EDX of a leaf of CPUID, of sub-leaf 0.
+// cpuid returns EBX and EDX of a leaf of CPUID, of sub-leaf 0.
 //
 //go:noescape
 func cpuid(leaf uint32) (b, d uint32)

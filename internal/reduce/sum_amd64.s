@@ -1,14 +1,15 @@
 #include "textflag.h"
 
-// All sums have one shape. For one column of the arrays after the other: load the first source, add the others to it in
-// order, store to all destinations. A source is read once and a destination written once, however many there are.
+// All sums have one form. For each column of the arrays: load the first source, add the others in
+// order, store to all destinations. Each source is read once, and each destination written once.
 //
 // func sum...(dsts *unsafe.Pointer, nd int, srcs *unsafe.Pointer, ns int, bytes int, how int)
 //
-//	DI dsts   R8 nd   SI srcs   R9 ns   R13 scalars   R10 bytes   R11 how: bit 0 non-temporal, bit 1 dirty, bit 2 claim
-//	AX offset of the column   BX an address   CX an index   DX the word that is stored back
+//	DI dsts   R8 nd   SI srcs   R9 ns   R13 scalars   R10 bytes
+//	R11 how: bit 0 non-temporal, bit 1 dirty, bit 2 claim
+//	AX offset of the column   BX an address   CX an index   DX the word to store back
 //
-// Bound: memory, from L1 outward; a column of 8 registers takes as many loads and stores as it has lines.
+// Bound: memory, from L1 outward. A column of 8 registers takes a load or store for each of its lines.
 
 #define ARGUMENTS \
 	MOVQ dsts+0(FP), DI;  \
@@ -21,8 +22,8 @@
 
 #define SCALARS MOVQ scalars+48(FP), R13
 
-// FEW leaves less than two columns of 512 bytes to those of 64. From lines that another core has written, 512 B take 0.27 us so, and
-// 0.38 by the wide column.
+// FEW handles less than two columns of 512 bytes by columns of 64. From lines that another core has
+// written, 512 B then take 0.27 us instead of 0.38.
 #define FEW \
 	CMPQ R10, $1024; \
 	JLT  loop1
@@ -40,7 +41,7 @@
 	MOVL at(BX), DX; \
 	MOVL DX, at(BX)
 
-// TOUCH8 stores one word of each of 8 lines back; TOUCH4 of 4, TOUCH1 of the only one.
+// TOUCH8 stores one word of each of 8 lines back; TOUCH4 of 4, TOUCH2 of 2.
 #define TOUCH8 \
 	TOUCH(0); TOUCH(64); TOUCH(128); TOUCH(192); TOUCH(256); TOUCH(320); TOUCH(384); TOUCH(448)
 
@@ -48,7 +49,7 @@
 #define TOUCH4 \
 	TOUCH(0); TOUCH(64); TOUCH(128); TOUCH(192)
 
-// CLAIM is PREFETCHW at(BX), which Go's assembler does not know.
+// CLAIM is PREFETCHW at(BX), which Go's assembler lacks.
 #define CLAIM(at) \
 	BYTE $0x0f; BYTE $0x0d; BYTE $0x8b; LONG $at
 
@@ -56,8 +57,8 @@
 #define CLAIM4 CLAIM2; CLAIM(128); CLAIM(192)
 #define CLAIM8 CLAIM4; CLAIM(256); CLAIM(320); CLAIM(384); CLAIM(448)
 
-// COLUMNS is the loop over columns of WIDTH bytes, up to R10 - R10 % WIDTH. The labels are the caller's, because one
-// function has several loops.
+// COLUMNS is the loop over columns of WIDTH bytes, up to R10 - R10 % WIDTH. Its labels are parameters,
+// because one function has several loops.
 #define COLUMNS(WIDTH, LOAD, ADD, STORE, STREAM, TOUCHES, CLAIMS, loop, next, clean, put, plain, stream, done, claim, read) \
 	ROUNDED(WIDTH, LOAD, ADD, NOTHING, STORE, STREAM, TOUCHES, CLAIMS, loop, next, clean, put, plain, stream, done, claim, read)
 
@@ -159,7 +160,7 @@ done:
 #define STORE1Y VMOVDQU Y0, (BX)
 #define STREAM1Y VMOVNTDQ Y0, (BX)
 
-// END ends a sum; non-temporal stores are ordered by a fence before anything that is published after them.
+// END ends a sum. A fence orders non-temporal stores before later stores that publish them.
 #define END \
 	VZEROUPPER; \
 	TESTQ $1, R11; \
@@ -283,8 +284,9 @@ TEXT ·sumI64x256(SB), NOSPLIT, $0-48
 	COLUMNS(32, LOAD1Y, ADD1YI64, STORE1Y, STREAM1Y, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
-// Premulsums multiply each source by its scalar, R13[CX], and round the product before it is added. Z15 and Y15 are the scalar in each
-// lane. Averages divide by R9, in each lane of Z15 or Y15, before they store.
+// Premulsums multiply each source by its scalar, R13[CX], and round the product before it is added. Z15
+// and Y15 have the scalar in each lane. Averages divide by R9, in each lane of Z15 or Y15, before they
+// store.
 
 #define SCALARZF32 VBROADCASTSS (R13)(CX*8), Z15
 #define SCALARYF32 VBROADCASTSS (R13)(CX*8), Y15
@@ -408,11 +410,13 @@ TEXT ·avgF64x256(SB), NOSPLIT, $0-48
 	ROUNDED(32, LOAD1Y, ADD1YF64, DIV1Y(VDIVPD), STORE1Y, STREAM1Y, TOUCH(0), CLAIM(0), loop1, next1, clean1, put1, plain1, stream1, done1, claim1, read1)
 	END
 
-// Halves are widened to float32, added there and rounded once, to nearest with ties to even; a NaN becomes quiet.
+// f16 and bf16 are widened to float32, added and rounded once to nearest, ties to even. NaNs become
+// quiet.
 
 #define WIDENBF(at, Z) VPMOVZXWD at(BX), Z; VPSLLD $16, Z, Z
 
-// ROUNDBF rounds Z to the low half of T, as tensor.ToBFloat16 does. Z29 is 1, Z30 0x7fff, Z31 0x40, in each lane.
+// ROUNDBF rounds Z to the low half of T, as tensor.ToBFloat16 does. In each lane Z29 is 1, Z30 0x7fff,
+// Z31 0x40.
 #define ROUNDBF(Z, T, Y) \
 	VPSRLD  $16, Z, T;    \
 	VPANDD  Z29, T, T;    \

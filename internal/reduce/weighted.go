@@ -9,17 +9,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Weighted is, for every i,
+// Weighted computes, for every i,
 //
 //	dst[i] = factors[0]*srcs[0][i] + factors[1]*srcs[1][i] + ...
 //
-// with the bits of Into, by the fastest kernel of this machine: factors are rounded to the dtype,
+// with the bits of Into, by the fastest kernel of this machine. Factors are rounded to the dtype,
 // and each product before it is added.
 //
-// Shapes: dst and all srcs have one dtype, F32 or F64, and one length, in host memory; dst may be
-// one of the srcs, and must otherwise be disjoint from them. There are as many factors as srcs.
-// Errors: no source, or buffers or factors that break these rules; they match dist.ErrInvalid, and
-// nothing was written.
+// Shapes: dst and all srcs have one dtype, F32 or F64, and one length, in host memory. dst may be
+// one of the srcs; it is disjoint from the others. Each source has a factor. Errors: no source, or
+// buffers or factors that break these rules; they match dist.ErrInvalid, and dst is unchanged.
 func Weighted(dst tensor.Buffer, srcs []tensor.Buffer, factors []float64) error {
 	dt := dst.DType()
 	if dt != tensor.F32 && dt != tensor.F64 {
@@ -51,7 +50,7 @@ func Weighted(dst tensor.Buffer, srcs []tensor.Buffer, factors []float64) error 
 
 var singles, doubles = For(tensor.F32, dist.RedPreMulSum), For(tensor.F64, dist.RedPreMulSum)
 
-// work is the arguments of a kernel, which would be allocated for each call. Some are kept.
+// work has the arguments of a kernel, which would be allocated for each call. Up to 16 are reused.
 type work struct {
 	dsts    [1]unsafe.Pointer
 	srcs    []unsafe.Pointer
@@ -69,7 +68,7 @@ func newWork() *work {
 	}
 }
 
-// done keeps no memory of the caller alive.
+// done releases the caller's memory and keeps w for reuse.
 func (w *work) done() {
 	clear(w.srcs)
 	w.dsts[0], w.srcs, w.scalars = nil, w.srcs[:0], w.scalars[:0]

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// A gradient counts as at least gradientShare of the step's largest, and as at least leastGradient:
-// a parameter that hardly matters has a gradient whose last digits are those of the larger numbers
-// that it is a sum of.
+// A gradient's tolerance uses at least gradientShare of the step's largest gradient, and at least
+// leastGradient: a small gradient has the rounding errors of the larger numbers that it sums.
 const (
 	gradientShare = 0.1
 	leastGradient = 1e-2
@@ -17,9 +16,10 @@ const (
 // Differences returns the differences between two records of one model, one line for each loss,
 // gradient, statistic or weight.
 //
-// With tol 0, every number must be equal. Else, with a the number of got and b that of want, a loss
-// may differ by tol*max(1,|b|), and an element of a tensor by tol*max|b|, the maximum taken over
-// the tensor; for a gradient it is at least gradientShare of that of all gradients of the step, and
+// With tol 0 every number must be equal. Otherwise, with a number a of got and b of want, a loss
+// may differ by tol*max(1,|b|), and an element of a tensor by tol*max|b| over the tensor. For a
+// gradient that maximum is at least leastGradient, and gradientShare of the maximum over all
+// gradients of the step. NaN differs from everything.
 // leastGradient. NaN differs from everything.
 func Differences(want, got *Record, tol float64, ignoreStats bool) []string {
 	d := differ{model: want.Model, tol: tol}
@@ -41,8 +41,8 @@ func Differences(want, got *Record, tol float64, ignoreStats bool) []string {
 	}
 	if !ignoreStats {
 		for i, w := range want.Stats {
-			what := [2]string{"running mean", "running variance"}[i%2]
-			d.check(fmt.Sprintf("%s of batch normalization %d", what, i/2), -1, w, got.Stats[i], 0)
+			kind := [2]string{"running mean", "running variance"}[i%2]
+			d.check(fmt.Sprintf("%s of batch normalization %d", kind, i/2), -1, w, got.Stats[i], 0)
 		}
 	}
 	return d.lines
@@ -55,7 +55,7 @@ type differ struct {
 	lines []string
 }
 
-// check compares the numbers of one thing. Step -1 is no step.
+// check compares two lists of numbers. Step -1 means no step.
 func (d *differ) check(what string, step int, want, got []float64, floor float64) {
 	at := "model " + d.model
 	if step >= 0 {
@@ -70,7 +70,7 @@ func (d *differ) check(what string, step int, want, got []float64, floor float64
 	worst, index, count := 0.0, 0, 0
 	for i := range want {
 		off := math.Abs(got[i] - want[i])
-		if off <= allowed || got[i] == want[i] { // both infinite are equal
+		if off <= allowed || got[i] == want[i] { // equal infinities
 			continue
 		}
 		if count++; count == 1 || off > worst || math.IsNaN(off) {
@@ -91,7 +91,7 @@ func largest(v []float64) float64 {
 	return most
 }
 
-// Compare reports the Differences of two records as errors of t, the first five of them.
+// Compare reports the first five Differences of two records as errors of t.
 func Compare(t testing.TB, want, got *Record, tol float64, ignoreStats bool) {
 	t.Helper()
 	lines := Differences(want, got, tol, ignoreStats)
@@ -104,16 +104,16 @@ func Compare(t testing.TB, want, got *Record, tol float64, ignoreStats bool) {
 	}
 }
 
-// Run trains each of Models under the machine of newVM, and under the oracle from the same weights
-// on the same samples, and compares them. Models with dropout lend the oracle the masks that the
-// machine has drawn, which are judged by CheckMasks.
+// Run trains each of Models with the machine of newVM, and with the oracle from the same weights on
+// the same samples, and compares them. For dropout the oracle uses the masks that the machine has
+// drawn, which CheckMasks tests.
 func Run(t *testing.T, newVM NewVM, o Options) {
 	for _, f := range Models() {
 		t.Run(f.Name, func(t *testing.T) { RunModel(t, f, newVM, o) })
 	}
 }
 
-// RunModel is Run of one model.
+// RunModel is Run for one model.
 func RunModel(t *testing.T, f Builder, newVM NewVM, o Options) {
 	t.Helper()
 	judged, err := f.New(o.config())
@@ -134,7 +134,7 @@ func RunModel(t *testing.T, f Builder, newVM NewVM, o Options) {
 	}
 }
 
-// Oracle returns the record of a model under the tape machine. Masks are those of a Record, for a
+// Oracle returns the record of a model with the tape machine. Masks are those of a Record, for a
 // model with dropout.
 //
 // Errors: those of Builder.New and Train.

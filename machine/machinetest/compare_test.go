@@ -9,7 +9,7 @@ import (
 	G "gorgonia.org/gorgonia"
 )
 
-// pair is a record of a model with one parameter, twice.
+// pair returns two equal records of a model with one parameter.
 func pair() (want, got *Record) {
 	make := func() *Record {
 		return &Record{
@@ -53,8 +53,8 @@ func TestDifferencesNameWhatDiffers(t *testing.T) {
 	}
 }
 
-// TestOracleFindsWrongDropout: with p other than 0.5 Gorgonia's backward pass is wrong, and the
-// oracle with masks is right.
+// TestOracleFindsWrongDropout uses a p other than 0.5, for which Gorgonia's backward pass is wrong
+// and the oracle with masks is right.
 func TestOracleFindsWrongDropout(t *testing.T) {
 	f, err := Find("lenet-dropout")
 	if err != nil {
@@ -85,8 +85,8 @@ func TestOracleFindsWrongDropout(t *testing.T) {
 	}
 }
 
-// TestOracleFindsWrongPooling: the op divides by the width of its input, which is 8 here, and its
-// window has 9 elements.
+// TestOracleFindsWrongPooling: the op divides by the width of its input, here 8, and its window has
+// 9 elements.
 func TestOracleFindsWrongPooling(t *testing.T) {
 	f, err := Find("avgpool")
 	if err != nil {

@@ -9,17 +9,17 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// source is where the values of an input come from. Its zero value is normal numbers.
+// source makes the values of an input. Its zero value makes normal numbers.
 type source struct {
-	classes int  // one-hot rows of so many
-	below   int  // whole numbers from 0 to below-1
-	mask    bool // of a dropout: ones until SetMasks
+	classes int  // one-hot rows of so many classes
+	below   int  // integers from 0 to below-1
+	mask    bool // mask of a dropout: ones until SetMasks
 
-	all float64 // every element is this, if it is not 0
+	all float64 // value of all elements if not 0
 }
 
-// values are those of a step, for an input of a shape. Row i of step s is sample s*rows+i, the same
-// in a batch of any size that begins at the same sample.
+// values returns the values for a step and a shape. Row i of step s is sample s*rows+i, which is
+// equal in a batch of any size.
 func (s source) values(name string, sample int, shape gtensor.Shape, rows int) []float64 {
 	v := make([]float64, 0, shape.TotalSize())
 	if s.all != 0 {
@@ -29,7 +29,7 @@ func (s source) values(name string, sample int, shape gtensor.Shape, rows int) [
 		return v
 	}
 	width := shape.TotalSize() / rows
-	input := fnv.New64a() // by name, because a mask more or less must change no other input
+	input := fnv.New64a() // by name, so that a mask does not change other inputs
 	input.Write([]byte(name))
 	for i := range rows {
 		rng := rand.New(rand.NewPCG(uint64(sample+i)+1, input.Sum64()))
@@ -64,9 +64,8 @@ func b2i(b bool) int {
 	return 0
 }
 
-// Feed sets the inputs to the samples of a step, which are others at every step. Every third step
-// binds new tensors with gorgonia.Let, the others write into those that are bound: programs do
-// both.
+// Feed sets the inputs to the samples of a step; each step has others. Every third step binds new
+// tensors with gorgonia.Let, the others write in place, as programs do both.
 //
 // Errors: those of gorgonia.Let.
 func (m *Model) Feed(step int) error {
@@ -79,9 +78,9 @@ func (m *Model) Feed(step int) error {
 	return nil
 }
 
-// SetMasks sets the masks of a model that is Masked: 0 for a dropped element, 1/(1-p) for another.
+// SetMasks sets the masks of a Masked model: 0 for a dropped element, 1/(1-p) for a kept one.
 //
-// Errors: those of gorgonia.Let; a number of masks that is not that of the dropouts.
+// Errors: those of gorgonia.Let; a wrong number of masks.
 func (m *Model) SetMasks(masks [][]float64) error {
 	if len(masks) != len(m.Drops) {
 		return fmt.Errorf("model %s: %d masks for %d dropouts", m.Name, len(masks), len(m.Drops))
@@ -94,7 +93,7 @@ func (m *Model) SetMasks(masks [][]float64) error {
 	return nil
 }
 
-// set gives an input its values, in place or as another tensor.
+// set sets the values of an input, in place or with a new tensor.
 func (m *Model) set(n *G.Node, v []float64, bind bool) error {
 	if !bind {
 		switch data := n.Value().Data().(type) {

@@ -7,13 +7,13 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// affine is x times a matrix, plus a row.
+// affine returns x times a matrix, plus a row.
 func (b *build) affine(name string, x *G.Node, in, out int) *G.Node {
 	w, c := b.param(name+".weight", 0, 0.4, in, out), b.param(name+".bias", 0, 0.1, 1, out)
 	return b.broadcast(G.BroadcastAdd, b.both(G.Mul, x, w), c, nil, []byte{0})
 }
 
-// conv is a convolution without a bias.
+// conv returns a convolution without a bias.
 func (b *build) conv(name string, x *G.Node, in, out int, kernel, pad, stride, dilation []int) *G.Node {
 	w := b.param(name, 0, 0.3, out, in, kernel[0], kernel[1])
 	return b.do(func() (*G.Node, error) { return G.Conv2d(x, w, gtensor.Shape(kernel), pad, stride, dilation) })
@@ -23,8 +23,8 @@ func (b *build) maxPool(x *G.Node, kernel, pad, stride []int) *G.Node {
 	return b.do(func() (*G.Node, error) { return G.MaxPool2D(x, gtensor.Shape(kernel), pad, stride) })
 }
 
-// averagePool is gorgonia.AveragePool2D, or its right form: a convolution of each channel with a
-// constant.
+// averagePool returns gorgonia.AveragePool2D or, with TruePooling, a convolution of each channel
+// with a constant.
 func (b *build) averagePool(name string, x *G.Node, kernel, pad, stride []int) *G.Node {
 	if b.err != nil {
 		return nil
@@ -42,8 +42,7 @@ func (b *build) averagePool(name string, x *G.Node, kernel, pad, stride []int) *
 	return b.reshape(y, s[0], s[1], y.Shape()[2], y.Shape()[3])
 }
 
-// batchNorm is x, of some channels, normalized over the batch, with a gain and an offset of each
-// channel.
+// batchNorm returns x normalized over the batch, with a gain and an offset for each channel.
 func (b *build) batchNorm(name string, x *G.Node, channels int) *G.Node {
 	shape := []int{1, channels, 1, 1}
 	gain, offset := b.param(name+".gain", 1, 0.2, shape...), b.param(name+".offset", 0, 0.2, shape...)
@@ -54,7 +53,7 @@ func (b *build) batchNorm(name string, x *G.Node, channels int) *G.Node {
 	})
 }
 
-// layerNorm is each row of a matrix, normalized, with a gain and an offset of each column.
+// layerNorm returns a matrix with normalized rows, with a gain and an offset for each column.
 func (b *build) layerNorm(name string, x *G.Node, rows, cols int) *G.Node {
 	mean := b.reshape(b.reduce(G.Mean, x, 1), rows, 1)
 	x = b.broadcast(G.BroadcastSub, x, mean, nil, []byte{1})
@@ -66,7 +65,7 @@ func (b *build) layerNorm(name string, x *G.Node, rows, cols int) *G.Node {
 	return b.broadcast(G.BroadcastAdd, x, offset, nil, []byte{0})
 }
 
-// dropout is x with elements dropped: by gorgonia.Dropout, or by a mask that is an input.
+// dropout returns x with elements dropped by gorgonia.Dropout, or by a mask that is an input.
 func (b *build) dropout(x *G.Node) *G.Node {
 	if b.err != nil {
 		return nil
@@ -82,8 +81,8 @@ func (b *build) dropout(x *G.Node) *G.Node {
 	return d.Output
 }
 
-// crossEntropy is the mean over a batch of the cross-entropy of logits, by the logarithm of a
-// softmax, in one op or two.
+// crossEntropy returns the mean cross-entropy of logits over a batch, by LogSoftMax (fused), or by
+// SoftMax and Log.
 func (b *build) crossEntropy(logits *G.Node, rows, classes int, fused bool) *G.Node {
 	y := b.input("y", source{classes: classes}, rows, classes)
 	var logarithm *G.Node
@@ -97,7 +96,7 @@ func (b *build) crossEntropy(logits *G.Node, rows, classes int, fused bool) *G.N
 	return b.apply(G.Neg, b.reduce(G.Mean, perRow))
 }
 
-// squares is the mean square of the distance of y to a target.
+// squares returns the mean squared distance of y to a target.
 func (b *build) squares(y *G.Node) *G.Node {
 	if b.err != nil {
 		return nil

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// Drawn counts a dropout's elements whose input was not zero. For the others it cannot be seen
-// whether they were dropped, nor does it matter, since a zero times anything is zero, and the
-// rectifier before it has no gradient there.
+// Drawn counts the elements of a dropout with non-zero input. A zero shows no difference between
+// kept and dropped, and none matters: the product is zero, and the rectifier before it has no
+// gradient there.
 type Drawn struct{ Kept, Seen int }
 
-// mask is the mask that a dropout has used in the last run: 0 for a dropped element, else 1/(1-p).
+// mask returns the mask of a dropout in the last run: 0 for a dropped element, else 1/(1-p).
 func (c *Drawn) mask(d Drop) ([]float64, error) {
 	x, err := elements(d.Input.Value())
 	if err != nil {
@@ -37,9 +37,9 @@ func (c *Drawn) mask(d Drop) ([]float64, error) {
 	return y, nil
 }
 
-// CheckMasks judges the dropouts of a machine: over all steps each dropout has kept the right
-// share of elements, to five standard deviations, and neither all steps nor all samples had one
-// mask.
+// CheckMasks tests the masks of a machine. Over all steps, each dropout must keep the right share
+// of elements, within five standard deviations. Masks must differ between steps and between
+// samples.
 func CheckMasks(t testing.TB, m *Model, r *Record) {
 	t.Helper()
 	for i, d := range m.Drops {
@@ -49,7 +49,7 @@ func CheckMasks(t testing.TB, m *Model, r *Record) {
 	}
 }
 
-// judgeMasks returns the faults of the masks of dropout i.
+// judgeMasks returns the errors of the masks of dropout i.
 func judgeMasks(r *Record, i int, p float64, rows int) []string {
 	var lines []string
 	c := r.Drawn[i]

@@ -16,8 +16,8 @@ type Model struct {
 	Inputs     G.Nodes // filled by Feed
 	Learnables G.Nodes // with their initial weights
 	Cost       *G.Node // a scalar
-	Grads      G.Nodes // of Learnables, in their order
-	Drops      []Drop  // of a model with dropout
+	Grads      G.Nodes // of Learnables, in order
+	Drops      []Drop  // the dropouts
 	Norms      []*G.BatchNormOp
 
 	rows    int
@@ -27,12 +27,12 @@ type Model struct {
 // Drop is one dropout of a model.
 type Drop struct {
 	Input       *G.Node
-	Output      *G.Node // its value is zero where an element was dropped
-	Mask        *G.Node // an input, instead of the random numbers; nil without Config.Masked
+	Output      *G.Node // 0 where an element was dropped
+	Mask        *G.Node // an input instead of random numbers; nil without Config.Masked
 	Probability float64 // of dropping an element
 }
 
-// Outputs is the nodes whose values a test reads: the cost, the gradients, and the inputs and
+// Outputs returns the nodes whose values a test reads: the cost, the gradients, and the inputs and
 // outputs of dropouts.
 func (m *Model) Outputs() G.Nodes {
 	all := append(G.Nodes{m.Cost}, m.Grads...)
@@ -42,34 +42,34 @@ func (m *Model) Outputs() G.Nodes {
 	return all
 }
 
-// Rows is the number of samples in a batch.
+// Rows returns the number of samples in a batch.
 func (m *Model) Rows() int { return m.rows }
 
-// Config is how a model is built.
+// Config has the settings of a model.
 type Config struct {
 	Rows        int           // samples of a batch; 0 means the model's own small number
 	DType       gtensor.Dtype // Float32 or Float64; the zero value means Float32
 	Masked      bool          // dropout multiplies by a mask, which is an input, instead of drawing one
-	Probability float64       // of dropout; 0 means 0.5, at which Gorgonia's backward pass is right
+	Probability float64       // of dropout; 0 means 0.5, for which Gorgonia's backward pass is right
 	TruePooling bool          // average pooling by other ops of Gorgonia, which are right
-	NoGradients bool          // leave the graph to ddp.Attach, which differentiates it
+	NoGradients bool          // leave differentiation to ddp.Attach
 }
 
 // Builder is a kind of model.
 type Builder struct {
 	Name  string
-	Rows  int // of a batch unless Config says otherwise
+	Rows  int // samples of a batch unless Config sets them
 	build func(b *build) *G.Node
 }
 
-// building is held while a graph is built: Gorgonia counts rectifiers, convolutions and poolings in
-// a variable without a lock.
+// building is locked while a graph is built: Gorgonia counts rectifiers, convolutions and poolings
+// in a variable without a lock.
 var building sync.Mutex
 
-// New is a model, with gradients unless Config leaves them out, whose inputs hold the samples of
-// step 0. Equal configurations give equal models.
+// New returns a model, with gradients unless Config.NoGradients, whose inputs hold the samples of
+// step 0. Equal settings give equal models.
 //
-// Errors: those of Gorgonia, naming the model.
+// Errors: those of Gorgonia, with the name of the model.
 func (f Builder) New(c Config) (m *Model, err error) {
 	building.Lock()
 	defer building.Unlock()
@@ -97,7 +97,7 @@ func (f Builder) New(c Config) (m *Model, err error) {
 	return m, nil
 }
 
-// build makes nodes and keeps the first error, after which it does nothing.
+// build makes nodes. After its first error it does nothing.
 type build struct {
 	Config
 	rng *rand.Rand
@@ -105,7 +105,7 @@ type build struct {
 	err error
 }
 
-// do is a node, or nil after an error.
+// do returns a node, or nil after an error.
 func (b *build) do(f func() (*G.Node, error)) *G.Node {
 	if b.err != nil {
 		return nil
@@ -115,17 +115,17 @@ func (b *build) do(f func() (*G.Node, error)) *G.Node {
 	return n
 }
 
-// apply is op of x.
+// apply returns op of x.
 func (b *build) apply(op func(*G.Node) (*G.Node, error), x *G.Node) *G.Node {
 	return b.do(func() (*G.Node, error) { return op(x) })
 }
 
-// both is op of x and y.
+// both returns op of x and y.
 func (b *build) both(op func(x, y *G.Node) (*G.Node, error), x, y *G.Node) *G.Node {
 	return b.do(func() (*G.Node, error) { return op(x, y) })
 }
 
-// broadcast is op of x and y, the axes left of x and right of y being repeated.
+// broadcast returns op of x and y, with the axes left of x and right of y repeated.
 func (b *build) broadcast(op func(x, y *G.Node, left, right []byte) (*G.Node, error), x, y *G.Node, left, right []byte) *G.Node {
 	return b.do(func() (*G.Node, error) { return op(x, y, left, right) })
 }
@@ -142,7 +142,7 @@ func (b *build) reduce(op func(x *G.Node, along ...int) (*G.Node, error), x *G.N
 	return b.do(func() (*G.Node, error) { return op(x, along...) })
 }
 
-// number is a constant of the model's type.
+// number returns a constant of the model's dtype.
 func (b *build) number(v float64) *G.Node {
 	if b.DType == gtensor.Float64 {
 		return G.NewConstant(v)
@@ -150,7 +150,7 @@ func (b *build) number(v float64) *G.Node {
 	return G.NewConstant(float32(v))
 }
 
-// param is a parameter, normal with the given deviation around a center.
+// param returns a parameter with normal values of the given deviation around a center.
 func (b *build) param(name string, center, deviation float64, shape ...int) *G.Node {
 	v := make([]float64, gtensor.Shape(shape).TotalSize())
 	for i := range v {
@@ -180,7 +180,7 @@ func (b *build) leaf(name string, dt gtensor.Dtype, shape []int) *G.Node {
 	return G.NewTensor(b.m.Graph, dt, len(shape), G.WithName(name), G.WithShape(shape...))
 }
 
-// dense is a tensor of float32 or float64 with the values v.
+// dense returns a tensor of float32 or float64 with the values v.
 func dense(dt gtensor.Dtype, v []float64, shape []int) *gtensor.Dense {
 	if dt == gtensor.Float64 {
 		return gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(append([]float64(nil), v...)))

@@ -7,7 +7,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// Models is ten kinds of models, which among them have every op that a compiled machine knows.
+// Models returns ten kinds of models, which together have every op that the compiled machine has.
 func Models() []Builder {
 	return []Builder{
 		{"mlp", 8, buildMLP},
@@ -23,7 +23,7 @@ func Models() []Builder {
 	}
 }
 
-// Find is the model of a name.
+// Find returns the model of a name.
 //
 // Errors: an unknown name.
 func Find(name string) (Builder, error) {
@@ -37,7 +37,7 @@ func Find(name string) (Builder, error) {
 	return Builder{}, fmt.Errorf("unknown model %q: use one of %v", name, names)
 }
 
-// buildMLP is fully connected layers with a rectifier and a tanh between them.
+// buildMLP builds fully connected layers with a rectifier and a tanh between them.
 func buildMLP(b *build) *G.Node {
 	h := b.input("x", source{}, b.Rows, 6)
 	h = b.apply(G.Rectify, b.affine("fc1", h, 6, 10))
@@ -45,8 +45,8 @@ func buildMLP(b *build) *G.Node {
 	return b.crossEntropy(b.affine("fc3", h, 7, 3), b.Rows, 3, false)
 }
 
-// buildLeNet is LeCun's network in small: two convolutions with rectifiers and max pooling, then
-// fully connected layers.
+// buildLeNet builds a small LeNet: two convolutions with rectifiers and max pooling, then fully
+// connected layers.
 func buildLeNet(b *build, norm, drop bool) *G.Node {
 	h := b.input("x", source{}, b.Rows, 1, 8, 8)
 	h = b.conv("conv1", h, 1, 4, []int{5, 5}, []int{2, 2}, []int{1, 1}, []int{1, 1})
@@ -70,7 +70,7 @@ func buildLeNet(b *build, norm, drop bool) *G.Node {
 	return b.crossEntropy(b.affine("fc2", h, 10, 3), b.Rows, 3, true)
 }
 
-// buildLayerNorm is a perceptron with layer normalization.
+// buildLayerNorm builds a perceptron with layer normalization.
 func buildLayerNorm(b *build) *G.Node {
 	h := b.input("x", source{}, b.Rows, 6)
 	h = b.apply(G.Tanh, b.layerNorm("norm1", b.affine("fc1", h, 6, 9), b.Rows, 9))
@@ -78,8 +78,8 @@ func buildLayerNorm(b *build) *G.Node {
 	return b.squares(h)
 }
 
-// buildAttention is a block of a transformer: attention of two heads, then a perceptron, each after
-// a layer normalization and with its input added to its output.
+// buildAttention builds a block of a transformer: attention with two heads, then a perceptron, each
+// after a layer normalization and with a residual connection.
 func buildAttention(b *build) *G.Node {
 	const words, width, heads = 4, 6, 2
 	const each = width / heads
@@ -106,7 +106,7 @@ func buildAttention(b *build) *G.Node {
 	return b.squares(b.both(G.Add, x, h))
 }
 
-// buildEmbedding looks words up in a table, some of them more than once.
+// buildEmbedding looks up words in a table, some more than once.
 func buildEmbedding(b *build) *G.Node {
 	const words, vocabulary, width = 4, 7, 5
 	table := b.param("table", 0, 0.5, vocabulary, width)
@@ -116,8 +116,8 @@ func buildEmbedding(b *build) *G.Node {
 	return b.crossEntropy(b.affine("fc2", h, 8, vocabulary), b.Rows, vocabulary, false)
 }
 
-// buildConv is convolutions with strides, dilations and paddings that differ between the axes, and
-// one of 1x1.
+// buildConv builds convolutions with strides, dilations and paddings that differ between the axes,
+// and a 1x1 convolution.
 func buildConv(b *build) *G.Node {
 	h := b.input("x", source{}, b.Rows, 2, 9, 8)
 	h = b.apply(G.Tanh, b.conv("strided", h, 2, 3, []int{3, 2}, []int{1, 0}, []int{2, 1}, []int{1, 1})) // 5x7
@@ -127,7 +127,7 @@ func buildConv(b *build) *G.Node {
 	return b.squares(h)
 }
 
-// buildAveragePool is average and max pooling, overlapping and padded.
+// buildAveragePool builds average and max pooling, overlapping and padded.
 func buildAveragePool(b *build) *G.Node {
 	h := b.input("x", source{}, b.Rows, 1, 8, 8)
 	h = b.conv("conv1", h, 1, 3, []int{3, 3}, []int{1, 1}, []int{1, 1}, []int{1, 1})
@@ -138,7 +138,7 @@ func buildAveragePool(b *build) *G.Node {
 	return b.crossEntropy(b.affine("fc", b.reshape(h, b.Rows, 16), 16, 3), b.Rows, 3, true)
 }
 
-// buildSliceConcat cuts a matrix, takes every part through other functions, and puts them together.
+// buildSliceConcat slices a matrix, applies another function to each part, and concatenates them.
 func buildSliceConcat(b *build) *G.Node {
 	h := b.affine("fc1", b.input("x", source{}, b.Rows, 5), 5, 10)
 	cols := func(from, to int) *G.Node {

@@ -10,7 +10,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// TestTapeAgreesWithItself is the whole procedure with the oracle as the machine that is judged:
+// TestTapeAgreesWithItself runs all with the oracle as the tested machine; results must be equal
 // bit by bit.
 func TestTapeAgreesWithItself(t *testing.T) {
 	for _, dt := range []gtensor.Dtype{gtensor.Float32, gtensor.Float64} {
@@ -19,8 +19,7 @@ func TestTapeAgreesWithItself(t *testing.T) {
 	t.Run("adam", func(t *testing.T) { Run(t, Tape, Options{Solver: Adam, Rows: 7, Steps: 5}) })
 }
 
-// TestGradients holds the gradients of the oracle against differences of the cost: what is compared
-// with it is then compared with the truth.
+// TestGradients compares the gradients of the oracle with differences of the cost.
 func TestGradients(t *testing.T) {
 	for _, f := range Models() {
 		t.Run(f.Name, func(t *testing.T) {
@@ -51,7 +50,7 @@ func checkGradients(t *testing.T, m *Model, tol float64) {
 	}
 }
 
-// wrongGradients is where gradients are not the central differences of the cost, at up to seven
+// wrongGradients reports gradients that differ from central differences of the cost, at up to seven
 // elements of every parameter.
 func wrongGradients(t *testing.T, m *Model, tol float64) []string {
 	t.Helper()
@@ -94,7 +93,7 @@ func wrongGradients(t *testing.T, m *Model, tol float64) []string {
 	return wrong
 }
 
-// kindOf is the type of a node's op, with its name where one type stands for many.
+// kindOf returns the type of a node's op, with its name if the type has several ops.
 func kindOf(n *G.Node) string {
 	kind := fmt.Sprintf("%T", n.Op())
 	if strings.Contains(kind, "elem") || strings.Contains(kind, "linAlg") {
@@ -117,8 +116,7 @@ func run(t *testing.T, m *Model) float64 {
 	return v[0]
 }
 
-// TestEveryParameterMatters shows that every gradient is one of something, neither next to nothing
-// nor far too large.
+// TestEveryParameterMatters checks that no gradient is tiny or huge.
 func TestEveryParameterMatters(t *testing.T) {
 	for _, f := range Models() {
 		m, err := f.New(Config{})

@@ -10,9 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Random compares a machine with the oracle on random small graphs, drawn by rapid: a failure is
-// shrunk to a short recipe, which Graph turns into the graph again. Of the options, Steps is 3
-// unless it is set.
+// Random compares a machine with the oracle on small random graphs, drawn by rapid. A failure is
+// shrunk to a short recipe, from which Graph builds the graph again. Steps is 3 by default.
 func Random(t *testing.T, newVM NewVM, o Options) {
 	t.Helper()
 	if o.Steps == 0 {
@@ -38,11 +37,10 @@ func Random(t *testing.T, newVM NewVM, o Options) {
 	})
 }
 
-// Recipe draws the bytes from which Graph makes a graph.
+// Recipe draws an argument of Graph.
 func Recipe() *rapid.Generator[[]uint8] { return rapid.SliceOfN(rapid.Uint8(), 4, 40) }
 
-// Graph is a graph that follows from a recipe, any bytes: each byte chooses an op, an operand or a
-// size.
+// Graph builds a graph from a recipe of any bytes: each byte selects an op, an operand or a size.
 func Graph(recipe []uint8) Builder {
 	return Builder{Name: fmt.Sprintf("random %v", recipe), Rows: 2, build: func(b *build) *G.Node {
 		r := &random{build: b, recipe: recipe}
@@ -69,7 +67,7 @@ type term struct {
 // limit is the bound above which a term is squashed.
 const limit = 20
 
-// next is the next byte of the recipe, as a number below n; 0 when there is none left.
+// next returns the next byte of the recipe modulo n; 0 at its end.
 func (r *random) next(n int) int {
 	if len(r.recipe) == 0 {
 		return 0
@@ -79,7 +77,7 @@ func (r *random) next(n int) int {
 	return v
 }
 
-// graph is the cost: the sum of the means of all terms that nothing else reads, and maybe of a
+// graph returns the cost: the sum of the means of all unread terms, and sometimes of a
 // cross-entropy.
 func (r *random) graph() *G.Node {
 	r.soft = map[*G.Node]bool{}
@@ -87,7 +85,7 @@ func (r *random) graph() *G.Node {
 	shape[0] = r.Rows
 	x := r.input("x", source{}, shape...)
 	r.pool = append(r.pool, term{node: x, most: 3})
-	r.hadamard(&r.pool[0]) // for at least one parameter
+	r.hadamard(&r.pool[0]) // adds a parameter
 	how := r.next(4)
 	for len(r.recipe) > 0 && r.err == nil && len(r.pool) < 16 {
 		kinds := []func(*term){
@@ -112,7 +110,7 @@ func (r *random) graph() *G.Node {
 	return cost
 }
 
-// add puts a node into the pool, squashed if it may be large.
+// add adds a node to the pool, squashed if it may be large.
 func (r *random) add(n *G.Node, most float64) {
 	if r.err != nil {
 		return
@@ -123,17 +121,17 @@ func (r *random) add(n *G.Node, most float64) {
 	r.pool = append(r.pool, term{node: n, most: most})
 }
 
-// of is the node of a term, which is read from now on.
+// of returns the node of a term and marks it read.
 func (r *random) of(t *term) *G.Node {
 	t.read = true
 	return t.node
 }
 
-// squash is tanh of a term. Around a reshape and a slice, which share memory, it keeps elementwise
-// ops from overwriting operands of others.
+// squash returns tanh of a term. Before a reshape or slice, which share memory, it prevents
+// elementwise ops from writing into memory that others still read.
 func (r *random) squash(t *term) *G.Node { return r.apply(G.Tanh, r.of(t)) }
 
-// weights returns a parameter of a shape: a new one, or an existing one.
+// weights returns a parameter of a shape: a new one or an existing one.
 func (r *random) weights(shape ...int) term {
 	if r.next(3) == 0 {
 		for _, p := range r.params {
@@ -149,7 +147,7 @@ func (r *random) weights(shape ...int) term {
 	return p
 }
 
-// like is a term of the same shape, which may be t itself.
+// like returns a term of the same shape, which may be t itself.
 func (r *random) like(t *term) *term {
 	var fits []*term
 	for i := range r.pool {
@@ -160,7 +158,7 @@ func (r *random) like(t *term) *term {
 	return fits[r.next(len(fits))]
 }
 
-// constant is a term and a constant.
+// constant combines a term and a constant.
 func (r *random) constant(t *term) {
 	c := r.number([]float64{0.5, -1.5, 2}[r.next(3)])
 	op := []func(x, y *G.Node) (*G.Node, error){G.HadamardProd, G.Add, G.Sub, G.HadamardDiv}[r.next(4)]
@@ -175,7 +173,7 @@ func (r *random) constant(t *term) {
 	r.add(r.both(G.HadamardProd, c, r.of(t)), 2*t.most)
 }
 
-// same is an elementwise op of two terms of one shape.
+// same combines two terms of one shape by an elementwise op.
 func (r *random) same(t *term) {
 	o := r.like(t)
 	switch r.next(4) {
@@ -191,13 +189,13 @@ func (r *random) same(t *term) {
 	}
 }
 
-// hadamard is a term times a parameter of its shape.
+// hadamard multiplies a term by a parameter of its shape.
 func (r *random) hadamard(t *term) {
 	w := r.weights(t.node.Shape().Clone()...)
 	r.add(r.both(G.HadamardProd, r.of(t), w.node), t.most*w.most)
 }
 
-// smooth is a function without a kink.
+// smooth applies a function without a kink.
 func (r *random) smooth(t *term) {
 	x := r.of(t)
 	switch r.next(8) {
@@ -220,14 +218,14 @@ func (r *random) smooth(t *term) {
 	}
 }
 
-// positive adds a function of a positive term.
+// positive applies a function of positive numbers.
 func (r *random) positive(t *term) {
 	x := r.both(G.Add, r.apply(G.Square, r.squash(t)), r.number(0.5))
 	op := []func(*G.Node) (*G.Node, error){G.Sqrt, G.Log, G.Inverse, G.Log1p}[r.next(4)]
 	r.add(r.apply(op, x), 2)
 }
 
-// rectify is a function with a kink.
+// rectify applies a function with a kink.
 func (r *random) rectify(t *term) {
 	leaky := func(x *G.Node) (*G.Node, error) { return G.LeakyRelu(x, 0.2) }
 	op := []func(*G.Node) (*G.Node, error){G.Rectify, leaky, G.Abs}[r.next(3)]

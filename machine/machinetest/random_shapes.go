@@ -5,7 +5,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// broadcasted is an op of a term and a parameter that has size 1 along an axis.
+// broadcasted combines a term and a parameter of size 1 along an axis.
 func (r *random) broadcasted(t *term) {
 	shape := t.node.Shape().Clone()
 	axis := r.next(len(shape))
@@ -25,14 +25,13 @@ func (r *random) broadcasted(t *term) {
 	}
 }
 
-// scaled is a term times a scalar that depends on another.
+// scaled multiplies a term by a scalar that depends on another term.
 func (r *random) scaled(t *term) {
 	mean := r.reduce(G.Mean, r.squash(&r.pool[r.next(len(r.pool))]))
 	r.add(r.both(G.HadamardProd, r.of(t), mean), t.most)
 }
 
-// matmul is a product of a matrix with a parameter, or with a matrix of the pool, transposed or
-// not.
+// matmul multiplies a matrix by a parameter or by a matrix of the pool, which may be transposed.
 func (r *random) matmul(t *term) {
 	s := t.node.Shape()
 	if len(s) != 2 {
@@ -56,7 +55,7 @@ func (r *random) matmul(t *term) {
 	}
 }
 
-// batched is a product of every matrix of a term of three axes with one of a parameter.
+// batched multiplies every matrix of a term of three axes by a matrix of a parameter.
 func (r *random) batched(t *term) {
 	s := t.node.Shape()
 	if len(s) != 3 {
@@ -78,13 +77,13 @@ func (r *random) batched(t *term) {
 	}
 }
 
-// reduction is the sum, mean or maximum along an axis.
+// reduction returns the sum, mean or maximum along an axis.
 func (r *random) reduction(t *term, axis int) (n *G.Node, most float64) {
 	op := []func(*G.Node, ...int) (*G.Node, error){G.Sum, G.Mean, G.Max}[r.next(3)]
 	return r.reduce(op, r.of(t), axis), t.most * float64(t.node.Shape()[axis])
 }
 
-// centered is a term minus its reduction along an axis.
+// centered subtracts a term's reduction along an axis.
 func (r *random) centered(t *term) {
 	axis := r.next(t.node.Dims())
 	n, most := r.reduction(t, axis)
@@ -96,7 +95,7 @@ func (r *random) centered(t *term) {
 	r.add(r.broadcast(G.BroadcastSub, r.of(t), r.reshape(n, shape...), nil, []byte{byte(axis)}), t.most+most)
 }
 
-// reduced is a term of three axes reduced to two.
+// reduced reduces a term of three axes to two.
 func (r *random) reduced(t *term) {
 	if t.node.Dims() != 3 {
 		r.centered(t)
@@ -106,7 +105,7 @@ func (r *random) reduced(t *term) {
 	r.add(n, most)
 }
 
-// reshaped is a term with two axes made one, or one made two.
+// reshaped merges two axes of a term, or splits one.
 func (r *random) reshaped(t *term) {
 	s := t.node.Shape()
 	var shape []int
@@ -121,7 +120,7 @@ func (r *random) reshaped(t *term) {
 		shape = []int{s[1], s[0]}
 	}
 	for _, d := range shape {
-		if d == 1 { // vectors that are matrices have rules of their own in Gorgonia
+		if d == 1 { // Gorgonia has special rules for matrices that are vectors
 			r.transposed(t)
 			return
 		}
@@ -129,7 +128,7 @@ func (r *random) reshaped(t *term) {
 	r.add(r.apply(G.Tanh, r.reshape(r.squash(t), shape...)), 1)
 }
 
-// transposed is a term with its axes permuted.
+// transposed permutes the axes of a term.
 func (r *random) transposed(t *term) {
 	if t.node.Dims() == 2 {
 		r.add(r.transpose(r.of(t), 1, 0), t.most)
@@ -139,12 +138,12 @@ func (r *random) transposed(t *term) {
 	r.add(r.transpose(r.of(t), patterns[r.next(len(patterns))]...), t.most)
 }
 
-// cut is a term cut in two along an axis, the parts put together in the other order.
+// cut slices a term along an axis into two parts, which it may concatenate in the other order.
 func (r *random) cut(t *term) {
 	s := t.node.Shape()
 	axis := r.next(len(s))
 	if s[axis] < 4 {
-		o := r.like(t) // longer, for a cut to come
+		o := r.like(t) // longer, for a later cut
 		r.add(r.do(func() (*G.Node, error) { return G.Concat(axis, r.squash(t), r.apply(G.Sigmoid, r.of(o))) }), 1)
 		return
 	}
@@ -164,7 +163,7 @@ func (r *random) cut(t *term) {
 	r.add(r.do(func() (*G.Node, error) { return G.Concat(axis, second, first) }), 1)
 }
 
-// softmax is that of a term or its logarithm, along the last axis. A term has one of them at most.
+// softmax applies a softmax or its logarithm along the last axis, at most once to a term.
 func (r *random) softmax(t *term) {
 	if r.soft[t.node] {
 		r.smooth(t)
@@ -179,9 +178,9 @@ func (r *random) softmax(t *term) {
 	r.add(r.do(func() (*G.Node, error) { return G.LogSoftMax(x, last) }), 2*t.most+2)
 }
 
-// likelihood is the cross-entropy of the last matrix of the pool, or of its transposition, and
-// targets that are an input. It is a part of the cost as it is, because machines may know it as one
-// operation. How 0 and 1 are none.
+// likelihood returns the cross-entropy of the last matrix of the pool, or its transpose, with
+// targets that are an input. It is added to the cost unchanged, because machines may recognise it
+// as one operation. It returns nil for how 0 and 1.
 func (r *random) likelihood(how int) *G.Node {
 	for i := len(r.pool) - 1; i > 0 && how > 1 && r.err == nil; i-- {
 		t := &r.pool[i]

@@ -9,12 +9,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRandomTapeAgreesWithItself is the property test with the oracle as the machine that is
-// judged.
+// TestRandomTapeAgreesWithItself is the property test with the oracle as the tested machine.
 func TestRandomTapeAgreesWithItself(t *testing.T) { Random(t, Tape, Options{}) }
 
-// TestRandomGradients holds the oracle's gradients of random graphs against differences of the
-// cost, so that no graph of the generator meets what Gorgonia does wrong unawares.
+// TestRandomGradients compares the oracle's gradients of random graphs with differences of the
+// cost, so that no random graph depends on an error of Gorgonia.
 func TestRandomGradients(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m, err := Graph(Recipe().Draw(rt, "recipe")).New(Config{DType: gtensor.Float64})
@@ -27,7 +26,7 @@ func TestRandomGradients(t *testing.T) {
 	})
 }
 
-// TestRecipesMakeDifferentGraphs shows that the generator reaches all its ops.
+// TestRecipesMakeDifferentGraphs checks that the generator reaches all its ops.
 func TestRecipesMakeDifferentGraphs(t *testing.T) {
 	seen := map[string]bool{}
 	for i := range 256 {
@@ -62,8 +61,8 @@ func TestBoundsHold(t *testing.T) {
 	})
 }
 
-// TestParametersWithOneGradient: both parameters of x·w0 + x·w1 have the gradient node that is x
-// times the sum's, and each goes its whole step.
+// TestParametersWithOneGradient: both parameters of x·w0 + x·w1 have the same gradient node, and
+// each must make its whole step.
 func TestParametersWithOneGradient(t *testing.T) {
 	f := Graph([]uint8{0, 0, 0, 0, 0, 0, 4, 0, 1, 3, 1, 2})
 	o := Options{DType: gtensor.Float64, Steps: 1, Solver: func() G.Solver { return G.NewVanillaSolver(G.WithLearnRate(0.5)) }}

@@ -7,12 +7,12 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// NewVM is a machine for a model. It is closed when the model has been trained.
+// NewVM returns a machine for a model. It is closed after the training.
 type NewVM func(m *Model) (G.VM, error)
 
-// Tape is Gorgonia's tape machine, the oracle. After a run each parameter has a gradient of its
-// own: the machine gives those with one gradient node the same tensor, which a solver scales and
-// zeroes for the first of them before the next has its turn.
+// Tape returns Gorgonia's tape machine, the oracle. After a run each parameter has a gradient
+// tensor of its own. The tape machine shares the tensor of one gradient node, which a solver would
+// scale and zero for the first parameter before it reads it for the next.
 //
 // Errors: none.
 func Tape(m *Model) (G.VM, error) { return &tape{G.NewTapeMachine(m.Graph), m}, nil }
@@ -37,35 +37,35 @@ func (t *tape) RunAll() error {
 	return nil
 }
 
-// Options is how models are trained and compared.
+// Options has the settings of trainings and comparisons.
 type Options struct {
-	Steps       int           // of the solver; 0 means 20
-	Rows        int           // of a batch; 0 means the model's own small number
+	Steps       int           // of the training; 0 means 20
+	Rows        int           // samples of a batch; 0 means the model's own small number
 	DType       gtensor.Dtype // Float32 or Float64; the zero value means Float32
 	Probability float64       // of dropout; 0 means 0.5
 
-	// Tolerance bounds the differences of losses, gradients, running statistics and weights:
-	// Record.Compare has the exact meaning. 0 means none.
+	// Tolerance bounds the differences of losses, gradients, running statistics and weights: see
+	// Differences. 0 means that they must be equal.
 	Tolerance float64
 
-	// Solver makes the solver of each training; nil means SGD with momentum, which unlike Adam does
-	// not make a large difference of two small gradients.
+	// Solver makes the solver of each training. nil means SGD with momentum, which unlike Adam does
+	// not amplify differences of small gradients.
 	Solver func() G.Solver
 
-	// Sync is called after each run of the judged machine, before a value is read: for a machine
-	// whose values must be fetched. nil does nothing.
+	// Sync is called after each run of the tested machine, before a value is read, to fetch values.
+	// nil does nothing.
 	Sync func(vm G.VM, m *Model) error
 
-	// Step updates the weights of the judged machine, instead of the solver, by the solver's rule:
-	// for a machine that has a solver of its own. nil means Solver.
+	// Step updates the weights of the tested machine instead of Solver, by the same rule: for a
+	// machine with its own solver. nil means Solver.
 	Step func(vm G.VM, m *Model) error
 
-	// TruePooling makes the oracle's average pooling divide by the size of the window, zeros of the
-	// padding among it, and has the gradient of that. Without it the oracle is Gorgonia's op, which
+	// TruePooling makes the oracle's average pooling divide by the size of the window, including
+	// zeros of the padding, with the right gradient. Without it the oracle is Gorgonia's op, which
 	// divides by the width of its input.
 	TruePooling bool
 
-	// IgnoreStats leaves the running statistics of batch normalizations out of the comparison.
+	// IgnoreStats excludes running statistics of batch normalizations from the comparison.
 	IgnoreStats bool
 }
 
@@ -80,7 +80,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// config returns the options of a model.
+// config returns the settings of a model.
 func (o Options) config() Config {
 	return Config{Rows: o.Rows, DType: o.DType, Probability: o.Probability}
 }
@@ -88,11 +88,11 @@ func (o Options) config() Config {
 // Momentum is SGD with momentum 0.9 and rate 0.02.
 func Momentum() G.Solver { return G.NewMomentum(G.WithLearnRate(0.02), G.WithMomentum(0.9)) }
 
-// Adam is Adam with rate 0.01, and an epsilon of 1e-3, so that a gradient which is zero except for
+// Adam is Adam with rate 0.01, and an epsilon of 1e-3, so that a gradient that is zero except for
 // rounding changes little.
 func Adam() G.Solver { return G.NewAdamSolver(G.WithLearnRate(0.01), G.WithEps(1e-3)) }
 
-// Record is the result of a training. Elements are float64, which holds a float32 exactly.
+// Record has the results of a training. Elements are float64, which holds a float32 exactly.
 type Record struct {
 	Model   string
 	Params  []string      // names of the parameters
@@ -107,7 +107,7 @@ type Record struct {
 // Train trains a model, with the hooks of the options, and records it. With masks, those of a
 // Record, the model must be Masked, and multiplies by them instead of drawing its own.
 //
-// Owns: the machine of newVM, which it closes. Errors: those of the machine and the solver, naming
+// Owns: the machine of newVM, which it closes. Errors: those of the machine and the solver, with
 // model and step.
 func Train(m *Model, newVM NewVM, o Options, masks [][][]float64) (r *Record, err error) {
 	o = o.withDefaults()
@@ -141,7 +141,7 @@ func Train(m *Model, newVM NewVM, o Options, masks [][][]float64) (r *Record, er
 	return r, r.finish(m)
 }
 
-// step is one step of a training.
+// step runs one step of a training.
 func (r *Record) step(m *Model, vm G.VM, solver G.Solver, o Options) error {
 	defer vm.Reset()
 	if err := vm.RunAll(); err != nil {
@@ -161,7 +161,7 @@ func (r *Record) step(m *Model, vm G.VM, solver G.Solver, o Options) error {
 	return solver.Step(G.NodesToValueGrads(m.Learnables))
 }
 
-// note takes loss, gradients and masks down.
+// note records loss, gradients and masks.
 func (r *Record) note(m *Model) error {
 	loss, err := elements(m.Cost.Value())
 	if err != nil {
@@ -196,7 +196,7 @@ func (r *Record) note(m *Model) error {
 	return nil
 }
 
-// finish records the state after the last step.
+// finish records weights and statistics after the last step.
 func (r *Record) finish(m *Model) error {
 	for _, p := range m.Learnables {
 		w, err := elements(p.Value())
@@ -218,10 +218,11 @@ func (r *Record) finish(m *Model) error {
 	return nil
 }
 
-// elements is a copy of the elements of a value, in C order.
+// elements returns a copy of the elements of a value, in C order.
 func elements(v G.Value) ([]float64, error) {
 	if v == nil {
-		return nil, fmt.Errorf("there is no value")
+		return nil, fmt.Errorf("no value")
+
 	}
 	if t, ok := v.(*gtensor.Dense); ok && (t.RequiresIterator() || t.IsView() && !t.IsScalar()) {
 		v = t.Materialize()

@@ -7,8 +7,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// twoLayers is y of two layers, and if it learns the gradients for a given dy, and updates of both
-// weights by them.
+// twoLayers is y of two layers. If it learns, it has the gradients for a given dy and the updates
+// of both weights.
 func twoLayers(learns bool) *program.Program {
 	const rows, width = 5, 4
 	g := newGraph("perceptron")
@@ -39,8 +39,8 @@ func twoLayers(learns bool) *program.Program {
 	return g.p
 }
 
-// Products that others follow from stay on Compute; what they leave, and what is made of it, is on
-// Side, which waits for what it reads and what it writes over.
+// Products that other products follow from stay on Compute. The rest, with its readers, is on Side,
+// which waits for its inputs and for readers of memory that it overwrites.
 func TestWhatNoProductFollowsFromIsAside(t *testing.T) {
 	p := twoLayers(true)
 	p.Aside = true
@@ -56,7 +56,7 @@ func TestWhatNoProductFollowsFromIsAside(t *testing.T) {
 	}
 }
 
-// Without a product to be beside of there is one stream.
+// Without a product that Side could overlap there is one stream.
 func TestNothingIsAsideByItself(t *testing.T) {
 	p := twoLayers(false)
 	p.Aside = true
@@ -68,8 +68,8 @@ func TestNothingIsAsideByItself(t *testing.T) {
 	}
 }
 
-// What Compute may be ahead by is bounded, so that memory is used again: a deep network has room
-// for the gradients of some layers.
+// Compute may be ahead of Side by a bounded number of steps, so that memory is reused: a deep
+// network needs memory for the gradients of some layers only.
 func TestWhatIsAsideDoesNotKeepAllMemory(t *testing.T) {
 	arena := func(depth int, aside bool) int64 {
 		const rows, width = 64, 8

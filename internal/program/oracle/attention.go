@@ -7,7 +7,7 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// scores is those of row i of head h of batch b. bias is the number of the In that is added to
+// scores returns the scores of row i of head h of batch b. In number bias, if present, is added to
 // them.
 func scores(op *program.Attention, o *operands, bias, b, h, i int) []float64 {
 	s := make([]float64, op.N)
@@ -27,7 +27,7 @@ func scores(op *program.Attention, o *operands, bias, b, h, i int) []float64 {
 	return s
 }
 
-// attention computes each row by itself, all of it in float64.
+// attention computes each row by itself in float64.
 func attention(op *program.Attention, o *operands) {
 	indices([]int{op.Batch, op.Heads, op.M}, func(at []int, _ int) {
 		s := scores(op, o, 3, at[0], at[1], at[2])

@@ -9,26 +9,26 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// heads is attention as package machine makes it from a graph: copies that bring heads together,
-// products, and a softmax; and its gradient.
+// heads is attention and its gradient as package machine makes them from a graph: copies that join
+// heads, products, and a softmax.
 type heads struct {
 	*graph
 	batch, heads, rows, depth int
-	bias                      []int   // the strides of what is added to the scores, if it is
+	bias                      []int   // strides of the bias, if there is one
 	scale                     float64 // of the scores; 1 for no step
 	backScale                 float64 // of their gradient
-	late                      bool    // the scale comes behind the bias
-	forward                   bool    // there is no gradient
+	late                      bool    // the scale follows the bias
+	forward                   bool    // no gradient
 	log                       bool
-	copied                    int  // the samples that copies bring together, of which the first ones attend; 0 for those alone
-	other                     bool // the values' gradient is from another gradient of the output
+	copied                    int  // samples that copies join, of which the first ones attend; 0 for those only
+	other                     bool // the values' gradient comes from another gradient of the output
 }
 
 func newHeads() *heads {
 	return &heads{graph: newGraph("attention"), batch: 2, heads: 2, rows: 64, depth: 32, bias: []int{0, 64, 1}, scale: 0.25, backScale: 0.25}
 }
 
-// all is the space of scores, and each that of their rows of one head.
+// all is the space of scores, and each the space of a head's rows.
 func (h *heads) all() []int { return []int{h.batch * h.heads, h.rows, h.rows} }
 
 func (h *heads) each() []int { return []int{h.batch, h.heads, h.rows, h.depth} }
@@ -42,7 +42,7 @@ func (h *heads) together(name string) program.ID {
 	return to
 }
 
-// apart copies them back, and gives twice that.
+// apart copies them back, and returns twice that.
 func (h *heads) apart(name string, from program.ID) {
 	space := []int{h.batch, h.rows, h.heads, h.depth}
 	to, out := h.temp(name+" rows", space...), h.output("twice "+name, space...)
@@ -50,7 +50,7 @@ func (h *heads) apart(name string, from program.ID) {
 	h.apply("twice "+name, program.Mul, 2, space, h.p.Whole(out), h.p.Whole(to))
 }
 
-// rowsOf is a value as the matrices of all heads, or transposed ones.
+// rowsOf returns a value as the matrices of all heads, or transposed ones.
 func (h *heads) rowsOf(id program.ID, columns int, turned bool) program.View {
 	if turned {
 		return view(id, h.rows*columns, 1, columns)
@@ -58,14 +58,14 @@ func (h *heads) rowsOf(id program.ID, columns int, turned bool) program.View {
 	return view(id, h.rows*columns, columns, 1)
 }
 
-// times is a product of all heads.
+// times adds a product for all heads.
 func (h *heads) times(name string, columns, sum int, a, b program.View) program.ID {
 	to := h.temp(name, h.batch*h.heads, h.rows, columns)
 	h.step(name, &program.MatMul{Batch: h.batch * h.heads, M: h.rows, N: columns, K: sum, Alpha: 1}, views(a, b), views(h.p.Whole(to)))
 	return to
 }
 
-// scaled is scores, or their gradient, times a number.
+// scaled multiplies scores, or their gradient, by a number.
 func (h *heads) scaled(name string, scale float64, from program.ID) program.ID {
 	if scale == 1 {
 		return from
@@ -113,8 +113,8 @@ func (h *heads) build() *program.Program {
 	return h.p
 }
 
-// attends optimizes with bf16 in all products, and reports whether Attention is found, which has to
-// give the same then.
+// attends optimizes with bf16 in all products, and reports whether it finds Attention. Results must
+// agree if it does.
 func attends(t *testing.T, p *program.Program) (best *program.Program, found bool) {
 	t.Helper()
 	p.Narrow = 1
@@ -132,8 +132,7 @@ func attends(t *testing.T, p *program.Program) (best *program.Program, found boo
 	return best, true
 }
 
-// Copies go: the two steps read rows where products leave them, write them where products read
-// them, and read and write bf16.
+// Copies disappear: the two steps read and write rows in the memory of products, in bf16.
 func TestAttentionIsFound(t *testing.T) {
 	for name, change := range map[string]func(h *heads){
 		"as it comes":     func(*heads) {},
@@ -177,7 +176,7 @@ func TestAttentionIsFound(t *testing.T) {
 	}
 }
 
-// Where copies have brought more heads together than attend, the steps read some of what they made.
+// If copies have joined more heads than attend, the steps read a part of their results.
 func TestAttentionOfSomeHeads(t *testing.T) {
 	h := newHeads()
 	h.forward, h.copied = true, 2*h.batch
@@ -190,7 +189,7 @@ func TestAttentionOfSomeHeads(t *testing.T) {
 	}
 }
 
-// The tiles of a bias are looked at once for all that add it.
+// The maxima of a bias's tiles are computed once for all readers.
 func TestAttentionsShareWhatIsKnownOfTheirBias(t *testing.T) {
 	h := newHeads()
 	h.forward = true
@@ -303,7 +302,7 @@ func TestWhatIsNoAttentionStaysAsItIs(t *testing.T) {
 	}
 }
 
-// named is the value of a name.
+// named returns the value with a name.
 func named(p *program.Program, name string) *program.Value {
 	return &p.Values[slices.IndexFunc(p.Values, func(v program.Value) bool { return v.Name == name })]
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// collective runs the collective that all ranks have come to.
+// collective runs the collective that all ranks have reached.
 func collective(ranks []*machine) error {
 	first := ranks[0].op()
 	n := len(ranks)
@@ -37,7 +37,7 @@ func collective(ranks []*machine) error {
 	return first.move(in, out, factors)
 }
 
-// exchange is a collective.
+// exchange is a collective with its rules.
 type exchange struct{ *program.Collective }
 
 func (m *machine) op() exchange {
@@ -45,7 +45,7 @@ func (m *machine) op() exchange {
 	return exchange{op}
 }
 
-// copied is a view's elements in memory of their own, as a row: collectives may work in place.
+// copied returns a view's elements in new memory, as a row: collectives may work in place.
 func (m *machine) copied(v program.View, space []int) *array {
 	a := m.array(v, space)
 	n := 1
@@ -57,7 +57,7 @@ func (m *machine) copied(v program.View, space []int) *array {
 	return row
 }
 
-// factor is that of a premulsum whose factor is a value.
+// factor returns the factor of a PreMulSum, if it is a number.
 func (x exchange) factor() float64 {
 	s := x.Red.Scalar
 	if x.Red.Kind != dist.RedPreMulSum || !s.DType.Valid() {
@@ -70,8 +70,7 @@ func (x exchange) factor() float64 {
 	return program.Element(s.DType, b[:], 0)
 }
 
-// move gives each rank its part: part(r, k) says which element of which rank is element k of rank
-// r.
+// move gives each rank its elements.
 func (x exchange) move(in, out []*array, factors []float64) error {
 	n := len(in)
 	for r := range n {
@@ -142,13 +141,13 @@ func (a *array) length() int {
 	return n
 }
 
-// row is the memory of element k of a packed array.
+// row returns the memory of element k of a packed array.
 func (a *array) row(k int) []byte {
 	n := a.dt.Size()
 	return a.b[(a.offset+k)*n : (a.offset+k+1)*n]
 }
 
-// combine makes element k of out the reduction of element at of all ranks, in rank order.
+// combine sets element k of out to the reduction of element at of all ranks, in rank order.
 func (x exchange) combine(in []*array, out *array, factors []float64, k, at int) error {
 	var acc float64
 	for r, a := range in {
@@ -179,7 +178,7 @@ func (x exchange) combine(in []*array, out *array, factors []float64, k, at int)
 	return nil
 }
 
-// rounded is x in the type that sums of dt are taken in.
+// rounded returns x in the type in which sums of dt are accumulated.
 func rounded(dt tensor.DType, x float64) float64 {
 	if dt == tensor.F64 || !dt.IsFloat() {
 		return x

@@ -61,7 +61,7 @@ func (m *machine) registers(code []program.Instr, o *operands, f32 bool, index [
 	}
 }
 
-// rand is the number of element n of a space, from the clock.
+// rand returns the random number of element n of a space, from the clock.
 func (m *machine) rand(in *program.Instr, n int) float64 {
 	clock := m.mem[m.p.Clock]
 	step, sample := binary.LittleEndian.Uint64(clock), binary.LittleEndian.Uint64(clock[8:])
@@ -82,8 +82,8 @@ func philox(counter [4]uint32, key [2]uint32) [4]uint32 {
 	return counter
 }
 
-// mapped computes all that is stored for an element before it stores the first, so that an Out may
-// be an In.
+// mapped computes all results of an element before it stores the first, so that an Out may be an
+// In.
 func (m *machine) mapped(op *program.Map, o *operands) {
 	r := make([]float64, len(op.Code))
 	f32 := o.single()
@@ -117,7 +117,7 @@ func (m *machine) reduce(op *program.Reduce, o *operands) {
 	}
 	out, f32 := o.out[0], o.single()
 	r := make([]float64, len(op.Code))
-	results := map[int]float64{} // by element of the Out, which does not move along reduced axes
+	results := map[int]float64{} // by element of the Out, which repeats along reduced axes
 	indices(kept, func(index []int, _ int) { results[out.element(index)] = empty })
 	indices(op.Space, func(index []int, n int) {
 		m.registers(op.Code, o, f32, index, n, r)

@@ -15,7 +15,7 @@ import (
 var update = flag.Bool("update", false, "write testdata/*.txt anew")
 
 // perceptron is one layer with a ReLU, the loss, its gradients, their reduction and a step of Adam,
-// as a graph has them.
+// as in a graph.
 func perceptron() *program.Program {
 	g := newGraph("perceptron")
 	const rows, in, out = 8, 4, 3
@@ -94,7 +94,7 @@ func layout() *program.Program {
 	return g.p
 }
 
-// mask is a dropout and what comes before and behind it.
+// mask is a dropout between other steps.
 func mask() *program.Program {
 	g := newGraph("dropout")
 	g.p.Clock = g.p.Add(program.Value{Name: "clock", DType: tensor.U64, Shape: []int{2}, Role: program.Input, Place: program.Outside})

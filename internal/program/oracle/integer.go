@@ -6,14 +6,14 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// whole is the integer at an index.
+// whole returns the integer at an index.
 func (a *array) whole(index []int) int64 { return program.WholeElement(a.dt, a.b, a.element(index)) }
 
 func (a *array) setWhole(x int64, index []int) {
 	program.SetWholeElement(a.dt, a.b, a.element(index), x)
 }
 
-// integer is an Integer, element by element.
+// integer computes an Integer, element by element.
 func integer(op *program.Integer, o *operands) error {
 	dt, out := o.in[0].dt, o.out[0]
 	if op.Reduced != nil {

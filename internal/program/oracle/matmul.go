@@ -2,8 +2,7 @@ package oracle
 
 import "github.com/symgrad/symgrad/internal/program"
 
-// matmul rounds the product before it adds it to the destination, as a product and a Map that adds
-// would.
+// matmul rounds the product before it adds it to the old contents, as a product and a Map would.
 func matmul(op *program.MatMul, o *operands) {
 	a, b, c := o.in[0], o.in[1], o.out[0]
 	for n := range op.Batch {

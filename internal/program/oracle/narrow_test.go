@@ -10,8 +10,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// layer is y = tanh(x) w, dw = tanh(x)ᵀ dy, dx = dy wᵀ, of which w is so many columns of a wider
-// value from the first on.
+// layer is y = tanh(x) w, dw = tanh(x)ᵀ dy, dx = dy wᵀ. w is some columns of a wider value.
 func layer(first int) *program.Program {
 	const rows, in, out = 6, 5, 4
 	p := &program.Program{Name: "layer", Clock: program.None}
@@ -44,8 +43,8 @@ func layer(first int) *program.Program {
 	return p
 }
 
-// results is what the oracle makes of numbers that bf16 does not have, rounded to it before
-// products if it is asked for.
+// results returns the oracle's results for numbers that bf16 cannot hold. It can round them before
+// products.
 func results(t *testing.T, p *program.Program) map[program.ID][]byte {
 	t.Helper()
 	memory := map[program.ID][]byte{}
@@ -65,8 +64,7 @@ func results(t *testing.T, p *program.Program) map[program.ID][]byte {
 	return memory
 }
 
-// roundedBy puts a Map that rounds to bf16, and one that takes that for f32 again, before each
-// product.
+// roundedBy puts a Map that rounds to bf16, and one that converts back to f32, before each product.
 func roundedBy(p *program.Program) *program.Program {
 	q := clone(p)
 	q.Steps = nil
@@ -93,8 +91,8 @@ func roundedBy(p *program.Program) *program.Program {
 	return q
 }
 
-// Products read bf16, each value is rounded once, by its maker where it has one, and results are
-// those of rounded operands.
+// Products read bf16. Each value is rounded once, by its maker if it has one, and results are those
+// of rounded operands.
 func TestNarrowProductsReadRoundedOperands(t *testing.T) {
 	for _, first := range []int{0, 3} {
 		p := layer(first)
@@ -119,7 +117,7 @@ func TestNarrowProductsReadRoundedOperands(t *testing.T) {
 				t.Errorf("%s gives %v", s.Name, dt)
 			}
 		}
-		if wantMaps := 3 + min(first, 1); maps != wantMaps || products != 3 { // of x, w and dy; of a part of w there are two views
+		if wantMaps := 3 + min(first, 1); maps != wantMaps || products != 3 { // of x, w and dy; a part of w has two views
 			t.Errorf("%d products and %d Maps, want 3 and %d:\n%v", products, maps, wantMaps, p)
 		}
 		if err := program.Plan(p); err != nil {
@@ -152,8 +150,8 @@ func TestSmallProductsStayAsTheyAre(t *testing.T) {
 	}
 }
 
-// attention is two layers with a softmax between them, its gradients, and the update of a weight.
-// If by hand, what Narrow rounds is rounded by a Map, and taken for f32 again by another one.
+// attention is two layers with a softmax between them, the gradients, and the update of a weight.
+// With by hand, Maps round to bf16 and back to f32 where Narrow would.
 type attention struct {
 	p      *program.Program
 	byHand bool
@@ -174,7 +172,7 @@ func (a *attention) mapped(name string, to program.View, code []program.Instr, i
 	return a.step(name, &program.Map{Space: []int{attentionSide, attentionSide}, Code: code, Stores: []int{len(code) - 1}}, to, in...)
 }
 
-// round is v as it is, or rounded if by hand.
+// round returns v, rounded if by hand.
 func (a *attention) round(v program.View) program.View {
 	if !a.byHand {
 		return v
@@ -197,7 +195,7 @@ func (a *attention) times(name string, to, x, y program.View) program.View {
 	return to
 }
 
-// inRows is a matrix as a softmax over its rows has it.
+// inRows returns a matrix in the form of a softmax over its rows.
 func inRows(v program.View) program.View {
 	return program.View{Value: v.Value, Strides: append(slices.Clone(v.Strides), 1)}
 }
@@ -206,7 +204,7 @@ func transposed(v program.View) program.View {
 	return program.View{Value: v.Value, Strides: []int{v.Strides[1], v.Strides[0]}}
 }
 
-// build is the program, and its products whose results are bf16.
+// build returns the program, and its products with bf16 results.
 func (a *attention) build() (narrow []string) {
 	const n = attentionSide
 	a.p = &program.Program{Name: "attention", Clock: program.None}
@@ -236,9 +234,9 @@ func (a *attention) build() (narrow []string) {
 	return []string{"h", "s", "dp"}
 }
 
-// Results that only steps compute with are bf16, and so is what besides products only a sum reads;
-// those that outlast the run are f32, and so is what an update reads. A softmax that only its
-// gradient needs in f32 is computed again for it, if the program wants that.
+// Results that only steps compute with are bf16, as are those that only products and a sum read.
+// Those that outlast the run are f32, as are inputs of an update. With Again, a softmax that only
+// its gradient needs in f32 is recomputed for it.
 func TestNarrowResultsStayInTheProgram(t *testing.T) {
 	byHand := attention{byHand: true}
 	byHand.build()

@@ -8,24 +8,23 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Rank is one rank's program with its memory.
+// Rank is a rank's program with its memory.
 type Rank struct {
 	Program *program.Program
 	Memory  map[program.ID][]byte                 // of each Outside value; after the run of every value
 	Calls   []func(in, out []tensor.Buffer) error // of Call
 }
 
-// Run runs a program on one rank. Memory has each Outside value, and afterwards each other value as
-// the last step left it: if Plan has run, in one arena, where later values may have overwritten
-// earlier ones. Errors: memory that is missing or short, an index out of range, a Call, which needs
-// RunRanks.
+// Run runs a program on one rank. Memory has each Outside value, and afterwards each other value
+// after its last step. After Plan, later values may have overwritten earlier ones in the arena.
+// Errors: missing or short memory, an index out of range, a Call, which needs RunRanks.
 func Run(p *program.Program, memory map[program.ID][]byte) error {
 	return RunRanks([]Rank{{Program: p, Memory: memory}})
 }
 
-// RunRanks runs one program on each rank, step by step. The ranks form every group, in their order.
-// Collectives meet in the order of the steps; the programs may differ in all else. Errors: as Run;
-// ranks whose collectives do not match.
+// RunRanks runs a program on each rank, step by step. All groups have all ranks, in their order.
+// The programs must have the same collectives and may differ otherwise. Errors: those of Run; ranks
+// whose collectives do not match.
 func RunRanks(ranks []Rank) error {
 	all := make([]*machine, len(ranks))
 	for r := range ranks {
@@ -58,7 +57,7 @@ func RunRanks(ranks []Rank) error {
 	}
 }
 
-// machine is a rank on its way through its program.
+// machine runs the program of one rank.
 type machine struct {
 	p     *program.Program
 	mem   [][]byte
@@ -98,7 +97,7 @@ func load(r *Rank) (*machine, error) {
 	return m, nil
 }
 
-// words is n bytes that are NaN to whoever reads them unwritten, aligned for all types.
+// words returns n bytes that read as NaN for all types until written, aligned for all types.
 func words(n int64) []byte {
 	w := make([]uint64, (n+7)/8)
 	for i := range w {
@@ -187,7 +186,7 @@ func (m *machine) step(s *program.Step) error {
 	return nil
 }
 
-// operands is the In and Out of a step.
+// operands has the In and Out of a step.
 type operands struct{ in, out []*array }
 
 // array is a view over its space.
@@ -211,20 +210,20 @@ func (a *array) element(index []int) int {
 	return e
 }
 
-// at is the element at an index.
+// at returns the element at an index.
 func (a *array) at(index ...int) float64 { return program.Element(a.dt, a.b, a.element(index)) }
 
 // set stores an element.
 func (a *array) set(x float64, index ...int) { program.SetElement(a.dt, a.b, a.element(index), x) }
 
-// bits is the memory of an element.
+// bits returns the memory of an element.
 func (a *array) bits(index []int) []byte {
 	n := a.dt.Size()
 	at := a.element(index) * n
 	return a.b[at : at+n]
 }
 
-// call calls the host's function with the memory of the operands.
+// call calls the host function with the memory of the operands.
 func (m *machine) call(s *program.Step, op *program.Call) error {
 	if op.Func < 0 || op.Func >= len(m.calls) {
 		return fmt.Errorf("function %d of %d", op.Func, len(m.calls))

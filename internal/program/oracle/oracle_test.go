@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// operand is what a step reads or writes, packed.
+// operand is an operand of a step, packed.
 type operand struct {
 	shape []int
 	data  []float64
@@ -44,12 +44,12 @@ func numbers(dt tensor.DType, b []byte) []float64 {
 	return all
 }
 
-// near reports whether two numbers are the same, but for some roundings; NaN is the same as NaN.
+// near reports whether two numbers are equal except for a few roundings; NaN equals NaN.
 func near(got, want float64) bool {
 	return got == want || math.Abs(got-want) <= 1e-12*max(1, math.Abs(want)) && !math.IsInf(want, 0) || math.IsNaN(got) && math.IsNaN(want)
 }
 
-// runs runs one step and compares what it gives.
+// runs runs one step and compares its results.
 func runs(t *testing.T, op program.Op, in []operand, want ...operand) {
 	t.Helper()
 	p := &program.Program{Clock: program.None}

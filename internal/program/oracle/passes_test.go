@@ -21,7 +21,7 @@ func clone(p *program.Program) *program.Program {
 	return &c
 }
 
-// run gives what somebody looks at after two ranks have run p: Outside values and Outputs.
+// run returns the Outside values and Outputs after two ranks have run p.
 func run(t rapid.TB, p *program.Program, seed uint64) [][]byte {
 	t.Helper()
 	var ranks []oracle.Rank
@@ -54,7 +54,7 @@ func run(t rapid.TB, p *program.Program, seed uint64) [][]byte {
 	return seen
 }
 
-// lookedAt is the values that run gives, for messages and their dtypes.
+// lookedAt returns the IDs of the values that run returns, for messages and dtypes.
 func lookedAt(p *program.Program) []program.ID {
 	var ids []program.ID
 	for range 2 {

@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// graph is a program in the making, as package machine makes it from a graph.
+// graph builds a program in the form that package machine makes from a graph.
 type graph struct{ p *program.Program }
 
 func newGraph(name string) *graph {
@@ -44,7 +44,7 @@ func (g *graph) step(name string, op program.Op, in, out []program.View) {
 
 func views(v ...program.View) []program.View { return v }
 
-// apply is a Map with one result: op of the In, and of a number if it takes one more.
+// apply adds a Map with one result: op of the In, and of a number if it takes one more.
 func (g *graph) apply(name string, op program.Scalar, number float64, shape []int, out program.View, in ...program.View) {
 	m := &program.Map{Space: shape}
 	for k := range in {
@@ -86,7 +86,7 @@ func (g *graph) lossOf(rows, classes int, x, y, loss, dx program.ID) {
 	g.step("dx", &program.SoftmaxGrad{Outer: rows, Axis: classes, Inner: 1, Log: true}, views(view(s, rows3...), view(d, rows3...)), views(view(dx, rows3...)))
 }
 
-// optimized is p optimized and planned; the results are compared within a bound.
+// optimized returns p optimized and planned; results are compared within a bound.
 func optimized(t *testing.T, p *program.Program, bound float64) *program.Program {
 	t.Helper()
 	want := run(t, p, 1)
@@ -108,7 +108,7 @@ func optimized(t *testing.T, p *program.Program, bound float64) *program.Program
 	return best
 }
 
-// opsOf is the operations of a program, by the first word of each.
+// opsOf returns the operations of a program, by the first word of each.
 func opsOf(p *program.Program) string {
 	var all []string
 	for i := range p.Steps {
@@ -133,8 +133,8 @@ func TestCrossEntropyIsFound(t *testing.T) {
 	}
 }
 
-// The gradient does not follow from the loss, which a program may have behind it and behind what
-// reads it, or whose targets it may have written in between.
+// The gradient does not follow from the loss. A program may compute the loss after the gradient and
+// its readers, or may overwrite the targets in between.
 func TestCrossEntropyStaysWhereItsGradientComesFirst(t *testing.T) {
 	for _, between := range []string{"a reader of the gradient", "other targets"} {
 		g := newGraph(between)
@@ -234,7 +234,7 @@ func TestConvolutionsAreFound(t *testing.T) {
 	}
 }
 
-// same optimizes p and wants the same bits.
+// same optimizes p and requires the same bits.
 func same(t *testing.T, p *program.Program) *program.Program {
 	t.Helper()
 	want := run(t, p, 2)
@@ -328,8 +328,8 @@ func TestUpdatesInPlaceSeeWhatTheyShould(t *testing.T) {
 	same(t, g.p)
 }
 
-// A function that two steps with a product between them read is in memory between them, unless the
-// first reads what it is of as well.
+// A function with two readers and a product between them is stored in between, unless the first
+// reader also reads the function's input.
 func TestFunctionsAreComputedAgain(t *testing.T) {
 	for _, test := range []struct {
 		again, reads bool

@@ -89,7 +89,7 @@ func (m *maker) number() float64 {
 	return []float64{0, math.Copysign(0, -1), 1, -1, 2, 0.5, 3, -0.7, 1e-3}[m.n(0, 8)]
 }
 
-// any is a thing, looked at in a random way.
+// any returns a random view of a thing.
 func (m *maker) any() thing {
 	x := m.things[m.n(0, len(m.things)-1)]
 	x.view.Strides, x.shape = slices.Clone(x.view.Strides), slices.Clone(x.shape)
@@ -141,8 +141,7 @@ func (m *maker) look(x *thing) {
 	}
 }
 
-// like is something that can be looked at over a shape: a thing of that shape, a part of one
-// repeated, or one number.
+// like returns a view over a shape: a thing of that shape, a repeated part of one, or one number.
 func (m *maker) like(shape []int) program.View {
 	for range 4 {
 		x := m.any()
@@ -158,7 +157,7 @@ func (m *maker) like(shape []int) program.View {
 	return program.View{Value: x.view.Value, Offset: x.view.Offset, Strides: strides}
 }
 
-// temp is a new value, seen over shape; sometimes its memory is in another order.
+// temp returns a new value as a view over shape; sometimes its memory has another order.
 func (m *maker) temp(dt tensor.DType, shape []int) thing {
 	order := make([]int, len(shape))
 	for i := range order {
@@ -276,7 +275,7 @@ func (m *maker) reduce() {
 	m.add(program.Step{Name: "reduce", Op: op, In: in, Out: []program.View{{Value: x.view.Value, Strides: strides}}}, x)
 }
 
-// float is a thing of f32 and rank n, or nothing.
+// float returns a thing of f32 and rank n, or nothing.
 func (m *maker) float(n int) (thing, bool) {
 	for range 8 {
 		x := m.any()
@@ -287,7 +286,7 @@ func (m *maker) float(n int) (thing, bool) {
 	return thing{}, false
 }
 
-// product is a times its transpose, or times another matrix if there is one that fits.
+// product multiplies a by its transpose, or by another matrix that fits.
 func (m *maker) product(a thing, rows, cols bool) (thing, bool) {
 	b, ok := m.float(2)
 	if !ok || b.shape[0] != a.shape[1] {
@@ -303,7 +302,7 @@ func (m *maker) product(a thing, rows, cols bool) (thing, bool) {
 	return out, true
 }
 
-// products is a product, or the sum of two.
+// products adds a product, or the sum of two.
 func (m *maker) products() {
 	a, ok := m.float(2)
 	if !ok {
@@ -333,7 +332,7 @@ func (m *maker) softmax() {
 	m.add(program.Step{Name: "softmax", Op: op, In: []program.View{x.view}, Out: []program.View{y.view}}, y)
 }
 
-// update changes a state where it is, element by element.
+// update changes a state element by element in place.
 func (m *maker) update() {
 	id := m.states[m.n(0, len(m.states)-1)]
 	x := m.whole(id)
@@ -383,7 +382,7 @@ func (m *maker) parts() {
 	m.things = append(m.things, out)
 }
 
-// allReduce sums a value over the ranks, where it is or into a new one.
+// allReduce sums a value over the ranks, in place or into a new one.
 func (m *maker) allReduce() {
 	x := m.things[m.n(0, len(m.things)-1)]
 	v := m.p.Values[x.view.Value]

@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// fetched is a value that two ranks have a half of each, gathered.
+// fetched is a gathered value of which two ranks have a half each.
 func (g *graph) fetched(name string, shape ...int) program.ID {
 	n := program.Value{Shape: shape}
 	half := g.value("half of "+name, program.Param, program.Outside, n.Len()/2)
@@ -20,8 +20,8 @@ func (g *graph) fetched(name string, shape ...int) program.ID {
 	return whole
 }
 
-// sharded is the forward and the backward pass of four layers whose parameters are on two ranks,
-// with the reduction of each gradient to the rank's part of it, as a graph has them.
+// sharded is the forward and the backward pass of four layers with parameters sharded over two
+// ranks, and the reduce-scatter of each gradient, in the order of a graph.
 func sharded() *program.Program {
 	g := newGraph("sharded")
 	const layers, rows, n = 4, 3, 4
@@ -54,8 +54,7 @@ func sharded() *program.Program {
 	return g.p
 }
 
-// TestRematerializeKeepsResults makes programs that use what they fetch again and again, in any
-// order.
+// TestRematerializeKeepsResults makes programs that use fetched values repeatedly and in any order.
 func TestRematerializeKeepsResults(t *testing.T) {
 	again := 0
 	rapid.Check(t, func(r *rapid.T) {
@@ -102,7 +101,7 @@ func TestRematerializeKeepsResults(t *testing.T) {
 	}
 }
 
-// fetch adds a value that the ranks have a half of each.
+// fetch adds a value of which each rank has a half.
 func (m *maker) fetch() {
 	shape := append([]int{2 * m.n(1, 3)}, m.shape()...)
 	shape = shape[:min(len(shape), 3)]

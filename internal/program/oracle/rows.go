@@ -63,7 +63,7 @@ func crossEntropy(op *program.CrossEntropy, o *operands) {
 			sum += math.Exp(x.at(i, k) - top)
 		}
 		for k := range op.Classes {
-			if w := t.at(i, k); w != 0 { // 0 times -inf is 0 here
+			if w := t.at(i, k); w != 0 { // 0 times -inf counts as 0
 				loss -= w * (x.at(i, k) - top - math.Log(sum))
 			}
 			if len(o.out) > 1 {
@@ -101,7 +101,7 @@ func gatherGrad(op *program.GatherGrad, o *operands) error {
 	return nil
 }
 
-// rowAt is index number k.
+// rowAt returns index number k.
 func rowAt(index *array, k, rows int) (int, error) {
 	x := index.at(k)
 	if !(x >= 0 && x < float64(rows)) {
@@ -130,7 +130,7 @@ func batchNorm(op *program.BatchNorm, o *operands) {
 	}
 }
 
-// moments is the mean and the variance of a channel.
+// moments returns the mean and the variance of a channel.
 func moments(x *array, n, c, spatial int) (mean, variance float64) {
 	count := float64(n * spatial)
 	indices([]int{n, spatial}, func(at []int, _ int) { mean += x.at(at[0], c, at[1]) / count })
@@ -141,8 +141,8 @@ func moments(x *array, n, c, spatial int) (mean, variance float64) {
 	return mean, variance
 }
 
-// batchNormGrad is dx = rstd * (dy - mean(dy) - xhat * mean(dy*xhat)), the means over the batch; or
-// dy*rstd.
+// batchNormGrad computes dx = rstd * (dy - mean(dy) - xhat * mean(dy*xhat)), with means over the
+// batch; without Training dy*rstd.
 func batchNormGrad(op *program.BatchNormGrad, o *operands) {
 	dy, x, dx := o.in[0], o.in[1], o.out[0]
 	count := float64(op.N * op.Spatial)

@@ -29,7 +29,7 @@ func windowed(op program.Op, o *operands) error {
 	case *program.AvgPoolGrad:
 		avgPoolGrad(op, o)
 	default:
-		return fmt.Errorf("the oracle does not know %T", op)
+		return fmt.Errorf("unknown operation %T", op)
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func avgPoolGrad(op *program.AvgPoolGrad, o *operands) {
 	dx.store()
 }
 
-// sums is an array of float64 that is rounded once.
+// sums is an array of float64 sums, rounded once.
 type sums struct {
 	to  *array
 	sum []float64

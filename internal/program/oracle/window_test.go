@@ -39,8 +39,8 @@ func TestMaxPoolGivesTiesToTheFirst(t *testing.T) {
 	runs(t, &program.MaxPoolGrad{Window: w}, []operand{x, y, dy}, of([]int{1, 1, 3, 3}, 0, 11, 0, 100, 1000, 0, 0, 0, 0))
 }
 
-// As in Maximum, a NaN comes before +inf, wherever in the window the two are. Its gradient is
-// nobody's.
+// As in Maximum, a NaN wins over +inf at any place of the window. The window then passes on no
+// gradient.
 func TestMaxPoolOfANaNIsNaN(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	w := square()
