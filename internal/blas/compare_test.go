@@ -52,8 +52,8 @@ func bound[T real](terms int, alpha, absSum, beta, absC float64) float64 {
 	return 2.1 * float64(terms+3) * unitRoundoff[T]() * (math.Abs(alpha)*absSum + math.Abs(beta)*absC)
 }
 
-// matrix is rows by cols with a leading dimension, NaN between the rows: those elements are
-// nobody's to read.
+// matrix is rows by cols with a leading dimension, NaN between the rows: no routine
+// may read those elements.
 func matrix[T real](r *rand.Rand, rows, cols, ld int) []T {
 	m := make([]T, max(0, (rows-1)*ld+cols))
 	for i := range m {

@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/gonum/blas"
 )
 
-// outcome is what a call left behind: its panic, or nothing.
+// outcome returns the panic of a call, or "".
 func outcome(call func()) (panicked string) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -41,8 +41,8 @@ func (a mistaken[T]) slice() []T {
 	return s
 }
 
-// upTo is a contiguous y without what no gemv is to touch; gonum's Sgemv does
-// (TestGonumSgemvStillNeedsHelp).
+// upTo returns a contiguous y up to its last element. A gemv may not touch the rest; gonum's Sgemv
+// does (TestGonumSgemvStillNeedsHelp).
 func upTo[T real](y []T, tA blas.Transpose, m, n, incY int) []T {
 	length := n
 	if tA == blas.NoTrans {

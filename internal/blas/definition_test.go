@@ -2,13 +2,13 @@ package blas
 
 import "gonum.org/v1/gonum/blas"
 
-// definition is the routines as the BLAS standard defines them, loop by loop, with float64 sums: a
-// second opinion beside gonum's. The arguments have to be good.
+// definition has the routines as the BLAS standard defines them, in plain loops with float64 sums,
+// as a second reference in addition to gonum's. The arguments must be valid.
 func definition[T real]() level[T] {
 	return level[T]{gemm: defGemm[T], gemv: defGemv[T], ger: defGer[T], axpy: defAxpy[T], scal: defScal[T], dot: defDot[T]}
 }
 
-// combine is alpha sum + beta old, where what is multiplied by zero is not read.
+// combine returns alpha sum + beta old. A factor of zero means that the other one is not read.
 func combine[T real](alpha T, sum float64, beta, old T) T {
 	result := 0.0
 	if alpha != 0 {

@@ -6,7 +6,7 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// frame is the arguments of one call: Fortran takes everything by address, so scalars need memory
+// frame has the arguments of one call. Fortran takes everything by address, so scalars need memory
 // that does not move. A frame serves one call at a time.
 type frame[T real] struct {
 	words       [15]uintptr // the argument list itself
@@ -15,7 +15,7 @@ type frame[T real] struct {
 	trans       [2]byte
 }
 
-// framePool hands out frames, so that a call allocates nothing. The zero value is ready.
+// framePool lends frames, so that a call allocates nothing. The zero value is ready.
 type framePool[T real] struct{ pool sync.Pool }
 
 func (p *framePool[T]) get() *frame[T] {
@@ -28,11 +28,11 @@ func (p *framePool[T]) get() *frame[T] {
 func (p *framePool[T]) put(f *frame[T]) { p.pool.Put(f) }
 
 // perThread sets the number of threads before each call of a library that keeps it per OS thread,
-// as OpenMP does: a new OS thread starts with all cores, and Go calls from any. Set once, the
-// number would not last.
+// as OpenMP does. A new OS thread starts with all cores, and Go calls from any, so a number that is
+// set once would not last.
 type perThread struct {
 	setThreads dl.Proc   // void f(int)
-	args       []uintptr // its argument, in a list made once; empty: nothing to do
+	args       []uintptr // the argument, in a list made once; empty: nothing to do
 }
 
 // run calls fn on a thread whose number of threads is set.
@@ -54,14 +54,14 @@ type entry struct {
 	before perThread
 }
 
-// call calls e with up to 15 words; a routine ignores additional ones. w is the memory for them.
+// call calls e with up to 15 words; a routine ignores those that it does not take. w is memory for
+// them.
 //
-// The pragma makes the callers' conversions right: the compiler keeps the objects of the uintptrs
+// The pragma makes the callers' conversions valid: the compiler keeps the objects of the uintptrs
 // alive, and off the moving stack, until call returns. Stored in a slice before the call they would
-// not be.
+// not be safe.
 //
-// The errors of Proc.Call cannot occur: Open refuses a library that lacks a symbol, and 15 words
-// fit.
+// Proc.Call cannot fail here: Open refuses a library that lacks a symbol, and 15 words fit.
 //
 //go:uintptrescapes
 func (e *entry) call(w *[15]uintptr, a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14 uintptr) {

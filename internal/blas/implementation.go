@@ -5,12 +5,12 @@ import (
 	"gonum.org/v1/gonum/blas/gonum"
 )
 
-// Implementation is gonum's BLAS with its hot routines handed to a library where one was found. It
+// Implementation is gonum's BLAS with MKL, OpenBLAS or BLIS for its hot routines, if installed. It
 // implements all of gonum's BLAS interfaces, so gorgonia.Use and tensor.Use take it.
 //
-// It keeps the contract of those interfaces, panics included: on bad arguments each method panics
-// with gonum's own value, before anything foreign is called. Any number of goroutines may use it.
-// It needs no closing.
+// It keeps the contract of those interfaces, including panics: on bad arguments each method panics
+// with gonum's value before any foreign call. Any number of goroutines may use it. It needs no
+// Close.
 type Implementation struct {
 	gonum.Implementation
 	single routines[float32]
@@ -25,8 +25,8 @@ var (
 	_ blas.Complex128 = (*Implementation)(nil)
 )
 
-// Every method below passes the call to the library if the library does it right and faster, and to
-// gonum if a routine returns false. Bad arguments are such a case, so their panics are gonum's.
+// Every method below calls the library if that is safe and faster (the routine returns true), and
+// gonum otherwise. Bad arguments go to gonum too, so their panics are gonum's.
 
 // Sgemm is C = alpha op(A) op(B) + beta C for row-major matrices.
 func (i *Implementation) Sgemm(tA, tB blas.Transpose, m, n, k int, alpha float32, a []float32, lda int, b []float32, ldb int, beta float32, c []float32, ldc int) {
@@ -61,7 +61,7 @@ func (i *Implementation) Sger(m, n int, alpha float32, x []float32, incX int, y 
 	switch {
 	case i.single.ger(m, n, alpha, x, incX, y, incY, a, lda):
 	case incX < 0 || incY < 0:
-		i.Implementation.Sger(m, n, 0, x, incX, y, incY, a, lda) // with alpha 0: its checks alone
+		i.Implementation.Sger(m, n, 0, x, incX, y, incY, a, lda) // with alpha 0: only its checks
 		gerByRows(i.Implementation.Saxpy, m, n, alpha, x, incX, y, incY, a, lda)
 	default:
 		i.Implementation.Sger(m, n, alpha, x, incX, y, incY, a, lda)
@@ -73,7 +73,7 @@ func (i *Implementation) Dger(m, n int, alpha float64, x []float64, incX int, y 
 	switch {
 	case i.double.ger(m, n, alpha, x, incX, y, incY, a, lda):
 	case incX < 0 || incY < 0:
-		i.Implementation.Dger(m, n, 0, x, incX, y, incY, a, lda) // with alpha 0: its checks alone
+		i.Implementation.Dger(m, n, 0, x, incX, y, incY, a, lda) // with alpha 0: only its checks
 		gerByRows(i.Implementation.Daxpy, m, n, alpha, x, incX, y, incY, a, lda)
 	default:
 		i.Implementation.Dger(m, n, alpha, x, incX, y, incY, a, lda)
@@ -124,8 +124,8 @@ func (i *Implementation) Dscal(n int, alpha float64, x []float64, incX int) {
 	}
 }
 
-// elements returns a contiguous y cut after its last element: gonum v0.17's Sgemv, with a transpose
-// and beta 0, clears all of its slice (TestGonumSgemvStillNeedsHelp).
+// elements returns a contiguous y up to its last element: gonum v0.17's Sgemv, with a transpose and
+// beta 0, clears the whole slice (TestGonumSgemvStillNeedsHelp).
 func elements(tA blas.Transpose, m, n int, y []float32, incY int) []float32 {
 	length := n
 	if tA == blas.NoTrans {
@@ -137,11 +137,11 @@ func elements(tA blas.Transpose, m, n int, y []float32, incY int) []float32 {
 	return y
 }
 
-// gerByRows is ger for negative increments, which gonum v0.17 gets wrong on amd64: its assembly
-// starts outside of the vectors (TestGonumGerStillNeedsHelp). The arguments are checked.
+// gerByRows is ger for negative increments. gonum v0.17's assembly for amd64 starts outside of the
+// vectors (TestGonumGerStillNeedsHelp). The arguments are checked.
 func gerByRows[T real](axpy func(n int, alpha T, x []T, incX int, y []T, incY int), m, n int, alpha T, x []T, incX int, y []T, incY int, a []T, lda int) {
 	if n == 0 {
-		return // a may be empty, too
+		return // a may be empty
 	}
 	at := 0
 	if incX < 0 {

@@ -13,16 +13,16 @@ import (
 // Values of mkl_service.h.
 const (
 	mklInterfaceLP64  = 0
-	mklInterfaceILP64 = 1 // a bit: with MKL_INTERFACE_GNU it reads 3
+	mklInterfaceILP64 = 1 // a bit: with MKL_INTERFACE_GNU the value is 3
 
 	mklThreadingIntel      = 0
 	mklThreadingSequential = 1
 	mklThreadingGNU        = 3
 )
 
-// identifyMKL chooses interface and threads of libmkl_rt before a call makes it load its other
-// parts: if one is missing, it calls exit(), for the whole process ("Intel MKL FATAL ERROR: Cannot
-// load ..."). So identifyMKL looks for the parts first.
+// identifyMKL chooses interface and threads of libmkl_rt before any call makes it load the rest of
+// itself. If parts are missing then, it calls exit() ("Intel MKL FATAL ERROR: Cannot load ..."). So
+// identifyMKL looks for the parts first.
 func identifyMKL(lib *dl.Library, threads int) (vendor, error) {
 	var api struct {
 		setInterface func(int32) int32   `dl:"MKL_Set_Interface_Layer"`
@@ -38,7 +38,7 @@ func identifyMKL(lib *dl.Library, threads int) (vendor, error) {
 	if err != nil {
 		return vendor{}, err
 	}
-	// Another part of the process may have chosen before; then the call answers that choice.
+	// If another part of the process has chosen before, the call returns that choice.
 	switch got := api.setInterface(mklInterfaceLP64); {
 	case got < 0:
 		return vendor{}, fmt.Errorf("%w: MKL does not set its interface layer", ErrRejected)
@@ -61,8 +61,8 @@ func identifyMKL(lib *dl.Library, threads int) (vendor, error) {
 	return v, nil
 }
 
-// mklThreading chooses the threading layer whose parts are there: without threads if one thread is
-// enough, else that of Intel's OpenMP or GNU's.
+// mklThreading returns the threading layer whose parts are installed: without threads for one
+// thread, else that of Intel's OpenMP or GNU's.
 func mklThreading(path string, threads int) (layer int32, err error) {
 	dir, file := filepath.Split(path)
 	suffix, ok := strings.CutPrefix(file, "libmkl_rt")
@@ -79,7 +79,7 @@ func mklThreading(path string, threads int) (layer int32, err error) {
 	}
 	for _, name := range []string{"core", "intel_lp64"} {
 		if !part(name) {
-			return 0, fmt.Errorf("%w: libmkl_%s%s is not in its folder: install all of MKL", ErrRejected, name, suffix)
+			return 0, fmt.Errorf("%w: libmkl_%s%s is missing in its folder: install all of MKL", ErrRejected, name, suffix)
 		}
 	}
 	if !slices.ContainsFunc([]string{"def", "avx2", "avx512"}, part) {
@@ -97,8 +97,8 @@ func mklThreading(path string, threads int) (layer int32, err error) {
 		"libmkl_sequential%[2]s): install all of MKL", ErrRejected, suffix)
 }
 
-// mklVersion is the number in "Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build
-// 20240605 for Intel(R) 64 architecture applications".
+// mklVersion returns the number in "Intel(R) oneAPI Math Kernel Library Version 2024.2-Product
+// Build 20240605 for Intel(R) 64 architecture applications".
 func mklVersion(text string) string {
 	_, after, ok := strings.Cut(text, "Version ")
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// fakeMKL builds a libmkl_rt with the named parts beside it: files that the choice of layers only
-// looks at, or libraries that it loads.
+// fakeMKL builds a libmkl_rt with the named parts in its folder: files whose existence decides the
+// layers, or libraries that it loads.
 func fakeMKL(t *testing.T, defines []string, parts ...string) string {
 	t.Helper()
 	path := fake(t, "libmkl_rt.so.2", defines...)
@@ -77,8 +77,8 @@ func TestMKLWithoutItsPartsIsNotCalled(t *testing.T) {
 		parts []string
 		want  string
 	}{
-		{"alone", nil, "libmkl_core.so.2 is not in its folder"},
-		{"no interface", []string{"libmkl_core.so.2"}, "libmkl_intel_lp64.so.2 is not in its folder"},
+		{"alone", nil, "libmkl_core.so.2 is missing in its folder"},
+		{"no interface", []string{"libmkl_core.so.2"}, "libmkl_intel_lp64.so.2 is missing in its folder"},
 		{"no kernels", []string{"libmkl_core.so.2", "libmkl_intel_lp64.so.2"}, "no libmkl_def.so.2, libmkl_avx2.so.2 or libmkl_avx512.so.2 in its folder"},
 	}
 	for _, tt := range tests {

@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// known lists the libraries that Open looks for, in this order. MKL comes first because who has it
-// installed it for this purpose, while the other two come with a distribution.
+// known returns the libraries that Open looks for, in order. MKL comes first because it is
+// installed for this purpose, while the other two come with a distribution.
 func known(dirs []string) []dl.Search {
 	return []dl.Search{
 		{Name: "mkl", Sonames: []string{"libmkl_rt.so.2"}, Dirs: dirs},
@@ -19,10 +19,9 @@ func known(dirs []string) []dl.Search {
 // Open chooses a BLAS: the library at c.Path; or the first of MKL, OpenBLAS and BLIS that is
 // installed, has 32-bit integers, and passes a trial; or gonum.
 //
-// Returns: an implementation; nothing installed is no error, and Info tells why each library was
-// not taken. Owns: a library once loaded stays loaded (see internal/dl), also one that was
-// rejected. Errors: c.Path cannot be loaded (dl.ErrNotFound) or cannot be used (ErrRejected);
-// c.Validate's.
+// Returns: an implementation. Without a library it is gonum's, and Info has the reason for each one
+// that was not taken. Owns: a library stays loaded (see internal/dl), even if it was rejected.
+// Errors: c.Path cannot be loaded (dl.ErrNotFound) or used (ErrRejected); c.Validate's.
 func Open(c Config) (*Implementation, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -36,7 +35,7 @@ func Open(c Config) (*Implementation, error) {
 	return openFirst(known(c.Dirs), c.Threads)
 }
 
-// openPath takes the library at a path, or nothing.
+// openPath uses the library at a path, or fails.
 func openPath(path string, threads int) (*Implementation, error) {
 	lib, err := dl.Open(dl.Search{Name: "blas", Override: path})
 	if err != nil {
@@ -49,7 +48,7 @@ func openPath(path string, threads int) (*Implementation, error) {
 	return impl, nil
 }
 
-// openFirst takes the first library that will do, else gonum.
+// openFirst uses the first library that works, else gonum.
 func openFirst(searches []dl.Search, threads int) (*Implementation, error) {
 	var rejected []string
 	for _, s := range searches {
@@ -72,7 +71,7 @@ func openFirst(searches []dl.Search, threads int) (*Implementation, error) {
 	return &Implementation{info: gonumInfo(rejected)}, nil
 }
 
-// use makes an implementation of a loaded library, or says why it will not do.
+// use returns an implementation for a loaded library, or the reason why it is unusable.
 func use(lib *dl.Library, threads int) (*Implementation, error) {
 	v, err := identify(lib, threads)
 	if err != nil {
@@ -95,7 +94,7 @@ func use(lib *dl.Library, threads int) (*Implementation, error) {
 	return impl, nil
 }
 
-// table is the Fortran routines, under the names that every Fortran compiler on Linux gives them.
+// table has the Fortran routines, under the names that all Fortran compilers on Linux use.
 type table struct {
 	sgemm dl.Proc        `dl:"sgemm_"`
 	sgemv dl.Proc        `dl:"sgemv_"`
@@ -115,8 +114,7 @@ type table struct {
 // dotOf is the Go type of the Fortran dot product.
 type dotOf[T real] func(n *int32, x *T, incX *int32, y *T, incY *int32) T
 
-// bind makes routines of one element type's part of a table. They take every size until thresholds
-// are set.
+// bind sets the routines of one element type. They take every size until thresholds are set.
 func (r *routines[T]) bind(before perThread, gemm, gemv, ger, axpy, scal dl.Proc, dot dotOf[T]) {
 	r.foreign = true
 	r.gemmProc = entry{gemm, before}

@@ -39,7 +39,7 @@ func TestConfigValidate(t *testing.T) {
 		{Config{Path: "libx.so", Threads: 3}, ""},
 		{Config{Disable: true, Dirs: []string{"/lib"}}, ""},
 		{Config{Threads: -1}, "blas: -1 threads: want 1 or more, or 0 for the library's own choice"},
-		{Config{Path: "libx.so", Disable: true}, "blas: a library path is set, and libraries are disabled: drop one of the two"},
+		{Config{Path: "libx.so", Disable: true}, "blas: a library path is set, and libraries are disabled: remove one of the two"},
 		{Config{Dirs: []string{"/[a"}}, `blas: dl: mkl: directory pattern "/[a": syntax error in pattern`},
 	}
 	for _, tt := range tests {
@@ -140,7 +140,7 @@ func TestOpenRefusesLibrariesThatWillNotDo(t *testing.T) {
 	}
 }
 
-// The builds that Debian has beside the usual ones.
+// Debian has these builds in addition to the usual ones.
 func TestOpenRefusesInstalledLibrariesWith64BitIntegers(t *testing.T) {
 	for _, soname := range []string{"libopenblas64.so.0", "libblis64.so.4"} {
 		t.Run(soname, func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestThreadsHoldOnEveryOSThread(t *testing.T) {
 			path := fake(t, "libfake.so", tt.defines...)
 			impl := takeAll(mustOpen(t, Config{Path: path, Threads: 2}))
 			c := observe(t, path)
-			// What Open itself called before it knew does not count.
+			// Calls of Open itself, before it knew, do not count.
 			calls, unset := c.calls(), c.callsWith8Thread()
 			var wg sync.WaitGroup
 			for range 8 {

@@ -10,13 +10,13 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// integer is an argument that tells the two sizes of Fortran INTEGER apart, whichever the library
-// has, without harm: 32 bits of it are value, 64 bits of it are negative.
+// integer is an argument for a test of the size of Fortran INTEGERs: its 32 bits are value, and its
+// 64 bits are negative. Both are harmless.
 type integer struct{ value, high int32 }
 
-// checkIntegers scales one number by two. A library with 32-bit integers does; one with 64-bit
-// integers sees a negative length and returns, as the BLAS standard has it. Only after this may it
-// see a frame, whose integers lie side by side.
+// checkIntegers scales one number by two. A library with 32-bit integers does. One with 64-bit
+// integers sees a negative length and returns, by the BLAS standard. Only then is it safe to pass a
+// frame, whose integers are adjacent.
 func checkIntegers(t table) error {
 	type arguments struct {
 		n, inc integer
@@ -45,8 +45,8 @@ func scale(p dl.Proc, n *integer, alpha, x unsafe.Pointer, inc *integer) error {
 }
 
 // checkResults runs each routine once on small whole numbers, whose results are exact in any order
-// of summation, and compares with gonum. It finds a library with another calling convention than
-// its symbols promise, before a user's model does.
+// of summation, and compares with gonum. So a library with an unexpected calling convention is
+// found before a user's model calls it.
 func checkResults(i *Implementation) error {
 	checks := []struct {
 		name string
@@ -71,7 +71,7 @@ func checkResults(i *Implementation) error {
 	return nil
 }
 
-// whole is the numbers 1, 2, 3 ... n.
+// whole returns the numbers 1, 2, 3 ... n.
 func whole[T real](n int) []T {
 	v := make([]T, n)
 	for i := range v {

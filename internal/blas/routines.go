@@ -11,17 +11,17 @@ import (
 type real interface{ float32 | float64 }
 
 // routines are a library's routines for one element type; the zero value takes no call. Each method
-// answers whether it did the work; it refuses, for gonum to do it or to panic, whatever the library
-// could not be trusted with:
+// reports whether it did the work. It leaves calls to gonum, which computes or panics, if the
+// library is not safe or not faster:
 //
 //   - arguments that gonum panics on;
-//   - empty operands and alpha == 0, where libraries read and write different operands;
+//   - empty operands and alpha == 0, for which libraries differ in their reads and writes;
 //   - negative increments;
-//   - sizes beyond 32 bits, and those below the thresholds, where a foreign call costs more than it
-//     saves.
+//   - sizes beyond 32 bits, and those below the thresholds, for which a foreign call costs more
+//     than it saves.
 //
-// Row-major to column-major is a matter of names only: a row-major matrix is the column-major
-// transpose of itself, with the same leading dimension.
+// Row-major to column-major only changes names: a row-major matrix is the column-major transpose of
+// itself, with the same leading dimension.
 type routines[T real] struct {
 	foreign bool
 	least   thresholds
@@ -35,19 +35,18 @@ func isTrans(t blas.Transpose) (trans, ok bool) {
 	return t != blas.NoTrans, t == blas.NoTrans || t == blas.Trans || t == blas.ConjTrans
 }
 
-// positive32 reports whether an OR of ints shows that each was at least 0 and fits a Fortran
-// INTEGER.
+// positive32 reports, given an OR of ints, whether each was at least 0 and at most the largest
+// Fortran INTEGER.
 func positive32(or int) bool { return or >= 0 && or <= math.MaxInt32 }
 
-// holds tells whether a slice of length n has room for count >= 1 elements, inc >= 1 apart, none of
-// them so far out that a Fortran loop's INTEGER index would overflow. The product cannot: both
-// factors are 32 bits.
+// holds reports whether a slice of length n has count >= 1 elements, inc >= 1 apart, all within the
+// range of a Fortran INTEGER index. The product cannot overflow: both factors have 32 bits.
 func holds(n, count, inc int) bool {
 	last := (count - 1) * inc
 	return last < n && last <= math.MaxInt32
 }
 
-// flag is the TRANS argument of a column-major routine for a row-major matrix.
+// flag returns the TRANS argument of a column-major routine for a row-major matrix.
 func flag(trans bool) byte {
 	if trans {
 		return 'T'
@@ -88,7 +87,7 @@ func (r *routines[T]) gemm(tA, tB blas.Transpose, m, n, k int, alpha T, a []T, l
 		uintptr(unsafe.Pointer(&a[0])), uintptr(unsafe.Pointer(&f.ints[4])),
 		uintptr(unsafe.Pointer(&f.beta)),
 		uintptr(unsafe.Pointer(&c[0])), uintptr(unsafe.Pointer(&f.ints[5])),
-		1, 1) // the lengths of the two character arguments, which Fortran passes after all others
+		1, 1) // the lengths of the two character arguments, which Fortran passes last
 	r.frames.put(f)
 	return true
 }
@@ -179,8 +178,8 @@ func (r *routines[T]) scal(n int, alpha T, x []T, incX int) bool {
 	return true
 }
 
-// dot goes through a converted call, because a call with machine words cannot return a float. That
-// costs some 200 ns and a few small allocations, which is why only long vectors come here.
+// dot uses a converted call, because a call with machine words cannot return a float. That costs
+// some 200 ns and a few small allocations, so only long vectors use it.
 func (r *routines[T]) dot(n int, x []T, incX int, y []T, incY int) (T, bool) {
 	if !r.foreign || n <= 0 || incX <= 0 || incY <= 0 || !positive32(n|incX|incY) ||
 		!holds(len(x), n, incX) || !holds(len(y), n, incY) || n < r.least.dot {

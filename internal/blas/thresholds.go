@@ -2,8 +2,8 @@ package blas
 
 import "math"
 
-// thresholds are the least sizes that go to a library; below, gonum is faster, as a foreign call
-// costs about 100 ns before it computes.
+// thresholds are the least sizes for a library. Below them gonum is faster, as a foreign call costs
+// about 100 ns by itself.
 type thresholds struct {
 	gemm float64 // m n k
 	gemv int     // m n
@@ -36,7 +36,7 @@ const never = math.MaxInt
 //	dot   8192     510 /    535 /   1257       994 /    827 /   2227
 //	dot  65536    3920 /   2497 /   8143      7829 /   5192 /  16589
 //
-// Libraries that were not measured get OpenBLAS's, with a gemm threshold that forgives one a call
+// Libraries that were not measured get OpenBLAS's, with a higher gemm threshold, in case a call is
 // as slow as BLIS's.
 func measuredThresholds(name string) (single, double thresholds) {
 	single = thresholds{gemm: 300, gemv: 1024, ger: 8192, axpy: 2048, scal: 512, dot: 32768}

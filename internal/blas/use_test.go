@@ -92,9 +92,8 @@ func TestResultsRepeatToTheBit(t *testing.T) {
 	}
 }
 
-// repeat computes the same with operands at other addresses and alignments in each round;
-// sameAddress is for a library that promises equal bits only for operands aligned alike, or
-// computes so.
+// repeat computes the same with operands at other addresses and alignments in each round.
+// sameAddress is for a library that gives equal bits only for equal alignments.
 func repeat[T real](t *testing.T, l level[T], sameAddress bool) {
 	t.Helper()
 	const m, n, k, long = 70, 300, 257, 100_000

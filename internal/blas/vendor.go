@@ -9,11 +9,11 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// ErrRejected is returned by Open when the library at Config.Path loads and cannot be used: 64-bit
+// ErrRejected is returned by Open if the library at Config.Path loads but is unusable: 64-bit
 // integers, missing routines or parts, wrong results.
 var ErrRejected = errors.New("library rejected")
 
-// vendor has the special cases of one library.
+// vendor has the properties of one library.
 type vendor struct {
 	name    string
 	version string
@@ -21,8 +21,8 @@ type vendor struct {
 	before  perThread
 }
 
-// identify tells by its own symbols which library it is, refuses one with 64-bit integers where it
-// says so, and sets its number of threads, unless that is 0.
+// identify finds the vendor of a library by its symbols, and sets its number of threads, unless
+// that is 0. It refuses one that reports 64-bit integers.
 func identify(lib *dl.Library, threads int) (vendor, error) {
 	switch {
 	case lib.Require("openblas_get_config", "") == nil:
@@ -37,7 +37,7 @@ func identify(lib *dl.Library, threads int) (vendor, error) {
 
 var errInt64 = fmt.Errorf("%w: its integers have 64 bits: install the build for 32-bit integers (LP64)", ErrRejected)
 
-// openMPBuild is openblas_get_parallel's answer for a build that uses OpenMP; 0 is one thread, 1
+// openMPBuild is the result of openblas_get_parallel for a build with OpenMP; 0 is one thread, 1
 // its own threads.
 const openMPBuild = 2
 
@@ -94,7 +94,7 @@ func identifyBLIS(lib *dl.Library, threads int) (vendor, error) {
 	if api.arch != nil && api.archName != nil {
 		v.version += " " + api.archName(api.arch())
 	}
-	// It returns -1 until a number is set, by a call or the environment; it then uses one thread.
+	// It returns -1 until a caller or the environment sets a number; until then it uses one thread.
 	v.threads = func() int { return max(1, api.threads()) }
 	if threads > 0 {
 		if _, err := api.setThreads.Call(uintptr(threads)); err != nil {

@@ -1,6 +1,6 @@
-// Package build tells from which source a program was built.
+// Package build returns the version and commit from which a program was built.
 //
-// The commit comes from the first of these that knows it:
+// The commit comes from the first of these sources that has it:
 //
 //	make build            the linker's flag -X, from git describe
 //	go build              the version control stamp of the go command
@@ -33,8 +33,8 @@ func Version() string {
 	return "(devel)"
 }
 
-// Commit returns the first 12 digits of the commit, and "-dirty" after them if files were changed
-// since; "" if it is unknown.
+// Commit returns the first 12 digits of the commit, with "-dirty" if files had changed; "" if it is
+// unknown.
 func Commit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -43,7 +43,7 @@ func Commit() string {
 	return commitOf(stamp, info, archived)
 }
 
-// Line is "v1.2.3 (commit 0123456789ab, go1.26.8 linux/amd64)".
+// Line returns "v1.2.3 (commit 0123456789ab, go1.26.8 linux/amd64)".
 func Line() string {
 	commit := "commit unknown"
 	if c := Commit(); c != "" {
@@ -52,7 +52,7 @@ func Line() string {
 	return fmt.Sprintf("%s (%s, %s %s/%s)", Version(), commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// short is how many digits of a commit are shown, as in a pseudo-version.
+// short is the number of printed digits of a commit, as in a pseudo-version.
 const short = 12
 
 var (

@@ -1,8 +1,8 @@
 // Package cgroup finds the control groups of this process: the limits of a container.
 //
 // A process is in one control group of each hierarchy. Version 2 has one hierarchy for everything,
-// version 1 has one for each controller, and machines mix them: a controller is in one or the
-// other. Limits hold for all groups above as well. See cgroups(7).
+// version 1 has one for each controller. A machine may have both, with each controller in one of
+// them. Limits of all parent groups hold too. See cgroups(7).
 package cgroup
 
 import (
@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// Unlimited is where limits of version 1 begin to mean none: it writes the largest multiple of a
-// page.
+// Unlimited is the least value that means no limit in version 1, which writes the largest multiple
+// of a page for it.
 const Unlimited = int64(1) << 62
 
 // Dirs returns the folders with the control files of one controller for this process: that of its
-// group, then those above. read gives the text of a file, "" where there is none.
+// group, then those of its parents. read returns the text of a file, "" if it is missing.
 func Dirs(read func(name string) string, controller string) (dirs []string, version int) {
 	for line := range strings.Lines(read("/proc/self/cgroup")) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // "4:memory:/a/b"; version 2 is "0::/a/b"
@@ -34,8 +34,8 @@ func Dirs(read func(name string) string, controller string) (dirs []string, vers
 	return nil, 0
 }
 
-// mountedDirs is the folders of a group and of those above it, in the first hierarchy of this type
-// that is mounted with the option.
+// mountedDirs returns the folders of a group and of its parents, in the first hierarchy of this
+// type that is mounted with the option.
 func mountedDirs(read func(name string) string, fsType, option, group string) []string {
 	for line := range strings.Lines(read("/proc/self/mountinfo")) {
 		// "35 32 0:31 /in/fs /mount/point rw,relatime shared:9 - cgroup cgroup rw,memory"

@@ -36,7 +36,7 @@ func TestRanksAreTakenByTheNamesOfOtherLaunchers(t *testing.T) {
 	}
 }
 
-// What belongs to the program, and values of flags, stay as they are.
+// Arguments of the program, and values of flags, do not change.
 func TestRanksLeavesTheRestAlone(t *testing.T) {
 	for _, test := range []struct {
 		args         string
@@ -94,7 +94,7 @@ func TestWrapBreaksBetweenWords(t *testing.T) {
 	}
 }
 
-// A program without --ranks takes no flag of another launcher for one, and knows what is meant.
+// A program without --ranks rejects the flags of other launchers, and recognizes their meaning.
 func TestFlagsThatMeanRanksAreKnown(t *testing.T) {
 	for arg, want := range map[string]bool{"--nproc-per-node=2": true, "--nproc_per_node=2": true, "-n=2": true, "--np=2": true, "--colour=2": false} {
 		f := pflag.NewFlagSet("test", pflag.ContinueOnError)

@@ -1,4 +1,3 @@
-// Package cli has the parts of a command line that all programs share: errors of flags in plain
-// words, the flags by which other launchers know the number of ranks, and text that fits a
-// terminal.
+// Package cli has the common parts of the programs' command lines: errors of flags in plain words,
+// the names that other launchers have for the number of ranks, and text wrapped for a terminal.
 package cli

@@ -10,17 +10,17 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// RanksFlag is the flag of every program that starts ranks: --ranks, or -n.
+// RanksFlag is the flag --ranks, or -n, of every program that starts ranks.
 const RanksFlag = "ranks"
 
-// wanted names the values that a flag takes, by its type.
+// wanted describes the valid values of a flag, by its type.
 var wanted = map[string]string{
 	"int": "a whole number", "int64": "a whole number", "uint64": "a whole number from 0 on",
 	"float64": "a number", "bool": "true or false", "duration": "a duration, such as 2s or 1m30s",
 }
 
-// FlagError returns an error of parsing flags in plain words: pflag's has the names of functions of
-// Go's library.
+// FlagError returns an error of parsing flags in plain words. Pflag's error has names of functions
+// of Go's library.
 func FlagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -43,12 +43,11 @@ func FlagError(err error) error {
 	return err
 }
 
-// ranksNames are the long names that other launchers have for the number of ranks: torchrun,
-// mpirun, srun.
+// ranksNames are the long names for the number of ranks in torchrun, mpirun and srun.
 var ranksNames = []string{"np", "nproc", "nprocs", "nproc-per-node", "ntasks", "num-procs"}
 
-// MeansRanks reports whether err, of parsing flags, is about a flag with which other launchers set
-// the number of ranks.
+// MeansRanks reports whether err, of parsing flags, is about a flag for the number of ranks, in a
+// program that has none.
 func MeansRanks(err error) bool {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -58,8 +57,8 @@ func MeansRanks(err error) bool {
 	return name == "n" || name == RanksFlag || slices.Contains(ranksNames, name)
 }
 
-// Normalize makes flags take names with underscores for those with dashes, and, if there is a flag
-// --ranks, the names that other launchers have for it.
+// Normalize makes flags accept names with underscores instead of dashes and, for --ranks, the names
+// that other launchers have.
 func Normalize(flags *pflag.FlagSet) {
 	flags.SetNormalizeFunc(func(f *pflag.FlagSet, name string) pflag.NormalizedName {
 		name = strings.ReplaceAll(name, "_", "-")
@@ -70,9 +69,9 @@ func Normalize(flags *pflag.FlagSet) {
 	})
 }
 
-// Ranks returns args with -np, which is mpirun's, replaced by -n. Pflag would take it for -n with
-// the value "p". Arguments after --, and, where flags do not stand between arguments, those after
-// the first argument that is no flag, stay.
+// Ranks returns args with mpirun's -np replaced by -n; pflag would read it as -n with the value
+// "p". It does not change arguments after --. If flags are not interspersed, it does not change
+// arguments after the first one that is no flag.
 func Ranks(flags *pflag.FlagSet, interspersed bool, args []string) []string {
 	out := make([]string, 0, len(args))
 	for i := 0; i < len(args); i++ {
@@ -94,7 +93,7 @@ func Ranks(flags *pflag.FlagSet, interspersed bool, args []string) []string {
 	return out
 }
 
-// takesNext reports whether the value of the flag a is the argument after it.
+// takesNext reports whether the next argument is the value of the flag a.
 func takesNext(flags *pflag.FlagSet, a string) bool {
 	var flag *pflag.Flag
 	switch {

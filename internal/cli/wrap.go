@@ -9,9 +9,9 @@ import (
 // leastWidth is the narrowest text that is still worth wrapping.
 const leastWidth = 16
 
-// Wrap breaks the lines of text between words, so that none is longer than columns. After a break a
-// line begins with indent blanks. A word that is longer than a line stays whole, so that it can be
-// copied. Columns of 0 leave text as it is.
+// Wrap breaks the lines of text between words, so that no line is longer than columns. A broken
+// line continues after indent blanks. A word longer than a line stays whole, so that it can be
+// copied. With columns 0, text is unchanged.
 func Wrap(text string, columns, indent int) string {
 	if columns <= 0 {
 		return text
@@ -53,7 +53,8 @@ func wrapLine(b *strings.Builder, line string, columns, indent int) {
 	}
 }
 
-// ErrorText returns "program: error", wrapped for a terminal of that many columns; 0 means none.
+// ErrorText returns "program: error", wrapped for a terminal of that many columns; 0 means no
+// terminal.
 func ErrorText(program string, err error, columns int) string {
 	return Wrap(fmt.Sprintf("%s: %v", program, err), columns, 4)
 }

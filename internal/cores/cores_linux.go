@@ -1,4 +1,5 @@
-// Package cores knows which processors a process may use and which of them are threads of one core.
+// Package cores finds the processors that a process may use, and those that are threads of one
+// core.
 package cores
 
 import (
@@ -44,11 +45,11 @@ func Members(set *unix.CPUSet) []int {
 	return all
 }
 
-// System is the folder in which Linux describes the processors.
+// System returns the folder in which Linux describes the processors.
 func System() fs.FS { return os.DirFS("/sys/devices/system/cpu") }
 
-// FirstThread returns the first of the processors that are threads of the same core as c; c itself
-// where sys, see System, does not say it.
+// FirstThread returns the first of the processors that are threads of the same core as c, or c
+// itself if sys (see System) does not list them.
 func FirstThread(sys fs.FS, c int) int {
 	text, err := fs.ReadFile(sys, fmt.Sprintf("cpu%d/topology/thread_siblings_list", c)) // such as "3,19" or "6-7"
 	if err != nil {
@@ -63,8 +64,8 @@ func FirstThread(sys fs.FS, c int) int {
 	return first
 }
 
-// Deal deals the cores among size ranks, as many to each, neighbours to one rank: the threads of
-// one core stay together. Cores that are left over belong to no rank.
+// Deal divides the cores among size ranks: equal numbers of neighbouring cores, with all of their
+// threads. Cores that are left over belong to no rank.
 //
 // Returns: the processors of each rank; nil if there are fewer cores than ranks.
 func Deal(processors []int, sys fs.FS, size int) [][]int {

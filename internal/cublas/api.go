@@ -6,16 +6,16 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// front has the version calls, bound before the rest so that the error names a library that is too
-// old.
+// front has the functions for the version. It is bound first, so that an old library is reported as
+// too old.
 type front struct {
 	property   func(which int32, out *int32) int32 `dl:"cublasGetProperty"`
 	statusName func(code int32) string             `dl:"cublasGetStatusName"`
 	statusText func(code int32) string             `dl:"cublasGetStatusString"`
 }
 
-// table is the functions of libcublas that this package calls. All return cublasStatus_t. Names
-// with _v2 are those that cublas_v2.h calls by the name without it.
+// table has the functions of libcublas that this package calls. All return cublasStatus_t.
+// cublas_v2.h uses the names without _v2.
 type table struct {
 	create       func(out *uintptr) int32               `dl:"cublasCreate_v2"`
 	destroy      func(h uintptr) int32                  `dl:"cublasDestroy_v2"`
@@ -33,7 +33,7 @@ type ltFront struct {
 	property func(which int32, out *int32) int32 `dl:"cublasLtGetProperty"`
 }
 
-// ltTable is the functions of libcublasLt.
+// ltTable has the functions of libcublasLt.
 type ltTable struct {
 	create        func(out *uintptr) int32                                                        `dl:"cublasLtCreate"`
 	destroy       func(h uintptr) int32                                                           `dl:"cublasLtDestroy"`

@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// shapes is rows and columns as they lie in the library's columns: of its A, its B, and C.
+// shapes returns rows and columns of the library's A, its B, and C, in its column-major order.
 func (q *columns) shapes() [3]extent {
 	var s [3]extent
 	s[0].rows, s[0].cols = flip(q.transA == opT, q.m, q.k)
@@ -44,7 +44,8 @@ func (p *Plan) describe() error {
 	if err == nil && e.aux {
 		err = set(descAuxLD, unsafe.Pointer(&ld), unsafe.Sizeof(ld))
 	}
-	// The heuristic takes the alignment of these from their addresses, which it does not follow.
+	// The heuristic derives the alignment of bias and aux from these addresses. It does not read
+	// them.
 	if err == nil && e.bias {
 		err = p.point(0, descBias, uintptr(p.desc.align()))
 	}
@@ -79,7 +80,7 @@ func (p *Plan) describeMatrix(i int, s extent) error {
 	)
 }
 
-// choose takes the first of the library's proposals, or with Candidates the fastest.
+// choose takes the library's first proposal, or with Candidates the fastest.
 func (p *Plan) choose() error {
 	proposals, err := p.propose(max(p.desc.Candidates, 1))
 	if err != nil {
@@ -121,8 +122,8 @@ func (p *Plan) takeTimed(i int) {
 // take makes r the plan's algorithm.
 func (p *Plan) take(r *heuristicResult) { p.algo, p.workspace = r.algo, int64(r.workspace) }
 
-// fastest is the index of the least time, the first of equal ones; times of 0 are those of
-// algorithms that do not work. -1 for none.
+// fastest returns the index of the least time, the first among equals, or -1. A time of 0 is an
+// algorithm that does not work.
 func fastest(times []time.Duration) int {
 	best := -1
 	for i, t := range times {
@@ -133,7 +134,7 @@ func fastest(times []time.Duration) int {
 	return best
 }
 
-// propose asks the library for at most n algorithms, the best by its own estimate first.
+// propose asks the library for up to n algorithms, the best by its own estimate first.
 func (p *Plan) propose(n int) ([]heuristicResult, error) {
 	l := p.h.lib
 	var pref uintptr
@@ -166,7 +167,7 @@ func (p *Plan) propose(n int) ([]heuristicResult, error) {
 	return works, nil
 }
 
-// usable is the results that the library stands for and that need at most bytes bytes.
+// usable returns the successful results with a workspace of at most bytes.
 func usable(results []heuristicResult, bytes int64) []heuristicResult {
 	var works []heuristicResult
 	for _, r := range results {
@@ -195,8 +196,8 @@ var details = [...]struct {
 	{"cluster", 8, 2},
 }
 
-// detail is the algorithm in words, with the library's numbers: "algorithm 66, tile 20, stages 35,
-// split-k 1".
+// detail returns the algorithm in words, with the library's numbers: "algorithm 66, tile 20, stages
+// 35, split-k 1".
 func (p *Plan) detail() string {
 	var words []string
 	for _, d := range details {
@@ -208,7 +209,7 @@ func (p *Plan) detail() string {
 	return strings.Join(words, ", ")
 }
 
-// time is how long each proposal takes, 0 for one that does not work.
+// time returns the time of each proposal, 0 for one that does not work.
 func (p *Plan) time(proposals []heuristicResult) (times []time.Duration, err error) {
 	s, err := p.h.dev.NewStream(0)
 	if err != nil {
@@ -222,7 +223,7 @@ func (p *Plan) time(proposals []heuristicResult) (times []time.Duration, err err
 	defer func() { err = errors.Join(err, watch.Close()) }()
 	o, err := p.rooms(watch, proposals)
 	if err != nil {
-		return nil, fmt.Errorf("cublas: timing candidates needs memory for the operands; without Candidates it does not: %w", err)
+		return nil, fmt.Errorf("cublas: timing candidates needs memory for the operands: set Candidates to 0: %w", err)
 	}
 	take := func(i int) error {
 		p.take(&proposals[i])
@@ -242,7 +243,7 @@ func (p *Plan) time(proposals []heuristicResult) (times []time.Duration, err err
 	})
 }
 
-// rooms returns memory for the operands, and the workspace of the proposals.
+// rooms allocates memory for the operands and the workspace of the proposals.
 func (p *Plan) rooms(watch *cuda.Stopwatch, proposals []heuristicResult) (o Operands, err error) {
 	var workspace uint64
 	for _, r := range proposals {

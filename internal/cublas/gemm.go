@@ -8,31 +8,33 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// Gemm is a product of matrices in rows,
+// Gemm is a product of row-major matrices,
 //
 //	for i := range Batch { C_i = Alpha*op(A_i)*op(B_i) + Beta*C_i }
 //
-// where op(A) is M by K, op(B) K by N, and C M by N. A matrix that is transposed lies as K by M or
-// N by K.
+// where op(A) is M by K, op(B) K by N, and C M by N. A matrix that is transposed is stored as K by
+// M or N by K.
 type Gemm struct {
 	DType   DType // of A and B
-	Out     DType // of C; 0 means DType. F32 is possible for all but F64
+	Out     DType // of C; 0 means DType. F32 is possible for all except F64
 	Compute Compute
 
 	TransA, TransB bool
 	M, N, K        int
 
-	// Batch is how many products; 0 means 1. The strides are elements from one matrix to the next:
-	// A and B may have 0, for one matrix that serves all.
+	// Batch is the number of products; 0 means 1. The strides are elements from one matrix to the
+	// next. A and B may have stride 0: one matrix for all products.
 	Batch                     int
 	StrideA, StrideB, StrideC int64
 
-	LDA, LDB, LDC int // elements from one row to the next as it lies in memory; 0 means rows without gaps
+	LDA, LDB, LDC int // elements from one stored row to the next; 0 means rows without gaps
 
-	Alpha, Beta float64 // in float32 unless DType is F64. With Beta 0 the old elements of C do not matter, not even NaN
+	// Alpha and Beta are in float32 unless DType is F64. With Beta 0 the old C is not read, not
+	// even NaN.
+	Alpha, Beta float64
 }
 
-// out is the type of C.
+// out returns the type of C.
 func (g *Gemm) out() DType {
 	if g.Out == 0 {
 		return g.DType
@@ -40,18 +42,17 @@ func (g *Gemm) out() DType {
 	return g.Out
 }
 
-// batch is the number of products.
+// batch returns the number of products.
 func (g *Gemm) batch() int { return max(g.Batch, 1) }
 
-// extent is one operand: rows and columns as they lie, the leading dimension, the stride, and the
-// type.
+// extent is the storage of an operand: rows, columns, leading dimension, stride and type.
 type extent struct {
 	rows, cols, ld int
 	stride         int64
 	dtype          DType
 }
 
-// flip is a or b, by whether the matrix is transposed.
+// flip returns a and b, exchanged if the matrix is transposed.
 func flip(trans bool, a, b int) (rows, cols int) {
 	if trans {
 		return b, a
@@ -59,7 +60,7 @@ func flip(trans bool, a, b int) (rows, cols int) {
 	return a, b
 }
 
-// extents is A, B and C as they lie in rows.
+// extents returns the extents of A, B and C, row-major.
 func (g *Gemm) extents() (a, b, c extent) {
 	a.rows, a.cols = flip(g.TransA, g.M, g.K)
 	b.rows, b.cols = flip(g.TransB, g.K, g.N)
@@ -75,18 +76,18 @@ func (g *Gemm) extents() (a, b, c extent) {
 	return a, b, c
 }
 
-// bytes is how far e reaches from its address, with n matrices.
+// bytes returns the bytes from the first element of n matrices to the last.
 func (e extent) bytes(n int) int64 {
 	return (int64(n-1)*e.stride + int64(e.rows-1)*int64(e.ld) + int64(e.cols)) * int64(e.dtype.Bytes())
 }
 
-// Bytes is how far A, B and C reach from their addresses. g is valid.
+// Bytes returns the bytes of A, B and C from first to last element. g is valid.
 func (g *Gemm) Bytes() (a, b, c int64) {
 	x, y, z := g.extents()
 	return x.bytes(g.batch()), y.bytes(g.batch()), z.bytes(g.batch())
 }
 
-// Validate rejects impossible products. Errors: cuda.ErrInvalid.
+// Validate reports an invalid product. Errors: cuda.ErrInvalid.
 func (g *Gemm) Validate() error {
 	if _, _, err := computeOf(g.DType, g.Compute); err != nil {
 		return fmt.Errorf("cublas: %w", err)
@@ -110,14 +111,15 @@ func (g *Gemm) Validate() error {
 	return nil
 }
 
-// wrong is the error of a Gemm that cannot be.
+// wrong returns the error of an invalid Gemm.
 //
 //go:noinline
 func (g *Gemm) wrong(format string, args ...any) error {
 	return fmt.Errorf("cublas: %s: %w: %s", g.String(), cuda.ErrInvalid, fmt.Sprintf(format, args...))
 }
 
-// String is "gemm f32 128x512x784 nt": the types, M, N and K, and which of A and B are transposed.
+// String returns "gemm f32 128x512x784 nt": the types, M, N and K, and which of A and B are
+// transposed.
 func (g Gemm) String() string {
 	text := fmt.Sprintf("gemm %v", g.DType)
 	if g.out() != g.DType {
@@ -140,8 +142,7 @@ func (g Gemm) String() string {
 	return text
 }
 
-// columns is a Gemm as the library is asked for it: matrices in columns, so that its A is B here
-// and its B is A.
+// columns is a Gemm in the library's column-major form: its A is B here, and its B is A.
 type columns struct {
 	transA, transB   int32
 	m, n, k          int
@@ -152,7 +153,7 @@ type columns struct {
 	compute, scaling int32
 }
 
-// columns is Cᵀ = op(B)ᵀ op(A)ᵀ. Errors: cuda.ErrInvalid.
+// columns returns Cᵀ = op(B)ᵀ op(A)ᵀ. Errors: cuda.ErrInvalid.
 func (g *Gemm) columns() (columns, error) {
 	if err := g.Validate(); err != nil {
 		return columns{}, err
@@ -173,9 +174,8 @@ func (g *Gemm) columns() (columns, error) {
 	return q, err
 }
 
-// words is the arguments of cublasGemmEx, or of cublasGemmStridedBatchedEx for more than one
-// product, and their number. alpha and beta are addresses; a, b and c those of the matrices in
-// rows.
+// words sets the arguments of cublasGemmEx, or of cublasGemmStridedBatchedEx for a batch, and
+// returns their number. alpha and beta are addresses; a, b and c those of the row-major matrices.
 func (q *columns) words(w *[23]uintptr, handle, alpha, beta, a, b, c uintptr) int {
 	w[0], w[1], w[2], w[3], w[4], w[5] = handle, uintptr(q.transA), uintptr(q.transB), uintptr(q.m), uintptr(q.n), uintptr(q.k)
 	w[6] = alpha
@@ -199,8 +199,8 @@ const algoDefault = ^uintptr(0)
 // Gemm queues g on the handle's stream, for matrices at a, b and c on the device. It allocates
 // nothing, and may be captured.
 //
-// Owns: the matrices are the stream's until it has done the work; g may change when Gemm returns.
-// Errors: cuda.ErrInvalid for a wrong g or no address, ErrClosed, *Error.
+// Owns: the matrices are the stream's until the work is done; g may change when Gemm returns.
+// Errors: cuda.ErrInvalid for an invalid g or a missing address, ErrClosed, *Error.
 func (h *Handle) Gemm(g *Gemm, a, b, c uintptr) error {
 	q, err := g.columns()
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// byColumns is what cublasGemmStridedBatchedEx does with its arguments, by the definition in its
-// manual: element (i, j) of a matrix is at i + j*ld.
+// byColumns computes cublasGemmStridedBatchedEx by the definition in its manual: element (i, j) of
+// a matrix is at i + j*ld.
 func byColumns(q *columns, alpha, beta float64, a, b, c []float64) {
 	at := func(x []float64, op int32, ld, i, j int, base int64) float64 {
 		if op == opT {
@@ -33,7 +33,7 @@ func byColumns(q *columns, alpha, beta float64, a, b, c []float64) {
 	}
 }
 
-// byRows is what Gemm says that it is.
+// byRows computes Gemm by its definition.
 func byRows(g *Gemm, a, b, c []float64) {
 	x, y, z := g.extents()
 	at := func(m []float64, e extent, trans bool, n, i, j int) float64 {
@@ -56,7 +56,7 @@ func byRows(g *Gemm, a, b, c []float64) {
 	}
 }
 
-// beta is what stays of v: nothing with Beta 0, even if v is no number.
+// beta is the part of v that stays: nothing with Beta 0, even if v is NaN.
 func beta(g *Gemm, v float64) float64 {
 	if g.Beta == 0 {
 		return 0
@@ -123,7 +123,7 @@ func TestWordsAreInTheOrderOfTheHeader(t *testing.T) {
 	const h, alpha, beta, a, b, c = 100, 101, 102, 103, 104, 105
 	minus1 := ^uintptr(0)
 	for batch, want := range map[int][]uintptr{
-		// handle, transa, transb, m, n, k, alpha, A, type, lda, B, type, ldb, beta, C, type, ldc,
+		// handle, transa, transb, m, n, k, alpha, A type lda, B type ldb, beta, C type ldc,
 		// compute, algo
 		0: {h, 0, 1, 3, 5, 7, alpha, b, 14, 9, a, 14, 8, beta, c, 0, 10, 68, minus1},
 		4: {h, 0, 1, 3, 5, 7, alpha, b, 14, 9, 63, a, 14, 8, 56, beta, c, 0, 10, 50, 4, 68, minus1},
@@ -164,7 +164,7 @@ func TestGemmsThatCannotBeAreRefused(t *testing.T) {
 		change func(g *Gemm)
 		why    string
 	}{
-		"no type":        {func(g *Gemm) { g.DType = 0 }, "no known type"},
+		"no type":        {func(g *Gemm) { g.DType = 0 }, "unknown element type"},
 		"compute":        {func(g *Gemm) { g.DType, g.Compute = F64, TF32 }, "compute tf32 is for elements of f32, not of f64"},
 		"M":              {func(g *Gemm) { g.M = 0 }, "at least 1"},
 		"N":              {func(g *Gemm) { g.N = -1 }, "at least 1"},

@@ -122,7 +122,7 @@ func TestPlansKeepAMaskForTheGradient(t *testing.T) {
 	}
 }
 
-// judgeSums compares what is in Bias with sums of terms terms, of absolute values most.
+// judgeSums compares Bias with sums of terms terms, with sums most of absolute values.
 func judgeSums(t testing.TB, v *cuda.Device, p *planned, sums, most []float64, terms int) {
 	t.Helper()
 	d := p.g.out()
@@ -163,7 +163,7 @@ func TestPlansSumUpAnOperand(t *testing.T) {
 	}
 }
 
-// operandSums is what BiasGradA or BiasGradB makes, and the sums of absolute values.
+// operandSums returns the results of BiasGradA or BiasGradB, and the sums of absolute values.
 func operandSums(p *planned, e Epilogue) (sums, most []float64) {
 	n := p.plan.desc.BiasLen()
 	sums, most = make([]float64, n), make([]float64, n)
@@ -187,7 +187,7 @@ func operandSums(p *planned, e Epilogue) (sums, most []float64) {
 	return sums, most
 }
 
-// What was timed is right, stays the same, and says what it is.
+// A timed plan is right, does not change, and names its algorithm.
 func TestTimedPlansChooseAmongCandidates(t *testing.T) {
 	v, s, h := onDevice(t)
 	r := rand.New(rand.NewPCG(27, 28))
@@ -268,7 +268,7 @@ func TestPlansAreCapturedAndAllocateNothing(t *testing.T) {
 	must(t, v.Enter())
 	defer v.Leave()
 	second := p.o
-	second.Bias = memory(t, v, int64(96*4)) // another address, which the library is told
+	second.Bias = memory(t, v, int64(96*4)) // a new address, which must reach the library
 	var bad error
 	allocs := testing.AllocsPerRun(100, func() {
 		if err := p.plan.Run(s, p.o); err != nil {
@@ -314,9 +314,8 @@ func TestPlansRefuseWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// What is Before a product is queued before each launch that is timed, on operands of the bench,
-// and not by Run.
-func TestWhatIsBeforeProductsIsTimed(t *testing.T) {
+// NewPlan queues Before before each timed launch, on operands of its own. Run does not.
+func TestBeforeIsTimedWithProducts(t *testing.T) {
 	v, s, h := onDevice(t)
 	r := rand.New(rand.NewPCG(33, 34))
 	calls, bad := 0, errors.New("not now")

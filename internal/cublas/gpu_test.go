@@ -45,7 +45,7 @@ func onDevice(t testing.TB) (*cuda.Device, *cuda.Stream, *Handle) {
 	return v, s, h
 }
 
-// encode is x as elements of d, rounded, and what they are then.
+// encode returns x as elements of d, rounded, and their values.
 func encode(d DType, x []float64) (raw []byte, rounded []float64) {
 	rounded = make([]float64, len(x))
 	for i, v := range x {
@@ -123,7 +123,7 @@ func eps(d DType) float64 {
 }
 
 // bound is how far an element of g may be from its value, where the products' absolute values sum
-// up to sum: each rounding of a product or partial sum is eps of what sums are made in, those of
+// up to sum: each rounding of a product or partial sum is eps of the type of sums, those of
 // the elements to narrower types are two of theirs a product (the hardware may cut off), and the
 // result is rounded once more.
 func bound(g *Gemm, sum, value float64) float64 {
@@ -183,7 +183,7 @@ func (p *problem) expect() {
 	byRows(&g, abs(p.x), abs(p.y), p.sum)
 }
 
-// judge compares what is in C with what is to be there.
+// judge compares C with the expected values.
 func (p *problem) judge(t testing.TB, v *cuda.Device) {
 	t.Helper()
 	_, _, n := p.g.Bytes()

@@ -10,23 +10,22 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// HandleConfig has the settings of a Handle. The zero value has the workspace that NVIDIA
-// recommends.
+// HandleConfig configures a Handle. The zero value has the workspace that NVIDIA recommends.
 type HandleConfig struct {
 	WorkspaceBytes int64 // 0 means NVIDIA's recommendation for the device: 32 MiB on Hopper
 }
 
-// Math is the arithmetic of calls with Compute Full.
+// Math changes the precision of calls with Compute Full.
 type Math uint8
 
-// The modes.
+// Modes.
 const (
-	MathDefault  Math = iota // that of Gemm.Compute
+	MathDefault  Math = iota // as Gemm.Compute says
 	MathPedantic             // Pedantic instead of Full
 	MathTF32                 // TF32 instead of Full, for elements of F32
 )
 
-// mathModes is the cublasMath_t by Math.
+// mathModes has the cublasMath_t by Math.
 var mathModes = [...]int32{MathDefault: mathDefault | mathFullSums, MathPedantic: mathPedantic, MathTF32: mathTF32 | mathFullSums}
 
 // Handle is the library's state for one stream, with a workspace. It is not safe for concurrent
@@ -39,18 +38,18 @@ type Handle struct {
 	lt     uintptr // cublasLtHandle_t
 
 	own   uintptr // the handle's workspace
-	ws    uintptr // in use
+	ws    uintptr // the workspace in use
 	bytes int64   // of ws
 	owned int64   // bytes of own
 
 	args        [23]uintptr
-	alpha, beta uint64 // as the library reads them, during the call
+	alpha, beta uint64 // in the library's form, during a call
 }
 
 // NewHandle makes a handle for s with a workspace on its device.
 //
 // Owns: the caller closes it, after the graphs that were captured with it. Errors: cuda.ErrMemory;
-// dl.ErrUnsupported where the library has nothing for the device; cuda.ErrInvalid for a wrong c;
+// dl.ErrUnsupported if the library does not support the device; cuda.ErrInvalid for an invalid c;
 // *Error.
 func (l *Library) NewHandle(s *cuda.Stream, c HandleConfig) (*Handle, error) {
 	dev := s.Device()
@@ -93,7 +92,7 @@ func (l *Library) NewHandle(s *cuda.Stream, c HandleConfig) (*Handle, error) {
 	return h, nil
 }
 
-// serves is nil if the library has kernels for the architecture: that of CUDA 13 begins with
+// serves returns nil if the library has kernels for the architecture. cuBLAS of CUDA 13 starts with
 // Turing, that of 12 with Maxwell.
 func (l *Library) serves(major, minor int) error {
 	least := 50
@@ -107,7 +106,7 @@ func (l *Library) serves(major, minor int) error {
 		dl.ErrUnsupported, l.name, least/10, least%10, major, minor)
 }
 
-// recommended is the bytes of workspace for a device, from the table at cublasSetWorkspace in the
+// recommended returns the workspace bytes for a device, from the table at cublasSetWorkspace in the
 // manual.
 func recommended(major int) int64 {
 	if major >= 9 {
@@ -125,9 +124,9 @@ func (h *Handle) inside(fn func() error) error {
 	return fn()
 }
 
-// SetStream makes s, a stream of the same device, the one that calls queue on.
+// SetStream makes calls queue on s, a stream of the same device.
 //
-// Errors: cuda.ErrInvalid for another device's, ErrClosed, *Error.
+// Errors: cuda.ErrInvalid for a stream of another device, ErrClosed, *Error.
 func (h *Handle) SetStream(s *cuda.Stream) error {
 	switch {
 	case h.handle == 0:
@@ -144,15 +143,15 @@ func (h *Handle) SetStream(s *cuda.Stream) error {
 		return err
 	}
 	h.stream = s
-	return h.setWorkspace() // a new stream takes the workspace away
+	return h.setWorkspace() // cublasSetStream resets the workspace
 }
 
-// SetWorkspace makes bytes bytes at p, of the device's memory, the workspace instead of the
-// handle's own, which stays allocated; p 0 restores the own one.
+// SetWorkspace replaces the handle's workspace by bytes bytes of the device's memory at p. With p 0
+// it restores the handle's own, which is kept.
 //
-// Owns: p is the handle's until it is closed or has another, and of the graphs that were captured
-// meanwhile. Errors: cuda.ErrInvalid for no bytes or a p that is no multiple of 256, ErrClosed,
-// *Error.
+// Owns: p is the handle's until it is closed or has another workspace, and belongs to graphs
+// captured meanwhile. Errors: cuda.ErrInvalid for no bytes or a p that is no multiple of 256,
+// ErrClosed, *Error.
 func (h *Handle) SetWorkspace(p uintptr, bytes int64) error {
 	switch {
 	case h.handle == 0:
@@ -172,7 +171,7 @@ func (h *Handle) setWorkspace() error {
 	})
 }
 
-// SetMathMode changes the arithmetic of Gemm for Compute Full; plans do not change. Errors:
+// SetMathMode changes Gemm with Compute Full. Existing plans do not change. Errors:
 // cuda.ErrInvalid, ErrClosed, *Error.
 func (h *Handle) SetMathMode(m Math) error {
 	if int(m) >= len(mathModes) {
@@ -186,20 +185,20 @@ func (h *Handle) SetMathMode(m Math) error {
 	})
 }
 
-// Workspace is the address and the bytes of the workspace in use.
+// Workspace returns the address and the bytes of the workspace in use.
 func (h *Handle) Workspace() (p uintptr, bytes int64) { return h.ws, h.bytes }
 
-// Device is the handle's device.
+// Device returns the handle's device.
 func (h *Handle) Device() *cuda.Device { return h.dev }
 
-// Stream is the stream that calls queue on.
+// Stream returns the stream that calls queue on.
 func (h *Handle) Stream() *cuda.Stream { return h.stream }
 
-// Library is the library of the handle.
+// Library returns the library of the handle.
 func (h *Handle) Library() *Library { return h.lib }
 
-// Close frees the handle and its workspace, after all queued work of the stream. Close plans and
-// graphs before. On a device that is stuck the handle stays until the process ends. Idempotent.
+// Close frees the handle and its workspace after the queued work is done. Plans and graphs must be
+// closed before. On a device that is stuck they are kept until the process ends. Idempotent.
 // Errors: *Error, *cuda.Error.
 func (h *Handle) Close() error {
 	handle, lt, own := h.handle, h.lt, h.own
@@ -224,7 +223,7 @@ func (h *Handle) Close() error {
 	return errors.Join(errs...)
 }
 
-// scalar is v as the library reads it from memory: a double, or a float in the first four bytes.
+// scalar returns v in the library's form: a double, or a float in the first four bytes.
 func scalar(v float64, dtype int32) uint64 {
 	if dtype == typeF64 {
 		return math.Float64bits(v)

@@ -11,20 +11,20 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// The majors of CUDA whose cuBLAS this package knows; cuBLAS has the same.
+// Majors of CUDA whose cuBLAS this package supports. cuBLAS has the same majors.
 const (
 	leastMajor  = 12
 	newestMajor = 13
 )
 
-// Config is where cuBLAS is. The zero value searches for it.
+// Config says where cuBLAS is. The zero value searches for it.
 type Config struct {
 	Path string   // of libcublas, or a bare soname; "" searches the loader's places and then Dirs
 	Dirs []string // folders and patterns to search, as from dl.Places; nil means dl.Places without an environment
-	CUDA int      // cuda.Driver.Version: a cuBLAS of a later major is not taken; 0 means any
+	CUDA int      // cuda.Driver.Version: a cuBLAS of a later major is refused; 0 means any
 }
 
-// Validate rejects settings that Open would refuse. Errors: cuda.ErrInvalid.
+// Validate reports invalid settings. Errors: cuda.ErrInvalid.
 func (c Config) Validate() error {
 	if c.CUDA != 0 && c.CUDA < 1000*leastMajor {
 		return fmt.Errorf("cublas: %w: CUDA is %d, want 0 or a version like 13000, 12000 at least", cuda.ErrInvalid, c.CUDA)
@@ -38,11 +38,11 @@ func (c Config) Validate() error {
 // Version is a version of cuBLAS.
 type Version struct{ Major, Minor, Patch int }
 
-// String is "13.0.2".
+// String returns "13.0.2".
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch) }
 
 // Library is the cuBLAS of this process, with its cuBLASLt. It is safe for concurrent use, and
-// stays loaded for good (see internal/dl).
+// stays loaded until the process ends (see internal/dl).
 type Library struct {
 	lib, lt *dl.Library
 	f       front
@@ -52,11 +52,11 @@ type Library struct {
 	name    string // for errors
 }
 
-// Open loads cuBLAS: c.Path, or the first that is found, the newest CUDA's first.
+// Open loads cuBLAS: c.Path, or the first one that is found, the newest CUDA's first.
 //
-// Errors: ErrLibrary where none is found (dl.ErrNotFound, with every place that was tried), where
-// it is older than 12 or newer than the driver, or where it lacks functions (dl.ErrUnsupported,
-// with their names); cuda.ErrInvalid for a wrong c.
+// Errors: ErrLibrary if none is found (dl.ErrNotFound, with every place that was tried), if it is
+// older than 12 or newer than the driver, or if it lacks functions (dl.ErrUnsupported, with their
+// names); cuda.ErrInvalid for an invalid c.
 func Open(c Config) (*Library, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -66,12 +66,12 @@ func Open(c Config) (*Library, error) {
 	}
 	lib, lt, err := c.load()
 	if err != nil {
-		return nil, fmt.Errorf("cublas: %w: %w: it comes with CUDA's toolkit, and with the Python wheel nvidia-cublas", ErrLibrary, err)
+		return nil, fmt.Errorf("cublas: %w: %w: install CUDA's toolkit or the Python wheel nvidia-cublas", ErrLibrary, err)
 	}
 	return use(lib, lt, c)
 }
 
-// majors is the majors to look for, the best first.
+// majors returns the majors to look for, the best first.
 func (c Config) majors() []int {
 	var list []int
 	for m := newestMajor; m >= leastMajor; m-- {
@@ -95,37 +95,38 @@ func (c Config) load() (lib, lt *dl.Library, err error) {
 			continue
 		}
 		soname := fmt.Sprintf("libcublas.so.%d", major)
-		lib, beside := dl.Open(dl.Search{Name: "cuBLAS", Override: filepath.Join(filepath.Dir(lt.Path()), soname)})
-		if beside == nil {
+		lib, failed := dl.Open(dl.Search{Name: "cuBLAS", Override: filepath.Join(filepath.Dir(lt.Path()), soname)})
+		if failed == nil {
 			return lib, lt, nil
 		}
-		// Debian's links of alternatives may put the two into different folders.
+		// Debian's alternatives may link the two into different folders.
 		if lib, err = dl.Open(dl.Search{Name: "cuBLAS", Sonames: []string{soname}, Dirs: c.Dirs}); err == nil {
 			return lib, lt, nil
 		}
-		tried = append(tried, beside, err)
+		tried = append(tried, failed, err)
 	}
 	return nil, nil, errors.Join(tried...)
 }
 
-// loadPath opens the library of Config.Path, and the cuBLASLt in its folder.
+// loadPath opens the library at c.Path, and the cuBLASLt in its folder.
 func (c Config) loadPath() (lib, lt *dl.Library, err error) {
 	dir, file := filepath.Split(c.Path)
 	name := dir + strings.Replace(file, "libcublas.", "libcublasLt.", 1)
-	var beside error
+	var missing error
 	if name != c.Path {
-		lt, beside = dl.Open(dl.Search{Name: "cuBLASLt", Override: name})
+		lt, missing = dl.Open(dl.Search{Name: "cuBLASLt", Override: name})
 	}
 	if lib, err = dl.Open(dl.Search{Name: "cuBLAS", Override: c.Path}); err != nil {
 		return nil, nil, err
 	}
 	if lt == nil {
-		// Dependencies of libcublas are loaded with it, and their symbols are found through it.
+		// Libraries that libcublas depends on are loaded with it, and their symbols are found
+		// through it.
 		lt = lib
 	}
 	var f ltFront
 	if err := lt.Bind(&f); err != nil {
-		return nil, nil, errors.Join(err, beside)
+		return nil, nil, errors.Join(err, missing)
 	}
 	return lib, lt, nil
 }
@@ -156,7 +157,7 @@ func use(lib, lt *dl.Library, c Config) (*Library, error) {
 		return nil, err
 	}
 	if other.Major != l.version.Major || other.Minor != l.version.Minor {
-		return nil, fmt.Errorf("cublas: %w: %s works with cuBLASLt %v.%v, and %s is %v: set the path of the libcublas in the folder of its libcublasLt",
+		return nil, fmt.Errorf("cublas: %w: %s works with cuBLASLt %v.%v, and %s is %v: set the path of a libcublas with its own libcublasLt in the folder",
 			ErrLibrary, l.name, l.version.Major, l.version.Minor, lt.Path(), other)
 	}
 	if err := lt.Bind(&l.ltT); err != nil {
@@ -165,39 +166,38 @@ func use(lib, lt *dl.Library, c Config) (*Library, error) {
 	return l, nil
 }
 
-// ask returns the version that a library reports.
+// ask returns the version of a library.
 func (l *Library) ask(lib *dl.Library, call string, property func(which int32, out *int32) int32) (Version, error) {
 	var parts [3]int32
 	for i, which := range [...]int32{propertyMajor, propertyMinor, propertyPatch} {
 		if r := property(which, &parts[i]); r != success {
-			return Version{}, fmt.Errorf("cublas: %w: %s of %s answers %d", ErrLibrary, call, lib.Path(), r)
+			return Version{}, fmt.Errorf("cublas: %w: %s of %s returned %d", ErrLibrary, call, lib.Path(), r)
 		}
 	}
 	return Version{int(parts[0]), int(parts[1]), int(parts[2])}, nil
 }
 
-// accepts is nil if v is a version to work with on a driver for CUDA c.CUDA; name is the library's.
+// accepts returns nil if v works with a driver for CUDA c.CUDA. name is the library's.
 func (c Config) accepts(v Version, name string) error {
 	switch {
 	case v.Major < leastMajor:
-		return fmt.Errorf("cublas: %w: %w: %s, and %d is the oldest that will do: install that of CUDA %d",
+		return fmt.Errorf("cublas: %w: %w: %s, and %d or later is needed: install the one of CUDA %d",
 			ErrLibrary, cuda.ErrTooOld, name, leastMajor, newestMajor)
 	case c.CUDA != 0 && v.Major > c.CUDA/1000:
-		return fmt.Errorf("cublas: %w: %s is newer than the driver, which runs CUDA %d: update the driver, or install that of CUDA %d",
+		return fmt.Errorf("cublas: %w: %s is newer than the driver, which runs CUDA %d: update the driver, or install the one of CUDA %d",
 			ErrLibrary, name, c.CUDA/1000, c.CUDA/1000)
 	}
 	return nil
 }
 
-// Version is the version of the loaded library.
+// Version returns the version of the loaded library.
 func (l *Library) Version() Version { return l.version }
 
-// Path is the file that libcublas was loaded from.
+// Path returns the file that libcublas was loaded from.
 func (l *Library) Path() string { return l.lib.Path() }
 
-// LtPath is the file that libcublasLt was loaded from; Path where it is found only through
-// libcublas.
+// LtPath returns the file that libcublasLt was loaded from, or Path if only libcublas finds it.
 func (l *Library) LtPath() string { return l.lt.Path() }
 
-// String is "cuBLAS 13.0.2 (/usr/local/cuda/lib64/libcublas.so.13.0.2.14)".
+// String returns "cuBLAS 13.0.2 (/usr/local/cuda/lib64/libcublas.so.13.0.2.14)".
 func (l *Library) String() string { return l.name }

@@ -87,8 +87,8 @@ func TestVersionsThatDoNotFitAreRefused(t *testing.T) {
 		{0, Version{14, 0, 0}, ""},
 		{13000, Version{13, 1, 0}, ""},
 		{13000, Version{12, 6, 4}, ""},
-		{12080, Version{13, 0, 0}, "newer than the driver, which runs CUDA 12: update the driver, or install that of CUDA 12"},
-		{0, Version{11, 11, 3}, "12 is the oldest that will do"},
+		{12080, Version{13, 0, 0}, "newer than the driver, which runs CUDA 12: update the driver, or install the one of CUDA 12"},
+		{0, Version{11, 11, 3}, "12 or later is needed"},
 	} {
 		err := Config{CUDA: c.cuda}.accepts(c.v, "cuBLAS "+c.v.String()+" (x)")
 		if c.why == "" {

@@ -11,12 +11,12 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Epilogue is the work of a Plan after the product. Rows and columns are those of C in row-major
-// order.
+// Epilogue is an operation that a Plan does with the product. Rows and columns are those of the
+// row-major C.
 type Epilogue uint8
 
-// The epilogues. bias has N elements of C's type, one a column, the same for all rows and all
-// products of a batch.
+// Epilogues. bias has N elements of C's type, one for each column, for all rows and all products of
+// a batch.
 const (
 	Plain        Epilogue = iota
 	Bias                  // C = product + bias
@@ -27,13 +27,13 @@ const (
 	BiasGradB             // C = product; Bias[j] becomes the sum of column j of op(B), N elements
 )
 
-// epilogues is name and cublasLtEpilogue_t by Epilogue. The library's A is B here: its BGRADA sums
+// epilogues has name and cublasLtEpilogue_t by Epilogue. The library's A is B here: its BGRADA sums
 // op(B).
 var epilogues = [...]struct {
 	name      string
 	code      int32
 	bias, aux bool // needs Operands.Bias, Operands.Aux
-	batch     bool // goes with more than one product
+	batch     bool // works with a batch
 }{
 	Plain:        {"plain", epilogueDefault, false, false, true},
 	Bias:         {"bias", epilogueBias, true, false, true},
@@ -44,7 +44,7 @@ var epilogues = [...]struct {
 	BiasGradB:    {"biasgrad-b", epilogueBGradA, true, false, false},
 }
 
-// String is "bias-relu".
+// String returns the name, such as "bias-relu".
 func (e Epilogue) String() string {
 	if int(e) < len(epilogues) {
 		return epilogues[e].name
@@ -56,19 +56,19 @@ func (e Epilogue) String() string {
 type PlanDesc struct {
 	Gemm              Gemm
 	Epilogue          Epilogue
-	AlignBytes        int   // alignment of the addresses of all operands, a power of 2; 0 means 256
-	MaxWorkspaceBytes int64 // limit of the plan's workspace; 0 means that of the handle
-	Candidates        int   // how many of the library's proposals are timed, 64 at most; 0 or 1 takes its first, untimed
+	AlignBytes        int   // of the addresses of all operands, a power of 2; 0 means 256
+	MaxWorkspaceBytes int64 // of the plan, at most; 0 means the size of the handle's
+	Candidates        int   // number of proposals of the library that are timed, up to 64; 0 or 1 takes the first, untimed
 
-	// Before queues the caller's work on operands before each run on s. NewPlan times it with the
-	// candidates, on operands of its own; Run leaves it to the caller. nil means none.
+	// Before queues on s the caller's work on operands before each run. NewPlan times it with the
+	// candidates, on operands of its own. For Run the caller queues it. nil means none.
 	Before func(s *cuda.Stream, o Operands) error
 }
 
 // maxCandidates is more than any heuristic proposes.
 const maxCandidates = 64
 
-// Validate rejects impossible plans. Errors: cuda.ErrInvalid.
+// Validate reports an invalid descriptor. Errors: cuda.ErrInvalid.
 func (d *PlanDesc) Validate() error {
 	if err := d.Gemm.Validate(); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (d *PlanDesc) Validate() error {
 	return nil
 }
 
-// align is AlignBytes or its default.
+// align returns AlignBytes or its default.
 func (d *PlanDesc) align() int {
 	if d.AlignBytes == 0 {
 		return 256
@@ -98,10 +98,10 @@ func (d *PlanDesc) align() int {
 	return d.AlignBytes
 }
 
-// AuxLD is the bits of a row of Operands.Aux: N, up to a multiple of 128.
+// AuxLD returns the bits of a row of Operands.Aux: N, rounded up to a multiple of 128.
 func (d *PlanDesc) AuxLD() int { return (d.Gemm.N + auxBits - 1) / auxBits * auxBits }
 
-// AuxBytes is the size of Operands.Aux; 0 where the epilogue has none.
+// AuxBytes returns the size of Operands.Aux; 0 if the epilogue has none.
 func (d *PlanDesc) AuxBytes() int64 {
 	if int(d.Epilogue) >= len(epilogues) || !epilogues[d.Epilogue].aux {
 		return 0
@@ -109,7 +109,7 @@ func (d *PlanDesc) AuxBytes() int64 {
 	return int64(d.Gemm.M) * int64(d.AuxLD()/8)
 }
 
-// BiasLen is the elements of Operands.Bias, which have C's type; 0 where the epilogue has none.
+// BiasLen returns the elements of Operands.Bias, which have C's type; 0 if the epilogue has none.
 func (d *PlanDesc) BiasLen() int {
 	switch {
 	case int(d.Epilogue) >= len(epilogues) || !epilogues[d.Epilogue].bias:
@@ -120,15 +120,14 @@ func (d *PlanDesc) BiasLen() int {
 	return d.Gemm.N
 }
 
-// Operands is the addresses on the device that a run works on. Bias and Aux are those of the
-// epilogue. Workspace is Plan.WorkspaceBytes bytes, at a multiple of 256; with 0 the handle's own
-// is used, on the handle's stream only.
+// Operands are the device addresses for a run. Bias and Aux are those of the epilogue. Workspace
+// has Plan.WorkspaceBytes bytes, at a multiple of 256. 0 means the handle's, on the handle's stream
+// only.
 type Operands struct {
 	A, B, C, Bias, Aux, Workspace uintptr
 }
 
-// Plan is a product with an epilogue for which the library's algorithm has been chosen. It is not
-// safe for concurrent use.
+// Plan is a product with an epilogue and a chosen algorithm. It is not safe for concurrent use.
 type Plan struct {
 	h         *Handle
 	desc      PlanDesc
@@ -140,26 +139,26 @@ type Plan struct {
 	chosen    string
 	took      time.Duration
 	timed     []candidate
-	extra     [2]uintptr // the addresses of bias and aux that op has
+	extra     [2]uintptr // current addresses of bias and aux in op
 
 	args        [16]uintptr
 	alpha, beta uint64
 	value       uintptr // of an attribute, during a call
 }
 
-// candidate is one of several algorithms that were timed.
+// candidate is an algorithm that was timed.
 type candidate struct {
 	heuristicResult
 	name string
-	took time.Duration // 0 for one that the library has refused
+	took time.Duration // 0 if the library has refused it
 }
 
-// NewPlan chooses an algorithm for d. With Candidates it times them, with memory of its own for the
-// operands and on a stream of its own, and takes the fastest; not while a stream of the device
-// captures.
+// NewPlan chooses an algorithm for d. With Candidates it times several, with its own memory for the
+// operands and its own stream, and takes the fastest. That must not happen while a stream of the
+// device captures.
 //
-// Owns: the caller closes it, before the handle. Errors: dl.ErrUnsupported where the library has
-// none, for this epilogue or type; cuda.ErrInvalid for a wrong d; cuda.ErrMemory; ErrClosed;
+// Owns: the caller closes it, before the handle. Errors: dl.ErrUnsupported if the library has no
+// algorithm for this epilogue or type; cuda.ErrInvalid for an invalid d; cuda.ErrMemory; ErrClosed;
 // *Error; those of Before.
 func (h *Handle) NewPlan(d PlanDesc) (*Plan, error) {
 	if err := d.Validate(); err != nil {
@@ -191,12 +190,12 @@ func (h *Handle) NewPlan(d PlanDesc) (*Plan, error) {
 // WorkspaceBytes returns the workspace of a run.
 func (p *Plan) WorkspaceBytes() int64 { return p.workspace }
 
-// Took returns the time of a run, with Before, when the candidates were timed; 0 if they were not.
+// Took returns the measured time of a run, including Before; 0 if the candidates were not timed.
 func (p *Plan) Took() time.Duration { return p.took }
 
-// Candidates returns the timed algorithms, in words, and the time of a run of each, with Before; 0
-// for one that does not work. Their order is that of the library, which proposes the same for the
-// same product on the same kind of GPU. nil if none was timed.
+// Candidates returns the algorithms that were timed, and the time of a run of each, including
+// Before; 0 for one that does not work. The order is the library's, which is fixed for a product
+// and a kind of GPU. nil if none was timed.
 func (p *Plan) Candidates() (names []string, took []time.Duration) {
 	for i := range p.timed {
 		names, took = append(names, p.timed[i].name), append(took, p.timed[i].took)
@@ -204,8 +203,8 @@ func (p *Plan) Candidates() (names []string, took []time.Duration) {
 	return names, took
 }
 
-// Take makes candidate i the plan's algorithm, instead of the fastest. Captured graphs do not
-// change.
+// Take makes candidate i the plan's algorithm, instead of the fastest. Graphs that have captured
+// the plan do not change.
 //
 // Errors: cuda.ErrInvalid for an unknown candidate, or one that does not work; ErrClosed.
 func (p *Plan) Take(i int) error {
@@ -221,10 +220,10 @@ func (p *Plan) Take(i int) error {
 	return nil
 }
 
-// Desc returns the description of the plan.
+// Desc returns the plan's descriptor.
 func (p *Plan) Desc() PlanDesc { return p.desc }
 
-// String is "gemm f32 128x512x784 nt bias-relu: algorithm 66, tile 20, ...; workspace 0 B; the
+// String returns "gemm f32 128x512x784 nt bias-relu: algorithm 66, tile 20, ...; workspace 0 B; the
 // fastest of 8, 12.3µs".
 func (p *Plan) String() string {
 	return fmt.Sprintf("%v %v: %s", &p.desc.Gemm, p.desc.Epilogue, p.chosen)
@@ -233,8 +232,8 @@ func (p *Plan) String() string {
 // Run queues the plan on s, a stream of the handle's device. It allocates nothing, and may be
 // captured.
 //
-// Owns: the memory is the stream's until it has done the work. Errors: cuda.ErrInvalid for missing
-// or badly aligned operands, or a stream of another device; ErrClosed; *Error.
+// Owns: the memory is the stream's until the work is done. Errors: cuda.ErrInvalid for missing or
+// badly aligned operands, or a stream of another device; ErrClosed; *Error.
 func (p *Plan) Run(s *cuda.Stream, o Operands) error {
 	if p.op == 0 || p.h.handle == 0 {
 		return ErrClosed
@@ -254,7 +253,7 @@ func (p *Plan) Run(s *cuda.Stream, o Operands) error {
 	return p.queue(s, o)
 }
 
-// fits is nil if all operands that the plan needs are there and aligned.
+// fits returns nil if all operands of the plan are present and aligned.
 func (d *PlanDesc) fits(o Operands) error {
 	e := &epilogues[d.Epilogue]
 	if o.A == 0 || o.B == 0 || o.C == 0 || e.bias && o.Bias == 0 || e.aux && o.Aux == 0 {
@@ -274,7 +273,7 @@ func (d *PlanDesc) fits(o Operands) error {
 	return nil
 }
 
-// queue is Run for operands that are known to fit.
+// queue is Run without checks of the operands.
 func (p *Plan) queue(s *cuda.Stream, o Operands) error {
 	h := p.h
 	if err := h.dev.Enter(); err != nil {
@@ -308,7 +307,7 @@ func (p *Plan) queue(s *cuda.Stream, o Operands) error {
 	return nil
 }
 
-// point makes at the i-th address of the epilogue, unless it is already.
+// point sets the i-th address of the epilogue.
 func (p *Plan) point(i int, attr int32, at uintptr) error {
 	if p.extra[i] == at {
 		return nil
@@ -328,8 +327,8 @@ func (p *Plan) point(i int, attr int32, at uintptr) error {
 	return nil
 }
 
-// Close frees the library's memory of the plan. Graphs with the plan remain valid: they keep
-// kernels, not the plan. Idempotent. Errors: *Error.
+// Close frees the library's state of the plan. Graphs stay usable: they have kernels, not the plan.
+// Idempotent. Errors: *Error.
 func (p *Plan) Close() error {
 	op, layout := p.op, p.layout
 	p.op, p.layout = 0, [3]uintptr{}
@@ -350,7 +349,7 @@ func (p *Plan) Close() error {
 	})
 }
 
-// none is the error of a plan that no algorithm does.
+// none returns the error of a plan without algorithms.
 func (p *Plan) none() error {
 	return fmt.Errorf("cublas: %w: %s proposes no algorithm with operands at multiples of %d B and %d B of workspace",
 		dl.ErrUnsupported, p.h.lib.name, p.desc.align(), p.desc.MaxWorkspaceBytes)

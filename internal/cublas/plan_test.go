@@ -35,13 +35,13 @@ func TestPlansThatCannotBeAreRefused(t *testing.T) {
 			t.Errorf("%s: error %v, want ErrInvalid with %q", name, err, c.why)
 		}
 		if p, err := (&Handle{handle: 1}).NewPlan(d); p != nil || !errors.Is(err, cuda.ErrInvalid) {
-			t.Errorf("%s: NewPlan answers %v", name, err)
+			t.Errorf("%s: NewPlan returned %v", name, err)
 		}
 	}
 }
 
-// The library's matrices lie in columns: what it is told of them is the transposed of what lies
-// here.
+// The library's matrices are column-major: their descriptions are the transposed of the row-major
+// ones.
 func TestMatricesAreDescribedInColumns(t *testing.T) {
 	for _, g := range shapes(F32) {
 		q, err := g.columns()

@@ -6,10 +6,10 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// DType is the type of a matrix's elements. The zero value is no type.
+// DType is the element type of a matrix. The zero value is invalid.
 type DType uint8
 
-// The types.
+// Element types.
 const (
 	F32 DType = iota + 1
 	F64
@@ -17,7 +17,7 @@ const (
 	BF16
 )
 
-// dtypes is name, bytes and cudaDataType_t by DType.
+// dtypes has name, bytes and cudaDataType_t by DType.
 var dtypes = [...]struct {
 	name  string
 	bytes int
@@ -30,7 +30,7 @@ var dtypes = [...]struct {
 	BF16: {"bf16", 2, typeBF16},
 }
 
-// known returns d, or 0 if it is not one of the types.
+// known returns d, or 0 if d is unknown.
 func (d DType) known() DType {
 	if int(d) < len(dtypes) {
 		return d
@@ -38,16 +38,16 @@ func (d DType) known() DType {
 	return 0
 }
 
-// Bytes is the size of an element.
+// Bytes returns the size of an element.
 func (d DType) Bytes() int { return dtypes[d.known()].bytes }
 
-// String is "f32".
+// String returns the name, such as "f32".
 func (d DType) String() string { return dtypes[d.known()].name }
 
-// Compute is how products and sums are made. Sums are in float32, those of F64 in float64.
+// Compute is the precision of products. Sums are in float32, those of F64 in float64.
 type Compute uint8
 
-// The ways.
+// Precisions.
 const (
 	Full     Compute = iota // elements are multiplied as they are
 	TF32                    // elements of F32 are rounded to TF32 (10 bits of fraction) for tensor cores
@@ -57,7 +57,7 @@ const (
 
 var computeNames = [...]string{Full: "full", TF32: "tf32", FastBF16: "fast-bf16", Pedantic: "pedantic"}
 
-// String is "tf32".
+// String returns the name, such as "tf32".
 func (c Compute) String() string {
 	if int(c) < len(computeNames) {
 		return computeNames[c]
@@ -66,11 +66,11 @@ func (c Compute) String() string {
 }
 
 // computeOf returns the cublasComputeType_t and the type of alpha and beta. Errors: cuda.ErrInvalid
-// for an impossible combination.
+// for an invalid combination.
 func computeOf(d DType, c Compute) (compute, scale int32, err error) {
 	switch {
 	case d.known() == 0:
-		return 0, 0, fmt.Errorf("%w: elements of no known type (%d)", cuda.ErrInvalid, uint8(d))
+		return 0, 0, fmt.Errorf("%w: unknown element type (%d)", cuda.ErrInvalid, uint8(d))
 	case d == F64 && c == Full:
 		return compute64F, typeF64, nil
 	case d == F64 && c == Pedantic:
@@ -153,7 +153,7 @@ const (
 	prefAlignC    = 7
 	prefAlignD    = 8
 
-	auxBits = 128 // alignment of the leading dimension of a mask of bits
+	auxBits = 128 // alignment of the leading dimension of a bit mask
 )
 
 // algo is cublasLtMatmulAlgo_t.
@@ -162,7 +162,7 @@ type algo [8]uint64
 // heuristicResult is cublasLtMatmulHeuristicResult_t.
 type heuristicResult struct {
 	algo      algo
-	workspace uint64  // bytes
+	workspace uint64  // a status; the other fields count only for success
 	state     int32   // a status; the rest counts only for success
 	waves     float32 // how often the kernel fills the device
 	reserved  [4]int32

@@ -29,7 +29,7 @@ func TestStructsHaveTheLayoutOfC(t *testing.T) {
 	}
 }
 
-// Values as gcc prints them from the headers of CUDA 12.6, by what they mean here.
+// Values that gcc prints for the headers of CUDA 12.6, by their names here.
 func TestValuesAreThoseOfTheHeaders(t *testing.T) {
 	for _, c := range []struct {
 		d              DType

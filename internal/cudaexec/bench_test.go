@@ -6,8 +6,7 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// BenchmarkReplay is what a run costs the host and the device, for a program that is nothing but
-// small steps.
+// BenchmarkReplay measures the cost of a run for host and device, with a program of small steps.
 func BenchmarkReplay(b *testing.B) {
 	p := newBuilder("replay", 8).train(options{batch: 8, dims: []int{6, 6, 3}}).plan(b, true)
 	r := newRig(b, p, Config{}, program.Env{})

@@ -92,7 +92,7 @@ func apply(op program.Scalar, args ...int) program.Instr {
 // layer is a linear layer in a program.
 type layer struct{ w, b, in, pre, out program.ID }
 
-// options is what a training program is like.
+// options describes a training program.
 type options struct {
 	batch   int
 	dims    []int

@@ -10,18 +10,18 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// collective is a Collective that is ready except for its addresses.
+// collective is a program.Collective that lacks only the addresses.
 type collective struct {
 	op     *program.Collective
-	group  *dist.Group // a view on the stream of communication, with the step's name
-	symm   *dist.Group // the same with the promise of Symmetric
+	group  *dist.Group // on the stream of communication, with the step's name
+	symm   *dist.Group // the same, with Symmetric
 	in     side
 	out    side
-	factor side // of premulsum; slot literal for none
-	beside bool // by copy engines, where they do it
+	factor side // of premulsum; absent for none
+	beside bool // by copy engines, if the engine has them
 }
 
-// side is the elements of a whole view, without gaps.
+// side is the operand of a collective on one side: the elements of a view, without gaps.
 type side struct {
 	argument
 	n  int
@@ -31,7 +31,7 @@ type side struct {
 // absent is a missing side.
 var absent = side{argument: argument{slot: literal}}
 
-// buffer is the side where addr says.
+// buffer returns the side as a buffer, with its address from addr.
 func (s *side) buffer(addr []uintptr, on tensor.Device) (tensor.Buffer, error) {
 	if s.slot == literal {
 		return tensor.Buffer{}, nil
@@ -41,15 +41,15 @@ func (s *side) buffer(addr []uintptr, on tensor.Device) (tensor.Buffer, error) {
 
 // comm is the communication of a program: its groups, all on one stream.
 type comm struct {
-	groups []*dist.Group // views on stream, by number; nil for those that no step uses
+	groups []*dist.Group // views on stream, by number; nil for groups that no step uses
 	stream *gpu.Stream
 	steps  []*collective // by step
 	none   tensor.Buffer // no elements
 	works  []dist.Work   // of the newest run, by group: done when the run is
 }
 
-// newComm binds the collectives of p to groups; nil if p has none. All of them go to the stream of
-// the first group that is used, so that the groups follow each other as the steps do.
+// newComm binds the collectives of p to groups. It returns nil if p has none. All of them run on
+// the stream of the first group that is used, so that they run in the order of the steps.
 //
 // Errors: dist.ErrInvalid for an unknown group, dist.ErrDevice for a group of another device.
 func newComm(p *program.Program, cfg *Config, groups []*dist.Group) (*comm, error) {
@@ -73,7 +73,7 @@ func newComm(p *program.Program, cfg *Config, groups []*dist.Group) (*comm, erro
 
 func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int, o *program.Collective) error {
 	if o.Group < 0 || o.Group >= len(groups) || groups[o.Group] == nil {
-		return fmt.Errorf("cudaexec: %w: %s: there is no group %d, the run has %d", dist.ErrInvalid, stepName(p, i), o.Group, len(groups))
+		return fmt.Errorf("cudaexec: %w: %s: unknown group %d, the run has %d", dist.ErrInvalid, stepName(p, i), o.Group, len(groups))
 	}
 	g := groups[o.Group]
 	s, ok := g.Stream().(*gpu.Stream)
@@ -100,8 +100,8 @@ func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int,
 	return nil
 }
 
-// goesAlong reports whether collective i of p could have begun with the one before it in its group:
-// if that is in the program, it began no sooner than the program.
+// goesAlong reports whether collective i of p could have started with the previous one of its
+// group. The previous one must be in the program, so that it did not start before the program did.
 func goesAlong(p *program.Program, i int) bool {
 	o, ok := p.Steps[i].Op.(*program.Collective)
 	return ok && o.Early && slices.ContainsFunc(p.Steps[:i], func(s program.Step) bool {
@@ -110,20 +110,23 @@ func goesAlong(p *program.Program, i int) bool {
 	})
 }
 
-// yields reports whether collective i of p, among n ranks, should use copy engines. These leave
-// multiprocessors to the computation. Among more than two ranks they are slower than
-// multiprocessors, because copies to one rank meet. They pay if a step then waits for products:
-// while elements of 32 bits or more are multiplied unconverted, and after the collectives that open
-// the program, since the first products need multiprocessors as soon as their weights arrive. A
-// program that opens with gathers has updates during a gather at its end.
+// yields reports whether collective i of p, among n ranks, should use copy engines. They leave
+// multiprocessors to the computation that runs at the same time. Among more than two ranks they are
+// slower than multiprocessors, because copies to one rank collide. They pay in these cases:
 //
-// It uses only collectives and their order, which are equal on all ranks. Other steps may differ.
+//   - A large sum follows, and elements of 32 bits or more are multiplied in F32: products take
+//     longest there, and steps wait for them.
+//   - Nothing large comes before a gather: the first products need multiprocessors as soon as they
+//     have their weights.
+//   - A program opens with gathers, and the gather ends it: then it overlaps updates.
+//
+// Only collectives and their order decide, which agree on all ranks. Other steps may differ.
 func yields(p *program.Program, i int, compute Compute, n int) bool {
 	if n <= 2 {
 		return true
 	}
-	before, after := false, false // other sums that take long: products come before them
-	opens := false                // with gathering
+	before, after := false, false // other large sums: products come before them
+	opens := false                // with a gather
 	for j := range p.Steps {
 		if c, ok := p.Steps[j].Op.(*program.Collective); ok {
 			opens = opens || c.Early
@@ -149,13 +152,14 @@ func sumBytes(p *program.Program, i int) int64 {
 	return int64(in.Len()) * int64(in.DType.Size())
 }
 
-// mostAside is the ranks among which gradients of weights were measured on a stream of their own.
+// mostAside is the largest number of ranks for which weight gradients on a stream of their own were
+// measured.
 const mostAside = 2
 
-// Aside reports whether gradients of weights gain by a stream of their own in p, whose collectives
-// use groups. They gain without collectives, and during sums among a few ranks. They lose during
-// sums so large that a step waits for the links. With sharded gradients and weights it was not
-// measured.
+// Aside reports whether weight gradients should have a stream of their own in p, whose collectives
+// are those of groups. They gain without collectives, and during sums among few ranks. They lose
+// during sums that are so large that a step waits for the links. Sharded gradients and weights were
+// not measured.
 func Aside(p *program.Program, groups []*dist.Group) bool {
 	for i := range p.Steps {
 		o, ok := p.Steps[i].Op.(*program.Collective)
@@ -169,14 +173,13 @@ func Aside(p *program.Program, groups []*dist.Group) bool {
 	return true
 }
 
-// goAhead finds the large sums that must get their multiprocessors before the computation
-// continues. The next computation is ready at the same time as the sum. If it fills the GPU, the
-// sum would wait for all of it. So the computation waits until the sum has begun: for the time of a
-// launch or, during other sums, for the time of these.
+// goAhead finds the large sums that must get their multiprocessors before the next step of Compute.
+// That step is ready as early as the sum. If it fills the GPU, the sum has to wait for all of it.
+// So the step waits until the sum has begun: for the time of a launch, or until earlier sums end.
 //
-// The last of several sums is left alone, since a long computation may follow and hide it; after
-// the others there is one more sum to wait for. A step that waits for communication anyway is left
-// alone too: the device would make it wait for the end of the sum.
+// The last of several sums is not ahead, since a long computation that hides it may follow. After
+// each other sum there is one more sum to wait for. A step that already waits for communication has
+// no part in it: the device would make it wait for the end of the sum.
 func (c *comm) goAhead(p *program.Program, o *order) {
 	if c == nil {
 		return
@@ -195,7 +198,7 @@ func (c *comm) goAhead(p *program.Program, o *order) {
 	}
 }
 
-// sides finds the elements that a step's views are.
+// sides sets the sides of k from the views of its step.
 func (k *collective) sides(p *program.Program, step *program.Step) {
 	for n, to := range []*side{&k.in, &k.factor} {
 		if n < len(step.In) {
@@ -217,22 +220,21 @@ func (k *collective) sides(p *program.Program, step *program.Step) {
 	}
 }
 
-// wholeOf is the elements of v, which is packed and goes to the end of its value.
+// wholeOf returns the elements of v, which is packed and reaches the end of its value.
 func wholeOf(p *program.Program, v program.View) side {
 	val := &p.Values[v.Value]
 	return side{viewOf(p, v), max(val.Len()-v.Offset, 0), val.DType}
 }
 
-// bytes is those of the whole vector.
+// bytes returns the bytes of the larger side, which is the whole vector.
 func (k *collective) bytes() int64 { return int64(max(k.in.n*k.in.dt.Size(), k.out.n*k.out.dt.Size())) }
 
-// leastCrowd is the bytes from which on a collective by multiprocessors takes as long as large Maps
-// do.
+// leastCrowd is the bytes from which a collective on multiprocessors takes as long as large Maps.
 const leastCrowd = 4 << 20
 
 // crowds reports whether multiprocessors communicate for long, in collectives that are too small
-// for copy engines. These need memory bandwidth, and Maps with short blocks take more of it. Larger
-// collectives do not count, also if multiprocessors do them (see yields): with them, Maps with
+// for copy engines. They need memory bandwidth, of which Maps with short blocks take more. Larger
+// collectives do not count, even on multiprocessors (see yields): during these, Maps with
 // long-lived blocks made a step no faster.
 func (c *comm) crowds() bool {
 	return c != nil && slices.ContainsFunc(c.steps, func(k *collective) bool {
@@ -295,9 +297,9 @@ func (k *collective) issue(g *dist.Group, out, in tensor.Buffer, red dist.RedOp)
 	return err
 }
 
-// announce announces a run to all groups by an operation without elements, which launches nothing.
-// The Work of that operation stands for the whole run. It ends when a rank dies, as every Work
-// does, also if the run is a replay, which the groups do not see.
+// announce tells all groups that a run is queued, by an operation without elements that launches
+// nothing. Its Work stands for the whole run, and ends when a rank dies. That includes replays, of
+// which the groups know nothing.
 func (c *comm) announce() error {
 	for i, g := range c.groups {
 		if g == nil {
@@ -312,7 +314,7 @@ func (c *comm) announce() error {
 	return nil
 }
 
-// wait returns when the newest run is done on all ranks, or why it never will be.
+// wait returns when the newest run is done on all ranks, or with the reason why it never will be.
 func (c *comm) wait() error {
 	for _, w := range c.works {
 		if err := w.Wait(); err != nil {

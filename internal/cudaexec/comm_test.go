@@ -78,9 +78,9 @@ func TestGroupsMustBeThoseOfTheDevice(t *testing.T) {
 			text   string
 		}{
 			{0, []*dist.Group{g}, dist.ErrDevice, "group 0 is on host, the program on cuda:0"},
-			{1, []*dist.Group{g}, dist.ErrInvalid, "there is no group 1, the run has 1"},
-			{-1, []*dist.Group{g}, dist.ErrInvalid, "there is no group -1"},
-			{0, []*dist.Group{nil}, dist.ErrInvalid, "there is no group 0"},
+			{1, []*dist.Group{g}, dist.ErrInvalid, "unknown group 1, the run has 1"},
+			{-1, []*dist.Group{g}, dist.ErrInvalid, "unknown group -1"},
+			{0, []*dist.Group{nil}, dist.ErrInvalid, "unknown group 0"},
 		} {
 			_, err := newComm(summing(tt.group), cfg, tt.groups)
 			if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) || !strings.Contains(err.Error(), `step 0 "sum g"`) {
@@ -138,8 +138,8 @@ func TestPartsAreSidesOfTheirOwnLength(t *testing.T) {
 	}
 }
 
-// Collectives that multiprocessors do for long are neither small nor for copy engines, and not of
-// one rank.
+// Collectives that take multiprocessors for long are neither small nor for copy engines, and not
+// those of a single rank.
 func TestCollectivesOfMultiprocessorsCrowd(t *testing.T) {
 	for _, ranks := range []int{1, 2} {
 		onRanks(t, ranks, func(g *dist.Group) error {
@@ -168,9 +168,8 @@ func TestCollectivesOfMultiprocessorsCrowd(t *testing.T) {
 	}
 }
 
-// TestCollectivesThatYieldToComputation looks at what copy engines get: everything between two
-// ranks, and among more what opens a program, or has sums behind it whose products are slow, and
-// what is gathered at the end of a program that opens so.
+// TestCollectivesThatYieldToComputation checks which collectives get copy engines. Between two
+// ranks all do. Among more ranks it depends on their place in the program.
 func TestCollectivesThatYieldToComputation(t *testing.T) {
 	step := func(dt tensor.DType, updates, late bool) *program.Program {
 		p := &program.Program{Name: "step", Clock: program.None}
@@ -199,7 +198,7 @@ func TestCollectivesThatYieldToComputation(t *testing.T) {
 		compute Compute
 		ranks   int
 		late    bool
-		want    string // of each collective: copy engines or multiprocessors
+		want    string // for each collective: copy engines or multiprocessors
 	}{
 		{tensor.F32, TF32, 2, false, "cccccccc"},
 		{tensor.F32, F32, 4, false, "cccccmmm"},
@@ -229,8 +228,8 @@ func TestCollectivesThatYieldToComputation(t *testing.T) {
 	}
 }
 
-// The first operation of a group in a program comes behind the program before, and so does not go
-// along with that one's last.
+// The first operation of a group in a program follows the previous program, so it may not start
+// with that one's last operation.
 func TestGatheringsGoAlong(t *testing.T) {
 	p := &program.Program{Name: "step", Clock: program.None}
 	for _, o := range []program.Collective{
@@ -286,8 +285,8 @@ func TestWhereGradientsOfWeightsHaveAStreamOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestSumsGoAheadOfTheComputation has large sums by multiprocessors, of which those go ahead behind
-// which the computation goes on without waiting, and another one follows.
+// TestSumsGoAheadOfTheComputation has large sums by multiprocessors. Those go ahead that a step
+// follows which waits for nothing, if another sum comes later.
 func TestSumsGoAheadOfTheComputation(t *testing.T) {
 	p := &program.Program{Name: "step", Clock: program.None}
 	w := p.Whole(p.Add(program.Value{Name: "w", DType: tensor.F32, Shape: []int{gpu.LeastAside / 4}}))
@@ -311,7 +310,7 @@ func TestSumsGoAheadOfTheComputation(t *testing.T) {
 		8:  update,
 		9:  collect(dist.KindAllReduce, w, program.Compute), // which the computation waits for
 		10: product,
-		11: sum, // the last that the computation goes on behind
+		11: sum, // the last one that the computation does not wait for
 		12: product,
 	}
 	const none = "[]"
@@ -325,7 +324,7 @@ func TestSumsGoAheadOfTheComputation(t *testing.T) {
 		{13, 2, true, none},
 		{3, 2, false, "[1+ 2-]"}, // the first one goes ahead although it is the last
 		{7, 2, false, "[1+ 2-]"},
-		{2, 2, false, none}, // nothing is behind it
+		{2, 2, false, none}, // no step follows
 	} {
 		part := &program.Program{Name: p.Name, Clock: p.Clock, Values: p.Values, Steps: p.Steps[:tt.steps]}
 		o, err := newOrder(part)

@@ -9,11 +9,11 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Compute is how products of f32 elements are made, in matrix products and convolutions of
-// libraries. All sums are in f32, and elements of other types are multiplied as they are.
+// Compute is the precision in which libraries multiply f32 elements, in matrix products and
+// convolutions. All sums are in f32. Elements of other types are multiplied as they are.
 type Compute uint8
 
-// The ways.
+// Precisions of products.
 const (
 	F32  Compute = iota // as they are
 	TF32                // rounded to TF32 (10 bits of fraction), on tensor cores
@@ -22,7 +22,7 @@ const (
 
 var computeNames = [...]string{F32: "f32", TF32: "tf32", BF16: "bf16"}
 
-// String is "tf32".
+// String returns the name, such as "tf32".
 func (c Compute) String() string {
 	if int(c) < len(computeNames) {
 		return computeNames[c]
@@ -40,21 +40,23 @@ func ParseCompute(s string) (Compute, error) {
 	return 0, fmt.Errorf("cudaexec: %w: compute %q, want one of %s", dist.ErrInvalid, s, strings.Join(computeNames[:], ", "))
 }
 
-// Without as the path of a library means that it is not used, even if it is there.
+// Without as the path of a library disables the library, even if it is installed.
 const Without = "none"
 
-// Config has the settings of a program on a GPU. Device must be set; the zero values of the others
-// are the fast ones.
+// Config says how a program runs on a GPU. Device must be set. Zero values of the other fields are
+// the fast choices.
 type Config struct {
 	Device  *cuda.Device
 	Compute Compute // equal on all ranks
 
-	Eager         bool // queue step by step in every run, instead of capturing one graph and replaying it
+	Eager         bool // queue all steps in every run, without a graph
 	Deterministic bool // the same bits in every run of the program on one kind of GPU, at some cost in time
-	Tune          bool // time the candidates for each matrix product and convolution in New, and take the fastest on all ranks; not with Deterministic
+	// Tune makes New time the candidates for each matrix product and convolution. All ranks take
+	// the candidate that is fastest on the slowest of them. Not with Deterministic.
+	Tune bool
 
-	// TuneAlone is Tune by the times of this rank alone, for a program that the other ranks may not
-	// load now. For them New is then the same as without Tune.
+	// TuneAlone makes Tune use this rank's times alone, for a program that other ranks may not load
+	// now. For them New is then the same as without Tune.
 	TuneAlone bool
 
 	turns turning // with Tune: when products work on transposed copies of an operand
@@ -63,18 +65,17 @@ type Config struct {
 	CUDNN  string   // path of libcudnn; "" searches, Without leaves convolutions to kernels of our own
 	Dirs   []string // folders and patterns to search for both; nil means those of the device's driver
 
-	// Arena is memory for the program's arena, in a symmetric heap for collectives to be faster;
-	// the zero Buffer means that New allocates it.
+	// Arena is memory for the program's arena. Memory of a symmetric heap makes collectives faster.
+	// With the zero Buffer New allocates the arena.
 	Arena tensor.Buffer
 
-	// Before returns when the earlier work that runs of a program without collectives may wait for
-	// is done, or the reason why it never will be: the driver's waits do not end after a death. nil
-	// means no such work.
+	// Before is called before a wait on a program without collectives. It returns when the work is
+	// done that earlier programs queued on the device, or with the reason why it will never be: the
+	// driver's waits do not end after a rank has died. nil is for a device without such work.
 	Before func() error
 
-	// Symmetric is memory that lies in symmetric heaps of the groups. A collective whose buffers
-	// lie in it, at the same places on all ranks because the program is the same, is done by
-	// Group.Symmetric.
+	// Symmetric is memory in symmetric heaps of the groups. Group.Symmetric runs a collective whose
+	// buffers are in it. They have equal offsets on all ranks, since the program is the same.
 	Symmetric []tensor.Buffer
 }
 
@@ -86,7 +87,7 @@ func (c *Config) Validate() error {
 	case int(c.Compute) >= len(computeNames):
 		return fmt.Errorf("cudaexec: %w: %v", dist.ErrInvalid, c.Compute)
 	case c.Tune && c.Deterministic:
-		return fmt.Errorf("cudaexec: %w: Tune takes the fastest candidate of the moment, which is not Deterministic", dist.ErrInvalid)
+		return fmt.Errorf("cudaexec: %w: Tune chooses by measured times, so it excludes Deterministic", dist.ErrInvalid)
 	}
 	for i, b := range append([]tensor.Buffer{c.Arena}, c.Symmetric...) {
 		if (i > 0 || !b.IsZero()) && b.Device() != c.Device.Tensor() {
@@ -96,7 +97,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// symmetric reports whether b lies in memory that is symmetric.
+// symmetric reports whether b is in symmetric memory.
 func (c *Config) symmetric(b tensor.Buffer) bool {
 	at := uintptr(b.Pointer())
 	for _, s := range c.Symmetric {

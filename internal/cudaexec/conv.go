@@ -12,20 +12,20 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// convolution is a Conv, ConvGradInput or ConvGradFilter as cuDNN is asked for it.
+// convolution is a Conv, ConvGradInput or ConvGradFilter in the form that cuDNN takes.
 type convolution struct {
 	desc    cudnn.ConvDesc // of one pass
 	a, b, c argument       // In[0], In[1] and Out[0]
 	conv    *cudnn.Conv
 }
 
-// cudnnTypes is the types whose convolutions cuDNN makes.
+// cudnnTypes are the element types of convolutions by cuDNN.
 var cudnnTypes = map[tensor.DType]cudnn.DType{
 	tensor.F32: cudnn.F32, tensor.F64: cudnn.F64, tensor.F16: cudnn.F16, tensor.BF16: cudnn.BF16,
 }
 
-// newConvolution is step i of p for cuDNN; nil if the step is no convolution, or none that cuDNN
-// can be asked for.
+// newConvolution returns step i of p in cuDNN's form, or nil if it is no convolution, or one that
+// cuDNN cannot do.
 func newConvolution(p *program.Program, i int, cfg *Config) *convolution {
 	var w *program.Window
 	var k int
@@ -61,7 +61,7 @@ func newConvolution(p *program.Program, i int, cfg *Config) *convolution {
 		return nil
 	}
 	if outH, outW := d.Out(); outH != w.OutH || outW != w.OutW {
-		return nil // it ends elsewhere: cuDNN pads all sides equally
+		return nil // the padding differs between sides, which cuDNN cannot do
 	}
 	return &convolution{desc: d, a: viewOf(p, s.In[0]), b: viewOf(p, s.In[1]), c: viewOf(p, s.Out[0])}
 }
@@ -79,7 +79,7 @@ func (v *convolution) queue(addr []uintptr, workspace uintptr) error {
 	return v.conv.BackwardFilter(a, b, c, workspace)
 }
 
-// convolutions is the steps of a program that cuDNN does. They run one after the other, in one
+// convolutions are the steps of a program that cuDNN does. They run one after the other and share a
 // workspace.
 type convolutions struct {
 	dev       *cuda.Device
@@ -88,8 +88,8 @@ type convolutions struct {
 	workspace uintptr
 }
 
-// forCUDNN is the steps of p that cuDNN is asked for; nil for others, and for convolutions that
-// cudagen.Direct says its own kernels are better for.
+// forCUDNN returns the steps of p for cuDNN, by step. Others are nil, also convolutions for which
+// cudagen.Direct prefers our own kernels.
 func forCUDNN(p *program.Program, on []program.Stream, cfg *Config) []*convolution {
 	steps := make([]*convolution, len(p.Steps))
 	for i := range steps {
@@ -100,10 +100,10 @@ func forCUDNN(p *program.Program, on []program.Stream, cfg *Config) []*convoluti
 	return steps
 }
 
-// newConvolutions opens cuDNN if p has a step for it; nil if not, or where there is no cuDNN and
-// none was asked for. Steps for which cuDNN has no algorithm are left to others.
+// newConvolutions opens cuDNN if p has a step for it. It returns nil if p has none, or if cuDNN is
+// missing and cfg names no path. Steps for which cuDNN has no algorithm get kernels.
 //
-// Errors: those of cudnn.Open for a library that was asked for; cuda.ErrMemory; *cudnn.Error.
+// Errors: those of cudnn.Open for a library that cfg names; cuda.ErrMemory; *cudnn.Error.
 func newConvolutions(p *program.Program, on []program.Stream, cfg *Config, s *cuda.Stream) (*convolutions, error) {
 	if cfg.CUDNN == Without {
 		return nil, nil
@@ -134,7 +134,7 @@ func (v *convolutions) open(cfg *Config, s *cuda.Stream) error {
 	return err
 }
 
-// choose has cuDNN choose an algorithm for each step.
+// choose lets cuDNN choose an algorithm for each step.
 func (v *convolutions) choose(p *program.Program) error {
 	for i, c := range v.steps {
 		if c == nil {
@@ -153,7 +153,7 @@ func (v *convolutions) choose(p *program.Program) error {
 	return nil
 }
 
-// trials is all that was timed, step by step.
+// trials returns all that was timed, step by step.
 func (v *convolutions) trials() []*trial {
 	if v == nil {
 		return nil
@@ -171,7 +171,7 @@ func (v *convolutions) trials() []*trial {
 	return list
 }
 
-// place makes a workspace for the algorithm that needs most.
+// place allocates a workspace for the algorithm that needs most.
 func (v *convolutions) place(p *program.Program) error {
 	if v == nil {
 		return nil

@@ -1,6 +1,6 @@
-// Package cudaexec runs programs on a GPU. It gives memory to their values and streams to their
-// steps, and compiles kernels for the steps that no library does. After the first run it replays
-// the whole program, with collectives and update of the weights, as one CUDA graph.
+// Package cudaexec runs programs on a GPU. It allocates memory for their values, orders their steps
+// on streams and compiles kernels for the steps that no library does. After the first run it
+// replays the whole program, with collectives and weight updates, as one CUDA graph.
 //
 //	r, err := cudaexec.New(p, cudaexec.Config{Device: v}, program.Env{Groups: groups})
 //	defer r.Close()
@@ -9,62 +9,66 @@
 //	for {
 //	    err = x.Stage(input, batch)   // copied during the previous run
 //	    err = r.Run()                 // queued
-//	    err = x.ReadRun(x.Runs()-1, loss, dst) // of the previous run, without waiting for this one
+//	    err = x.ReadRun(x.Runs()-1, loss, dst) // results of the previous run: no wait for this one
 //	}
 //
-// # Who does what
+// # Files
 //
-//	step                  by
-//	MatMul                cuBLAS, if there is one; else kernels of internal/cudagen
-//	convolutions          cuDNN, likewise, except those of few channels: see cudagen.Direct
-//	Collective            the group, which may choose among engines
-//	Call                  the host, on copies; ErrUnsupported without Copies
-//	all others            kernels of internal/cudagen: one source for a program, compiled by NVRTC
+//	exec.go, run.go, config.go           loading, binding, runs, settings
+//	order.go, streams.go, graph.go       streams, events between them, captured graphs
+//	kernel.go, hostcall.go, comm.go      kernels of cudagen, Calls, collectives
+//	product*.go, conv.go, tune_*.go      cuBLAS and cuDNN; candidates timed and agreed on by ranks
+//	memory.go, staging.go, readback.go   device memory, inputs from and results to the host
+//	profile.go                           Profile: where the time of a run goes
 //
-// With Config.Tune a product is done in the fastest of several ways; ranks of a group take the one
-// that is fastest on the slowest of them. A large AᵀB, such as the gradient of weights, is timed
-// with a transposed copy of an operand as well (product_turn.go). The copies of all products share
-// one place: products are on one stream. Footprint counts it; Foresee cannot know of it.
+// # Steps
+//
+//	MatMul         cuBLAS, if installed; else kernels of internal/cudagen
+//	convolutions   cuDNN, if installed; kernels where cudagen.Direct says that they are faster
+//	Collective     the group, which chooses an engine
+//	Call           a host function on copies of the operands, else ErrUnsupported
+//	all others     kernels of internal/cudagen: one CUDA text, compiled by NVRTC and cached on disk
+//
+// With Config.Tune several candidates are timed for each product and convolution. The ranks of a
+// group take the candidate that is fastest on the slowest of them. A large AᵀB, such as a weight
+// gradient, is also timed with a transposed copy of one operand (product_turn.go). All products of
+// a stream share the memory for such copies. Footprint counts it, Foresee does not.
 //
 // # Memory
 //
-// One block is the arena, or memory of a symmetric heap (Config.Arena). Another has constants,
-// scratch memory of the steps, which is 0 at first, and a few words. All that a kernel is given is
-// an address of a table and an offset; Bind changes the table. A graph keeps the addresses that it
-// was captured with, so each set of bound memory has a graph of its own, four at most.
+// The arena is one block, or memory of a symmetric heap (Config.Arena). A second block has
+// constants, scratch memory of the steps, which starts as zeros, and a few words. Kernels find
+// operands by an entry of an address table and an offset. Bind changes the table. A graph keeps the
+// addresses that it was captured with, so each set of bound memory has a graph, four at most.
 //
 // # Streams and events
 //
-// Compute has a stream of the lowest priority or, if steps are on Side, of the next one: Side then
-// has the lowest. All collectives run on the stream of their first group, which has the highest
-// priority. So blocks of a collective start before those of a large product. Collectives of the
-// program's Comm stream declare that a computation runs at the same time (dist.Group.Beside).
-// Events order streams where a step of one waits for a step of another for the first time. cuBLAS
-// has a handle, and so a workspace, for each stream with products. A run begins and ends on the
-// groups' stream, or on that of Compute without groups. Other work that is queued there runs
-// between runs. Wait, or events between the two results of Exec.Stream, order two programs that
-// share memory.
+// Collectives run on the stream of the program's first group, at the highest priority: blocks of a
+// collective then start before those of a large product. The Compute stream has the lowest
+// priority, or the one above it if steps are on Side, which then has the lowest. Collectives of the
+// program's Comm stream also say that they overlap a computation, see dist.Group.
+//
+// An event orders two streams wherever a step needs one of another stream for the first time. Each
+// stream with products has a cuBLAS handle, and so a workspace. A run begins and ends on the
+// groups' stream, or on Compute if there are no groups. Other work on that stream runs between two
+// runs. Two programs that share memory are ordered by Wait, or by events between their streams
+// (Exec.Stream).
 //
 // # Groups and replays
 //
-// A group announces its operations to the other ranks when they are queued; a replay queues none.
-// So an operation without elements follows each run, for each group. By it the ranks compare their
-// runs, a wait ends with a *dist.RankError when a rank has died, and no rank is more than a ring of
-// announcements ahead. It launches nothing. During the capture of a program its operations are
-// compared one by one, so ranks must capture together: bind memory anew on all ranks between the
-// same runs, or on none. A rank whose Run fails for a reason of its own, such as an index out of
-// range in its data, must end: the runs of the others wait for it until the step timeout.
+// A group announces its operations to the other ranks when they are queued. A replay announces
+// nothing. So after each run every group gets an operation without elements, which launches
+// nothing. With it the ranks check that they run the same program, and a wait ends with a
+// *dist.RankError when a rank dies. The ring of announcements bounds how far a rank may be ahead.
+//
+// A capture compares the operations one by one, so all ranks must capture together: bind new memory
+// on all ranks between the same runs, or on none. A rank whose Run fails for a reason of its own,
+// such as an index out of range in its data, has to end: the others wait for it until the step
+// timeout.
 //
 // # The end of a run
 //
-// A kernel of one block copies small outputs and the fault words to pinned memory, a slot for each
-// of the last four runs, and moves the clock on. It is part of the graph: with it, results of a run
-// need no call of the driver, and a replay has new random numbers.
-//
-// # Times
-//
-// Profile captures the program with kernels between the steps that record the device's clock
-// (%globaltimer, whose steps are up to 1 µs long on some GPUs). Exposed is the time in which a
-// collective runs and no step of Compute does. A step of Compute counts from the moment when it no
-// longer waits.
+// A kernel of one block copies small outputs and the fault words to pinned memory, in a slot for
+// each of the last four runs, and advances the clock. It is part of the graph. So reading results
+// needs no driver call, and each replay draws new random numbers.
 package cudaexec

@@ -12,18 +12,18 @@ import (
 )
 
 // ErrFault is matched by the error of a run in which a step found invalid data: an index out of
-// range, or an integer divisor of 0. Other steps have run, so all values, parameters too, are
-// undefined.
-var ErrFault = errors.New("a step has met wrong data")
+// range, or an integer divisor of 0. The other steps have run, so all values are undefined,
+// parameters too.
+var ErrFault = errors.New("invalid data")
 
-// ErrStuck is matched by the error of a Close that has freed nothing, because a group is broken and
-// the device's work does not end: freeing memory of the device would hang.
-var ErrStuck = errors.New("the device makes no progress, and keeps its memory")
+// ErrStuck is matched by the error of a Close that freed nothing, because a group is broken and the
+// device does not finish its work: freeing device memory would hang.
+var ErrStuck = errors.New("the device makes no progress: its memory is not freed")
 
-// errClosed is the error of a closed runner.
+// errClosed is the error of all methods of a closed runner.
 var errClosed = fmt.Errorf("cudaexec: %w", dist.ErrClosed)
 
-// need is the bytes of device memory of a program, by purpose.
+// need is the device memory of a program in bytes, by purpose.
 type need struct {
 	arena, constants, scratch, other int64
 }
@@ -33,8 +33,8 @@ func (n need) total() int64 { return n.arena + n.constants + n.scratch + n.other
 // largestValues is how many values an error about memory names.
 const largestValues = 5
 
-// memoryError returns the error of a failed allocation, with the needs of the program and its
-// largest values.
+// memoryError wraps the error of a failed allocation. It adds the memory that the program needs and
+// the program's largest values.
 func memoryError(p *program.Program, n need, err error) error {
 	text := fmt.Sprintf("cudaexec: program %q needs %d B of device memory (arena %d, constants %d, scratch %d, other %d)",
 		p.Name, n.total(), n.arena, n.constants, n.scratch, n.other)
@@ -47,7 +47,7 @@ func memoryError(p *program.Program, n need, err error) error {
 	return fmt.Errorf("%s: %w", text, err)
 }
 
-// largest names the n largest values that lie in the arena or are constants, the largest first.
+// largest names the n largest values of the arena and the constants, the largest first.
 func largest(p *program.Program, n int) string {
 	var ids []int
 	for i := range p.Values {
@@ -63,7 +63,7 @@ func largest(p *program.Program, n int) string {
 	return strings.Join(names, "; ")
 }
 
-// valueName is how errors call a value: value 7 "w0" f32[784 512].
+// valueName returns the name of a value in errors: value 7 "w0" f32[784 512].
 func valueName(p *program.Program, id program.ID) string {
 	if int(id) < 0 || int(id) >= len(p.Values) {
 		return fmt.Sprintf("value %d", id)

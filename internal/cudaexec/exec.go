@@ -12,15 +12,15 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Exec is a program on a GPU. It implements program.Runner, and adds methods that only a device
-// needs: Stage, Read, SetClock, Profile. It is not for use by several goroutines at once.
+// Exec is a program on a GPU. It implements program.Runner, with methods that only a device needs:
+// Stage, Read, SetClock, Profile. It is not for use by several goroutines at once.
 type Exec struct {
 	p   *program.Program
 	cfg Config
 	env program.Env
 	dev *cuda.Device
 
-	clock   program.ID // that steps read; None if none does
+	clock   program.ID // that steps read; None without random numbers
 	order   order
 	layout  layout
 	mem     *memory
@@ -30,16 +30,16 @@ type Exec struct {
 	conv    *convolutions
 	comm    *comm
 	calls   map[int]*hostCall     // by step; nil for none
-	streams [streams]*cuda.Stream // that of Comm is the groups'; one that no step is on is that of Compute
+	streams [streams]*cuda.Stream // the groups' for Comm; that of Compute for a stream without steps
 	home    *cuda.Stream          // where runs begin and end
 	events  []*cuda.Event         // by number in order
-	fork    *cuda.Event           // the beginning of a run, for the other streams
+	fork    *cuda.Event           // the beginning of a run; the other streams wait for it
 	joins   [streams]*cuda.Event  // the end of each other stream
 	room    *cuda.Args
 
 	addr    []uintptr // by value, then the extra slots
 	bound   []bool    // by value
-	unbound int       // Outside values that steps use and that are not bound
+	unbound int       // Outside values that steps use and that are not bound yet
 	rebound bool      // since the last run
 
 	stage  staging
@@ -47,17 +47,17 @@ type Exec struct {
 	graphs graphs
 	stamps *stamps // while profiled
 	warm   int     // runs so far, step by step
-	failed bool    // the last run; its values are undefined
+	failed bool    // the last run failed; its values are undefined
 	closed bool
 }
 
 // New loads p, which is planned, onto cfg.Device.
 //
 // Collective: if p has collectives, all ranks load, bind and run it in the same order. Returns: an
-// *Exec. Owns: the caller closes it, before the groups of env; p does not change meanwhile. Errors:
-// dist.ErrInvalid and its kinds; dist.ErrUnsupported for steps that GPUs do not have;
-// cuda.ErrMemory, with the needs of p and its largest values; the compiler's; those of requested
-// libraries.
+// *Exec. Owns: the caller closes it, before the groups of env; p does not change until then.
+// Errors: dist.ErrInvalid and its kinds; dist.ErrUnsupported for steps that GPUs do not have;
+// cuda.ErrMemory, with the memory that p needs and its largest values; the compiler's; those of
+// libraries that cfg names.
 func New(p *program.Program, cfg Config, env program.Env) (program.Runner, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func New(p *program.Program, cfg Config, env program.Env) (program.Runner, error
 	return x, nil
 }
 
-// load makes all parts; cheap refusals come first.
+// load makes all parts of x. Checks that cost little come first.
 func (x *Exec) load() error {
 	var err error
 	if err = refuse(x.p); err != nil {
@@ -117,9 +117,9 @@ func (x *Exec) load() error {
 	return x.openReadback()
 }
 
-// clockOf is the clock of p if a step draws random numbers, and None else.
+// clockOf returns the clock of p if a step draws random numbers, else None.
 //
-// Errors: dist.ErrInvalid for a clock that is none.
+// Errors: dist.ErrInvalid for an invalid clock.
 func clockOf(p *program.Program) (program.ID, error) {
 	for i := range p.Steps {
 		var code []program.Instr
@@ -140,7 +140,7 @@ func clockOf(p *program.Program) (program.ID, error) {
 	return program.None, nil
 }
 
-// isClock reports whether id is the clock of p, and can be one.
+// isClock reports whether id is the clock of p and a valid one.
 func isClock(p *program.Program, id program.ID) bool {
 	if id != p.Clock || int(id) < 0 || int(id) >= len(p.Values) {
 		return false
@@ -168,7 +168,7 @@ func (x *Exec) generate() (text string, steps []cudagen.Step, err error) {
 	return text, steps, err
 }
 
-// begin lists the values to bind. The clock is the runner's own until it is bound.
+// begin records which values must be bound. The runner's own clock is used until one is bound.
 func (x *Exec) begin() {
 	x.bound = make([]bool, len(x.p.Values))
 	if c := x.clock; c != program.None {
@@ -187,7 +187,7 @@ func (x *Exec) begin() {
 	x.rebound = true
 }
 
-// usedBy is which values steps of p read or write.
+// usedBy reports for each value whether a step of p reads or writes it.
 func usedBy(p *program.Program) []bool {
 	used := make([]bool, len(p.Values))
 	for i := range p.Steps {
@@ -200,21 +200,20 @@ func usedBy(p *program.Program) []bool {
 	return used
 }
 
-// bindAlignment is that of bound memory: kernels load 16 bytes at once.
+// bindAlignment is the alignment of bound memory: kernels load 16 bytes at once.
 const bindAlignment = 16
 
 // Bind implements program.Runner. Memory must be on the device, at a multiple of 16 bytes.
 //
-// Collective: with collectives, all ranks bind anew after the first run between the same runs,
-// because the program is captured anew. Memory that was bound earlier for the same values costs no
-// new capture, as long as few sets of it alternate. Errors: dist.ErrInvalid and its kinds,
-// dist.ErrClosed.
+// Collective: with collectives, after the first run: new memory causes a new capture, so all ranks
+// bind between the same runs. Memory that was bound before for the same values costs no capture, if
+// the caller alternates between few sets. Errors: dist.ErrInvalid and its kinds, dist.ErrClosed.
 func (x *Exec) Bind(id program.ID, b tensor.Buffer) error {
 	if x.closed {
 		return errClosed
 	}
 	if int(id) < 0 || int(id) >= len(x.p.Values) || x.p.Values[id].Place != program.Outside {
-		return fmt.Errorf("cudaexec: %w: %s is not to be bound", dist.ErrInvalid, valueName(x.p, id))
+		return fmt.Errorf("cudaexec: %w: %s: only a value of the program that is placed Outside can be bound", dist.ErrInvalid, valueName(x.p, id))
 	}
 	v := &x.p.Values[id]
 	switch {
@@ -232,7 +231,7 @@ func (x *Exec) Bind(id program.ID, b tensor.Buffer) error {
 	return nil
 }
 
-// place makes at the address of value id.
+// place sets the address of value id.
 func (x *Exec) place(id program.ID, at uintptr) {
 	if !x.bound[id] {
 		x.bound[id] = true
@@ -251,7 +250,7 @@ func (x *Exec) Memory(id program.ID) (tensor.Buffer, error) {
 		return tensor.Buffer{}, errClosed
 	}
 	if int(id) < 0 || int(id) >= len(x.p.Values) {
-		return tensor.Buffer{}, fmt.Errorf("cudaexec: %w: there is no %s", dist.ErrInvalid, valueName(x.p, id))
+		return tensor.Buffer{}, fmt.Errorf("cudaexec: %w: unknown %s", dist.ErrInvalid, valueName(x.p, id))
 	}
 	v := &x.p.Values[id]
 	if x.addr[id] == 0 && v.Len() > 0 {
@@ -263,12 +262,12 @@ func (x *Exec) Memory(id program.ID) (tensor.Buffer, error) {
 // Program returns the program.
 func (x *Exec) Program() *program.Program { return x.p }
 
-// Stream returns the stream on which runs begin and end. Other work queued there runs between runs.
+// Stream returns the stream on which runs begin and end. Other work on it runs between two runs.
 func (x *Exec) Stream() *cuda.Stream { return x.home }
 
-// SetClock makes step the number of the next run's step, and sample that of this rank's first
-// sample. Every run adds 1 to the number. Without it numbers begin with 0. A program without a
-// clock has no use for it.
+// SetClock sets the step number of the next run to step, and the number of this rank's first sample
+// to sample. Every run adds 1 to the step number, which starts at 0. A program without a clock
+// ignores it.
 //
 // Returns: when queued, after the runs so far. Errors: dist.ErrClosed, those of the driver.
 func (x *Exec) SetClock(step, sample uint64) error {
@@ -286,8 +285,8 @@ func (x *Exec) SetClock(step, sample uint64) error {
 	return errors.Join(x.home.Write64(at, step), x.home.Write64(at+8, sample))
 }
 
-// Close implements program.Runner. If a group is broken and the device makes no progress, memory
-// that its kernels may still use stays until the process ends, and the error matches ErrStuck.
+// Close implements program.Runner. If a group is broken and the device makes no progress, the
+// error matches ErrStuck, and the memory of its kernels is kept until the process ends.
 func (x *Exec) Close() error {
 	if x.closed {
 		return nil
@@ -299,7 +298,7 @@ func (x *Exec) Close() error {
 	return x.free()
 }
 
-// free frees all parts that exist.
+// free frees everything that x has.
 func (x *Exec) free() error {
 	errs := []error{x.graphs.close(), x.stage.close(x.dev), x.back.close(), x.conv.close(), x.mul.close(), x.code.close(), x.own.close(), x.closeCalls()}
 	if x.mem != nil {

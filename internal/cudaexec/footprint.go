@@ -5,9 +5,9 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// Footprint returns the bytes on the device that a loaded program holds, without bound memory: its
-// arena, its constants, the scratch memory of steps, and staged inputs. It leaves out the memory of
-// libraries and the workspace of cuDNN.
+// Footprint returns the device memory of a loaded program in bytes, without bound memory: the
+// arena, the constants, the scratch memory of steps, and the inputs that were staged. Memory of the
+// libraries is not counted, and neither is cuDNN's workspace.
 func (x *Exec) Footprint() (arena, constants, scratch, staged int64) {
 	n := x.layout.need
 	for _, st := range x.stage.list {
@@ -16,10 +16,10 @@ func (x *Exec) Footprint() (arena, constants, scratch, staged int64) {
 	return n.arena, n.constants, n.scratch + n.other, staged
 }
 
-// Foresee returns the Footprint that p, which is planned, would have on a GPU of 132
-// multiprocessors of 2048 threads: an H100 or H200 (NVIDIA H100 Tensor Core GPU Architecture, 2022,
-// table 4). It needs no GPU. It assumes that both libraries are installed and do all that they are
-// asked for. It leaves out additional memory of Config.Tune.
+// Foresee predicts the Footprint of p, which is planned, without a GPU. It assumes 132
+// multiprocessors of 2048 threads, as in an H100 or H200 (NVIDIA H100 Tensor Core GPU Architecture,
+// 2022, table 4). It also assumes that both libraries are installed and do every step that they are
+// asked for. Memory that Config.Tune may add is not counted.
 //
 // Errors: steps that GPUs do not have, those of newOrder.
 func Foresee(p *program.Program) (arena, constants, scratch, staged int64, err error) {
@@ -44,8 +44,8 @@ func Foresee(p *program.Program) (arena, constants, scratch, staged int64, err e
 	return n.arena, n.constants, n.scratch + n.other, staged, nil
 }
 
-// leftByLibraries is the steps that New leaves to kernels of our own where both libraries are
-// there, and have an algorithm for whatever they are asked for.
+// leftByLibraries reports for each step whether New generates a kernel for it. It assumes that both
+// libraries are installed and have algorithms for all their steps.
 func leftByLibraries(p *program.Program) ([]bool, error) {
 	o, err := newOrder(p)
 	if err != nil {

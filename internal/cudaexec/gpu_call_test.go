@@ -9,9 +9,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestHostFunctionsRunOnCopies has a function of the host between two kernels. It sees what the
-// first has written in the same run, and the second sees its results; an error of the function is
-// that of the run.
+// TestHostFunctionsRunOnCopies has a host function between two kernels. It reads the results of the
+// first in the same run, and the second reads its results. An error of the function is the error of
+// the run.
 func TestHostFunctionsRunOnCopies(t *testing.T) {
 	b := newBuilder("call", 7)
 	x := b.outside("x", program.Input, 1, 2, 4)
@@ -40,7 +40,7 @@ func TestHostFunctionsRunOnCopies(t *testing.T) {
 		return failure
 	}
 	r := newRig(t, b, Config{}, program.Env{Calls: []func(in, out []tensor.Buffer) error{triple}})
-	for range 3 { // more runs than a program takes that is captured
+	for range 3 { // more runs than come before a capture
 		if err := errors.Join(r.Run(), r.Wait()); err != nil {
 			t.Fatal(err)
 		}

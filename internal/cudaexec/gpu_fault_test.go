@@ -89,7 +89,7 @@ func TestMemoryThatIsNotThereIsAnErrorWithTheLargestValues(t *testing.T) {
 	if !errors.Is(err, cuda.ErrMemory) {
 		t.Fatalf("got %v, want an ErrMemory", err)
 	}
-	for _, want := range []string{`program "huge" needs`, `"huge" f32[1048576 1048576], 4398046511104 B`, "B free of"} {
+	for _, want := range []string{`program "huge" needs`, `"huge" f32[1048576 1048576], 4398046511104 B`, "are free"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\ndoes not say %q", err, want)
 		}
@@ -174,8 +174,8 @@ func TestWatchSeesEachStep(t *testing.T) {
 	}
 }
 
-// The driver frees memory when the device has done all that is queued, which behind a rank that has
-// died is never.
+// The driver frees memory when the device has done all queued work, which never happens after the
+// death of a rank.
 func TestProfileFreesNothingThatAStuckDeviceMayUse(t *testing.T) {
 	b := newBuilder("stuck", 2).train(options{batch: 4, dims: []int{3, 4}}).plan(t, true)
 	r := newRig(t, b, Config{Eager: true}, program.Env{})
@@ -252,7 +252,8 @@ func TestNothingLeaks(t *testing.T) {
 	for range 100 {
 		cycle()
 	}
-	// A block of the driver's own pools is 2 MiB; what a cycle kept would be fifty times that.
+	// A block of the driver's own pools is 2 MiB; memory that each cycle kept would be fifty times
+	// that.
 	if after := measure(); after < before-4<<20 {
 		t.Errorf("100 cycles of New and Close keep %d B", before-after)
 	}

@@ -130,7 +130,7 @@ func TestGroupsInOneProgramFollowEachOther(t *testing.T) {
 		if err := b.compareRuns(r, m.Rank(), losses[:1], nil); err != nil {
 			return err
 		}
-		// What else a group does, on a stream of its own, comes between runs.
+		// Other operations of a group, on a stream of its own, run between runs.
 		none, err := tensor.FromPointer(nil, 0, tensor.F32, m.v.Tensor())
 		if err != nil {
 			return err
@@ -259,10 +259,10 @@ func TestDeathOfARankEndsReplays(t *testing.T) {
 			if !errors.As(err, &dead) {
 				return fmt.Errorf("rank 1 is to die, and got %w", err)
 			}
-			_ = r.Close() // what it answers does not matter to a dead rank
+			_ = r.Close() // the error does not matter to a dead rank
 			return nil
 		}
-		err = r.Run() // nobody answers its collectives
+		err = r.Run() // no rank answers its collectives
 		if err == nil {
 			err = r.Wait()
 		}

@@ -23,11 +23,11 @@ import (
 type rig struct {
 	*Exec
 	v   *cuda.Device
-	ids []program.ID // of what is bound, in order
+	ids []program.ID // of bound values, in order
 	at  map[program.ID]tensor.Buffer
 }
 
-// load is b's program on v, with all of b's memory bound but for skip.
+// load loads b's program on v, with all of b's memory bound except skip.
 func (b *builder) load(v *cuda.Device, cfg Config, env program.Env, skip ...program.ID) (*rig, error) {
 	cfg.Device = v
 	x, err := New(b.p, cfg, env)
@@ -69,7 +69,7 @@ func (r *rig) bind(id program.ID, data []byte) error {
 	return r.Bind(id, buffer)
 }
 
-// elements is what a value has now.
+// elements returns the current elements of a value.
 func (r *rig) elements(id program.ID) ([]byte, error) {
 	b, err := r.Memory(id)
 	if err != nil {
@@ -220,8 +220,8 @@ func TestNarrowProductsLearn(t *testing.T) {
 	}
 }
 
-// Gradients of weights are computed beside the products of the backward pass, by cuBLAS, by kernels
-// of our own, and with copies of operands, step by step and in a graph.
+// Weight gradients are computed during the products of the backward pass, by cuBLAS, by kernels of
+// our own, and with copies of operands, step by step and in a graph.
 func TestWhatIsAsideTrains(t *testing.T) {
 	for _, cfg := range []Config{{}, {Eager: true}, {Tune: true, turns: turnAlways}, {CUBLAS: Without}} {
 		b := newBuilder("aside", 5)

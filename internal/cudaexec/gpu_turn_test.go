@@ -71,9 +71,8 @@ func turnedRig(t testing.TB, b *builder, cfg Config) *rig {
 	return r
 }
 
-// Products that work on a transposed copy are exactly what the oracle says, at the first run and in
-// replays, for elements of all sizes, wherever the operands lie; and what they need shows in the
-// footprint.
+// Products with a transposed copy equal the oracle's exactly, in the first run and in replays, for
+// elements of all sizes and all layouts of operands. Their memory is in the footprint.
 func TestProductsOfTransposedCopiesAreExact(t *testing.T) {
 	for _, g := range gradients {
 		for _, compute := range []Compute{F32, TF32} {
@@ -114,7 +113,7 @@ func TestProductsOfTransposedCopiesAreExact(t *testing.T) {
 	}
 }
 
-// Of two ways the one is kept that took less time, and the copy is never that of a small product.
+// The faster of two variants is kept, and small products never have a copy.
 func TestTurnsAreTakenWhereTheyWereFaster(t *testing.T) {
 	for _, g := range []gradient{{dt: tensor.F32, m: 1024, n: 1024, k: 1024}, {dt: tensor.F32, m: 64, n: 1024, k: 64}} {
 		b, ids := g.build(t)
@@ -130,7 +129,7 @@ func TestTurnsAreTakenWhereTheyWereFaster(t *testing.T) {
 	}
 }
 
-// Graphs of several products that share the memory for copies give what the oracle says.
+// Graphs of several products that share the memory for copies equal the oracle.
 func TestProductsShareTheMemoryForCopies(t *testing.T) {
 	b := newBuilder("shared", 12).train(options{batch: 37, dims: []int{65, 34, 50, 9}}).plan(t, true)
 	r := turnedRig(t, b, Config{turns: turnAlways})

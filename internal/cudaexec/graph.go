@@ -8,25 +8,25 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// mostGraphs is how many sets of bound memory have a graph at a time: two for inputs that are
-// staged, and as many for a caller who changes between two sets of its own.
+// mostGraphs is the number of graphs that are kept, one for each set of bound memory: two for
+// staged inputs, times two for a caller that alternates between two sets.
 const mostGraphs = 4
 
-// graph is the program as it was captured with one set of addresses.
+// graph is the program as captured with one set of addresses.
 type graph struct {
 	key  []uintptr // all addresses
 	exec *cuda.GraphExec
-	turn uint64 // when it was last taken
+	turn uint64 // of its last use
 }
 
-// graphs has the captured graphs.
+// graphs are the captured graphs.
 type graphs struct {
 	list    []*graph
 	current *graph
 	turns   uint64
 }
 
-// get is the graph for the present addresses, which it captures if there is none.
+// get returns the graph for the current addresses, and captures it if needed.
 func (g *graphs) get(x *Exec) (*graph, error) {
 	if g.current != nil && !x.rebound {
 		return g.current, nil
@@ -48,8 +48,8 @@ func (g *graphs) get(x *Exec) (*graph, error) {
 	return g.current, nil
 }
 
-// add captures the program and makes it current. Of too many graphs the one goes that was not used
-// for longest.
+// add captures the program and makes it the current graph. If there are too many, the one that was
+// unused for longest is closed.
 func (g *graphs) add(x *Exec) error {
 	exec, err := x.capture(x.step)
 	if err != nil {
@@ -71,10 +71,9 @@ func (g *graphs) add(x *Exec) error {
 	return err
 }
 
-// capture is the program as a graph, on the streams of both kinds of steps. step queues one of
-// them.
+// capture captures the program as a graph, on all streams. step queues one step.
 //
-// Collective: with collectives; the groups compare their operations once, now.
+// Collective: with collectives; the groups compare their operations during the capture.
 func (x *Exec) capture(step func(i int) error) (*cuda.GraphExec, error) {
 	queue := func() error { return x.queue(step) }
 	var g *cuda.Graph
@@ -82,7 +81,7 @@ func (x *Exec) capture(step func(i int) error) (*cuda.GraphExec, error) {
 	if x.comm == nil {
 		g, err = x.home.Capture(queue)
 	} else {
-		// A group is captured on the stream of its last operation, which may have been another one.
+		// A group is captured on the stream of its last operation: announce makes that c.stream.
 		if err := x.comm.announce(); err != nil {
 			return nil, err
 		}
@@ -104,8 +103,9 @@ func (x *Exec) capture(step func(i int) error) (*cuda.GraphExec, error) {
 	return exec, nil
 }
 
-// blame runs the program step by step, and waits for each step, to find the one that a capture has
-// failed on with cause. With collectives it does not: the ranks would no longer do the same.
+// blame runs the program step by step and waits for each step, to find the one on which a capture
+// failed with cause. With collectives it returns cause: the ranks would no longer issue the same
+// operations.
 func (x *Exec) blame(cause error) error {
 	var status *cuda.Error
 	if x.comm != nil || errors.As(cause, &status) && status.Fatal() {
@@ -114,7 +114,7 @@ func (x *Exec) blame(cause error) error {
 	if err := x.eager(true); err != nil {
 		return errors.Join(err, cause)
 	}
-	return errors.Join(fmt.Errorf("%w; step by step the program runs: set Eager to do without a graph", cause), x.back.ran(x.home))
+	return errors.Join(fmt.Errorf("%w; the program runs without a graph: set Eager", cause), x.back.ran(x.home))
 }
 
 func (g *graphs) close() error {

@@ -11,15 +11,15 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// hostCall is a Call whose function works on copies of its operands. The device waits for it, and a
-// program that has one is queued step by step, because no graph of the driver's waits for the host.
+// hostCall is a Call whose function works on copies of its operands. The device waits for it. A
+// program that has one is queued step by step, since no CUDA graph waits for the host.
 type hostCall struct {
 	f       func(in, out []tensor.Buffer) error
 	in, out []tensor.Buffer // on the host
 	ready   *cuda.Event     // the device has the Ins
 }
 
-// refuse is the error of a program with steps that a GPU has not.
+// refuse returns the error of a program with steps that a GPU cannot run.
 func refuse(p *program.Program) error {
 	for i := range p.Steps {
 		if c, ok := p.Steps[i].Op.(*program.Call); ok && !c.Copies {
@@ -29,7 +29,7 @@ func refuse(p *program.Program) error {
 	return nil
 }
 
-// makeCalls takes the memory on the host of all Calls.
+// makeCalls allocates the host memory of all Calls.
 func (x *Exec) makeCalls() error {
 	for i := range x.p.Steps {
 		op, ok := x.p.Steps[i].Op.(*program.Call)
@@ -58,7 +58,7 @@ func (x *Exec) makeCalls() error {
 	return nil
 }
 
-// hostMemory is memory on the host for the elements of views, from each view's offset on.
+// hostMemory allocates host memory for the elements of views, from the offset of each view on.
 func hostMemory(p *program.Program, views []program.View) ([]tensor.Buffer, error) {
 	all := make([]tensor.Buffer, len(views))
 	for k, v := range views {
@@ -74,8 +74,8 @@ func hostMemory(p *program.Program, views []program.View) ([]tensor.Buffer, erro
 	return all, nil
 }
 
-// callHost does step i, a Call: it waits for the device, copies the Ins to the host, calls, and
-// copies the Outs back.
+// callHost runs step i, a Call: it waits for the device, copies the Ins to the host, calls the
+// function, and copies the Outs back.
 func (x *Exec) callHost(i int) error {
 	c, s := x.calls[i], &x.p.Steps[i]
 	if err := x.streams[x.order.on[i]].Record(c.ready); err != nil {

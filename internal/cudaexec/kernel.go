@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// argument is a parameter of a kernel: an entry of the table of addresses, and an offset in bytes.
+// argument is a parameter of a kernel: an entry of the address table, and an offset in bytes.
 type argument struct {
 	slot   int32 // in the table; literal for offset itself
 	offset int64
@@ -20,14 +20,14 @@ type argument struct {
 // literal is the slot of a number.
 const literal = -1
 
-// launch is one kernel of a step, ready except for its addresses.
+// launch is a kernel of a step that lacks only the addresses.
 type launch struct {
 	f     *cuda.Function
 	shape cuda.Launch
 	args  []argument
 }
 
-// queue launches the kernel on s with the addresses of addr. room is empty between launches.
+// queue launches the kernel on s with addresses from addr. room is empty between launches.
 func (k *launch) queue(s *cuda.Stream, addr []uintptr, room *cuda.Args) error {
 	room.Reset()
 	for _, a := range k.args {
@@ -40,9 +40,9 @@ func (k *launch) queue(s *cuda.Stream, addr []uintptr, room *cuda.Args) error {
 	return k.f.Launch(s, k.shape, room)
 }
 
-// resolve is where the arguments of k, a kernel of step i, come from.
+// resolve finds the sources of the arguments of k, a kernel of step i.
 //
-// Errors: dist.ErrInvalid for a parameter that is no part of the program.
+// Errors: dist.ErrInvalid for arguments that are not in the program.
 func resolve(p *program.Program, l *layout, i int, k *cudagen.Kernel) ([]argument, error) {
 	if len(k.Args) > mostArgs {
 		return nil, fmt.Errorf("%w: kernel %s has %d arguments, %d at most", dist.ErrUnsupported, k.Name, len(k.Args), mostArgs)
@@ -58,7 +58,7 @@ func resolve(p *program.Program, l *layout, i int, k *cudagen.Kernel) ([]argumen
 	return args, nil
 }
 
-// mostArgs is how many arguments cuda.Args has room for.
+// mostArgs is the number of arguments that fit in a cuda.Args.
 const mostArgs = 128
 
 func resolveOne(p *program.Program, l *layout, a *cudagen.Arg) (argument, error) {
@@ -99,14 +99,14 @@ func resolveOne(p *program.Program, l *layout, a *cudagen.Arg) (argument, error)
 type code struct {
 	module *cuda.Module
 	steps  [][]launch // by step
-	faults bool       // whether a kernel may report one
+	faults bool       // whether a kernel may report a fault
 }
 
-// plainShared is the bytes of shared memory that a kernel may have without asking (CUDA C++
+// plainShared is the bytes of shared memory that a kernel may use without asking (CUDA C++
 // Programming Guide, "Compute Capabilities").
 const plainShared = 48 << 10
 
-// newCode compiles text and prepares the launches of steps. A text without kernels is none.
+// newCode compiles text and prepares the launches of steps. Without kernels it compiles nothing.
 func newCode(p *program.Program, dev *cuda.Device, l *layout, text string, steps []cudagen.Step) (*code, error) {
 	c := &code{steps: make([][]launch, len(steps))}
 	some := false
@@ -182,14 +182,14 @@ func compile(dev *cuda.Device, src cuda.Source) (*cuda.Module, error) {
 //go:embed kernels/runner.cu
 var runnerSource string
 
-// own is the kernels of the runner itself.
+// own is the runner's own kernels.
 type own struct {
 	module      *cuda.Module
 	tail, stamp *cuda.Function
 	transpose   [9]*cuda.Function // by the bytes of an element: 2, 4 and 8
 }
 
-// ownOptions returns the compiler's options for the runner's own kernels.
+// ownOptions returns the compiler options of the runner's own kernels.
 func ownOptions() []string {
 	return []string{
 		fmt.Sprintf("-DCOPIES=%d", mostCopies), fmt.Sprintf("-DSLOTS=%d", ringSlots),
@@ -220,7 +220,7 @@ func newOwn(dev *cuda.Device) (*own, error) {
 	return k, nil
 }
 
-// needOwn makes the runner's own kernels, unless they are there.
+// needOwn makes the runner's own kernels, unless x has them.
 func (x *Exec) needOwn() error {
 	if x.own != nil {
 		return nil

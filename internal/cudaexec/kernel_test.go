@@ -197,10 +197,10 @@ func TestFaultsNameTheirStep(t *testing.T) {
 		words [cudagen.FaultWords]uint64
 		want  string
 	}{
-		{[4]uint64{cudagen.FaultIndex, 1, math.Float64bits(12)}, `step 1 "second" (gather 3 of (1, 10, 4)): a step has met wrong data: index 12 is not in 0 to 9`},
+		{[4]uint64{cudagen.FaultIndex, 1, math.Float64bits(12)}, `step 1 "second" (gather 3 of (1, 10, 4)): invalid data: index 12 is not in 0 to 9`},
 		{[4]uint64{cudagen.FaultIndex, 0, math.Float64bits(-1)}, `index -1 is not in 0 to 6`},
-		{[4]uint64{cudagen.FaultDivisor, 1, math.Float64bits(5)}, `step 1 "second" (gather 3 of (1, 10, 4)): a step has met wrong data: integer division by zero at element 5`},
-		{[4]uint64{99, 1}, `step 1 "second" (gather 3 of (1, 10, 4)): a step has met wrong data: fault 99`},
+		{[4]uint64{cudagen.FaultDivisor, 1, math.Float64bits(5)}, `step 1 "second" (gather 3 of (1, 10, 4)): invalid data: integer division by zero at element 5`},
+		{[4]uint64{99, 1}, `step 1 "second" (gather 3 of (1, 10, 4)): invalid data: fault 99`},
 		{[4]uint64{1, 1 << 63}, `fault 1 of step 9223372036854775808, there are 2`},
 	} {
 		err := faultError(p, tt.words)
@@ -234,7 +234,7 @@ func TestStridedElementsArePacked(t *testing.T) {
 	}
 }
 
-// prelude is what NVRTC knows by itself and clang does not.
+// prelude declares the built-in names of NVRTC that clang lacks.
 const prelude = `#define __device__ __attribute__((device))
 #define __global__ __attribute__((global))
 #define __shared__ __attribute__((shared))

@@ -12,38 +12,38 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// alignment is that of constants, of scratch memory, and of all that a runner lays out; cuMemAlloc
-// gives no less.
+// alignment is that of constants, scratch memory and everything else that layout places. cuMemAlloc
+// guarantees as much.
 const alignment = 256
 
 func aligned(n int64) int64 { return (n + alignment - 1) &^ (alignment - 1) }
 
-// Addresses that belong to no value follow those of the values.
+// Slots of the address table that follow those of the values.
 const (
 	slotScratch = iota
 	slotFault
-	slotClock // the runner's own, if the program's is not bound
+	slotClock // the runner's own, unless the program's clock is bound
 	slotRuns
 	extraSlots
 )
 
-// layout has the offsets in the block that a runner allocates in addition to the arena: constants,
+// layout is the layout of the block that a runner allocates in addition to the arena: constants,
 // then scratch memory of the steps, then a few words.
 type layout struct {
-	constant []int64 // by value; -1 for those that are none
+	constant []int64 // by value; -1 for values that are no constants
 	scratch  []int64 // by step, from the beginning of the scratch memory
 	at       [extraSlots]int64
 	bytes    int64
 	need     need
 }
 
-// Bytes of the words.
+// Bytes of the words at the end of the block.
 const (
 	faultBytes = 8 * cudagen.FaultWords
 	clockBytes = 16
 )
 
-// newLayout lays out the block for p; steps has the needs of its steps.
+// newLayout lays out the block for p. steps has the scratch memory that each step needs.
 func newLayout(p *program.Program, steps []cudagen.Step) layout {
 	l := layout{constant: make([]int64, len(p.Values)), scratch: make([]int64, len(steps))}
 	for i := range p.Values {
@@ -75,14 +75,14 @@ func newLayout(p *program.Program, steps []cudagen.Step) layout {
 type memory struct {
 	dev   *cuda.Device
 	arena uintptr
-	lent  bool // the arena is the caller's
+	lent  bool // the arena belongs to the caller
 	block uintptr
 }
 
-// newMemory allocates the memory of p, and fills it: constants with their elements, the rest with
+// newMemory allocates the memory of p and fills it: constants with their elements, the rest with
 // zeros.
 //
-// Errors: those of memoryError; dist.ErrCount for an arena of the caller's that is too small.
+// Errors: those of memoryError; dist.ErrCount if the caller's arena is too small.
 func newMemory(p *program.Program, cfg *Config, l *layout) (*memory, error) {
 	m := &memory{dev: cfg.Device}
 	var err error
@@ -127,7 +127,7 @@ func (m *memory) fill(p *program.Program, l *layout) error {
 	return nil
 }
 
-// addresses is where all values and the extra slots lie; 0 for those that are to be bound.
+// addresses returns the addresses of all values and extra slots. Values to be bound have 0.
 func (m *memory) addresses(p *program.Program, l *layout) []uintptr {
 	addr := make([]uintptr, len(p.Values)+extraSlots)
 	for i := range p.Values {
@@ -153,7 +153,7 @@ func (m *memory) close() error {
 	return errors.Join(m.dev.Free(block), m.dev.Free(arena))
 }
 
-// bufferAt is n elements at an address of the device.
+// bufferAt returns a buffer of n elements at a device address.
 func bufferAt(at uintptr, n int, dt tensor.DType, on tensor.Device) (tensor.Buffer, error) {
 	return tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&at)), n, dt, on)
 }

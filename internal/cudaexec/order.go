@@ -7,34 +7,35 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// streams is how many streams a program has: Compute, Comm and Side.
+// streams is the number of streams of a program: Compute, Comm and Side.
 const streams = 3
 
-// turn has the place of a step among those of other streams: the events that it waits for, and the
-// event recorded after it.
+// turn is the place of a step among those of other streams: the events that it waits for, and the
+// one that it records.
 type turn struct {
 	waits  []int // numbers of events
 	record int   // number of the event after the step; -1 for none
 	ahead  bool  // the next step of Compute waits until this one has begun; see comm.goAhead
-	behind bool
+	behind bool  // this is that next step
 }
 
-// order has the turns of all steps, with as few events as possible. A step waits for another one
-// only if its own stream has not yet waited for that step, or for a later one of the same stream.
+// order is the turns of all steps, with as few events as possible. A step waits only for steps that
+// its own stream has not waited for yet: a wait for a later step of the same stream covers the
+// earlier ones.
 type order struct {
 	turns  []turn
 	on     []program.Stream // where each step runs
 	events int
 }
 
-// newOrder plans the events of p. A collective that p has on Compute also runs on Comm, the groups'
-// stream, between the steps of Compute before and after it.
+// newOrder plans the events of p. A collective that p has on Compute also runs on the groups'
+// stream, Comm: after the step of Compute before it, and before the one after it.
 //
 // Errors: dist.ErrInvalid for an unknown stream, and for a step that waits for itself or a later
 // one.
 func newOrder(p *program.Program) (order, error) {
 	o := order{turns: make([]turn, len(p.Steps)), on: make([]program.Stream, len(p.Steps))}
-	var waited [streams][streams]int // by stream: the newest step of each other one, plus 1, that it has waited for
+	var waited [streams][streams]int // by stream: 1 + the newest step of each other stream that it has waited for
 	compute, between := -1, -1
 	for i := range p.Steps {
 		s := &p.Steps[i]
@@ -66,8 +67,8 @@ func newOrder(p *program.Program) (order, error) {
 	return o, nil
 }
 
-// wait makes step i wait for step last of another stream, unless its own stream has waited for
-// that, or a later one.
+// wait makes step i wait for step last of another stream, unless its own stream has already waited
+// for that step or a later one.
 func (o *order) wait(i, last int, waited *int) {
 	if last < *waited {
 		return
@@ -80,7 +81,7 @@ func (o *order) wait(i, last int, waited *int) {
 	o.turns[i].waits = append(o.turns[i].waits, o.turns[last].record)
 }
 
-// stepName is how errors call a step: step 12 "dw0" (matmul 128x784x512).
+// stepName returns the name of a step in errors: step 12 "dw0" (matmul 128x784x512).
 func stepName(p *program.Program, i int) string {
 	s := &p.Steps[i]
 	if s.Op == nil {

@@ -41,7 +41,7 @@ func TestEventsStandOnlyWhereAStreamHasToWait(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		lines []string
-		want  string // for each step what it waits for and records
+		want  string // for each step the events that it waits for and records
 	}{
 		{"one stream", []string{"c", "c 0", "c 0 1"}, "w[] r-1 w[] r-1 w[] r-1"},
 		{"there and back", []string{"c", "m 0", "c 1"}, "w[] r0 w[0] r1 w[1] r-1"},
@@ -90,7 +90,7 @@ func TestEventsKeepEveryOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		recorded := make([]int, o.events)
-		before := make([][]bool, len(p.Steps)) // what is certainly done when a step starts
+		before := make([][]bool, len(p.Steps)) // steps that have certainly ended when a step starts
 		last := [streams]int{-1, -1, -1}
 		for i := range p.Steps {
 			before[i] = make([]bool, len(p.Steps))
@@ -188,7 +188,7 @@ func TestTimelineIsATable(t *testing.T) {
 		Steps: []StepTime{{Step: 4, Name: "dw0", Op: "matmul 2x3x4", Start: 10, End: 30, Least: 15}},
 	}
 	want := `mlp: 100ns a run (one graph, mean of 3); with marks 200ns: compute 150ns, communication 90ns, of which exposed 50ns, 25.0 %
- step  stream          start           end         least  what
+ step  stream          start           end         least  op
     4  compute          10ns          30ns          15ns  matmul 2x3x4  "dw0"
 `
 	if got := tl.String(); got != want {

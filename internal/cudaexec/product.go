@@ -11,42 +11,42 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// product is a MatMul as cuBLAS is asked for it.
+// product is a MatMul in the form that cuBLAS takes.
 type product struct {
 	gemm        cublas.Gemm
 	a, b, c     argument
-	align       int         // alignment of all three addresses, if those of bound values are multiples of boundAlign
-	gemmVariant             // the fastest; without a plan unless some were timed
-	spare       gemmVariant // the other one of two that were timed, until memory for the first is certain
-	clear       int64       // bytes of C to be set to 0 instead, where K is 0
+	align       int         // of all three addresses, if bound values are aligned to boundAlign
+	gemmVariant             // the faster one; without a plan unless some were timed
+	spare       gemmVariant // the slower one of two that were timed, in case memory is short for the faster
+	clear       int64       // bytes of C to set to 0 instead of a product, if K is 0
 
 	on program.Stream
 	h  *cublas.Handle // of that stream
 }
 
-// gemmVariant is a plan for a product, as it is or with a transposed copy of an operand.
+// gemmVariant is a plan for a product, with or without a transposed copy of an operand.
 type gemmVariant struct {
 	plan   *cublas.Plan // the fastest of several algorithms
-	turned *turned      // whose product the plan is for; nil for that of the step
+	turned *turned      // the product with a copy that the plan is for; nil for the product as it is
 	trial  *trial       // of the algorithms
 }
 
-// boundAlign is the alignment that bound memory is expected to have. With less, a plan is not used.
+// boundAlign is the expected alignment of bound memory. With less, a plan is not used.
 const boundAlign = 256
 
-// cublasTypes is the types whose products cuBLAS makes.
+// cublasTypes are the element types of products by cuBLAS.
 var cublasTypes = map[tensor.DType]cublas.DType{
 	tensor.F32: cublas.F32, tensor.F64: cublas.F64, tensor.F16: cublas.F16, tensor.BF16: cublas.BF16,
 }
 
-// matrix is how a view of (batch, rows, cols) lies in rows, or in columns for trans.
+// matrix is the layout of a view of (batch, rows, cols): by rows, or by columns for trans.
 type matrix struct {
 	trans  bool
 	ld     int
 	stride int64
 }
 
-// newMatrix finds the lie of v. Errors: strides of which none of the last two is 1.
+// newMatrix finds the layout of v. Errors: strides of which neither of the last two is 1.
 func newMatrix(v program.View, rows, cols int) (matrix, error) {
 	if len(v.Strides) != 3 {
 		return matrix{}, fmt.Errorf("a view with strides %v, want 3 of them", v.Strides)
@@ -65,7 +65,7 @@ func newMatrix(v program.View, rows, cols int) (matrix, error) {
 	return matrix{}, fmt.Errorf("strides %v of %d by %d elements lie neither in rows nor in columns", v.Strides, rows, cols)
 }
 
-// packed reports whether batch matrices that lie so have no gaps in them, nor between them.
+// packed reports whether batch matrices of this layout have no gaps in them, nor between them.
 func (m matrix) packed(batch, rows, cols int) bool {
 	line := cols
 	if m.trans {
@@ -74,7 +74,7 @@ func (m matrix) packed(batch, rows, cols int) bool {
 	return m.ld == line && (batch == 1 || m.stride == int64(rows*cols))
 }
 
-// newProduct is step i of p, a MatMul, for cuBLAS; nil if there is nothing to compute.
+// newProduct returns step i of p, a MatMul, in cuBLAS's form, or nil if its result is empty.
 //
 // Errors: dl.ErrUnsupported for types and strides that cuBLAS does not take.
 func newProduct(p *program.Program, i int, compute Compute) (*product, error) {
@@ -122,8 +122,7 @@ func newProduct(p *program.Program, i int, compute Compute) (*product, error) {
 	return q, nil
 }
 
-// lay writes the lies of A, B and C. Where C lies in columns, the transposed product is asked for:
-// Cᵀ = Bᵀ Aᵀ.
+// lay sets the layouts of A, B and C. If C is by columns, it asks for the product Cᵀ = Bᵀ Aᵀ.
 func (q *product) lay(a, b, c matrix) {
 	g := &q.gemm
 	if c.trans {
@@ -137,7 +136,7 @@ func (q *product) lay(a, b, c matrix) {
 	g.LDC, g.StrideC = c.ld, c.stride
 }
 
-// gemmCompute is how elements of dt are multiplied.
+// gemmCompute returns the precision for elements of dt.
 func gemmCompute(c Compute, dt tensor.DType) cublas.Compute {
 	switch {
 	case dt == tensor.F32 && c == TF32:
@@ -148,12 +147,12 @@ func gemmCompute(c Compute, dt tensor.DType) cublas.Compute {
 	return cublas.Full
 }
 
-// viewOf is the address of a view's first element.
+// viewOf returns the address of a view's first element.
 func viewOf(p *program.Program, v program.View) argument {
 	return argument{int32(v.Value), int64(v.Offset) * int64(p.Values[v.Value].DType.Size())}
 }
 
-// alignOf returns the common alignment of the addresses of all views.
+// alignOf returns the alignment of the addresses of all views: a power of two up to boundAlign.
 func alignOf(p *program.Program, views ...program.View) int {
 	all := int64(boundAlign)
 	for _, v := range views {
@@ -186,20 +185,20 @@ func (q *product) queue(s *cuda.Stream, addr []uintptr, room *cuda.Args) error {
 	return q.h.Gemm(&q.gemm, a, b, c)
 }
 
-// products is the MatMul steps of a program that cuBLAS does.
+// products are the MatMul steps of a program that cuBLAS does.
 type products struct {
 	dev     *cuda.Device
 	lib     *cublas.Library
 	handles [streams]*cublas.Handle // of streams with products
 	steps   []*product              // by step; nil for others
-	copies  uintptr                 // where turns copy operands to, stream by stream: one at a time of each
+	copies  uintptr                 // memory for transposed copies, stream by stream: one copy at a time on each
 	room    [streams]int64          // bytes of copies, of each stream
 }
 
-// newProducts opens cuBLAS if p has a MatMul that it takes; nil if not, or where there is no cuBLAS
-// and none was asked for.
+// newProducts opens cuBLAS if p has a MatMul that it takes. It returns nil if p has none, or if
+// cuBLAS is missing and cfg names no path.
 //
-// Errors: those of cublas.Open for a library that was asked for.
+// Errors: those of cublas.Open for a library that cfg names.
 func newProducts(p *program.Program, on []program.Stream, cfg *Config, s [streams]*cuda.Stream) (*products, error) {
 	if cfg.CUBLAS == Without {
 		return nil, nil

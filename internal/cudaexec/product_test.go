@@ -51,7 +51,7 @@ func TestMatricesLieInRowsOrColumns(t *testing.T) {
 	}
 }
 
-// asked is what cuBLAS does when it is asked for g, in plain loops.
+// asked computes g in plain loops, as cuBLAS would.
 func asked(g *cublas.Gemm, a, b, c []float64) {
 	at := func(m []float64, trans bool, ld, i, j int) float64 {
 		if trans {
@@ -73,7 +73,7 @@ func asked(g *cublas.Gemm, a, b, c []float64) {
 	}
 }
 
-// lie is a view of (batch, rows, cols) in rows or columns, with room beside each row, and the
+// lie is a view of (batch, rows, cols) by rows or columns, with gaps after each row, and the
 // elements that it needs.
 func lie(id program.ID, batch, rows, cols int, columns, shared bool) (program.View, int) {
 	v := program.View{Value: id, Strides: []int{rows*cols + 20, cols, 1}}
@@ -86,7 +86,7 @@ func lie(id program.ID, batch, rows, cols int, columns, shared bool) (program.Vi
 	return v, batch * (rows*cols + 20)
 }
 
-// What cuBLAS is asked for is what the step means, however the operands lie.
+// The request to cuBLAS means the same as the step, in all layouts of the operands.
 func TestProductsMeanTheirStep(t *testing.T) {
 	const batch, m, n, k = 3, 4, 5, 6
 	for mask := range 16 {
@@ -241,7 +241,7 @@ func TestConvolutionsAreAskedForAsTheyAre(t *testing.T) {
 		}
 	}
 	further := w
-	further.OutH = 5 // padded more behind than before
+	further.OutH = 5 // padded more at the end than at the beginning
 	p.Steps = []program.Step{{Op: &program.Conv{Window: further, K: 5}, In: views(view(0), view(1)), Out: views(view(2))}}
 	if c := newConvolution(p, 0, cfg); c != nil {
 		t.Errorf("cuDNN is asked for what it does not do: %v", c.desc)
@@ -256,8 +256,8 @@ func TestConvolutionsAreAskedForAsTheyAre(t *testing.T) {
 	}
 }
 
-// Of a program whose convolutions are all better done by kernels of ours, no library is opened,
-// even one that was asked for.
+// A library is not opened for a program whose convolutions all go to our kernels, even if its path
+// is given.
 func TestThinConvolutionsAreNotAskedFor(t *testing.T) {
 	w := program.Window{N: 2, C: 1, H: 8, W: 8, R: 3, S: 3, PadH: 1, PadW: 1, StrideH: 1, StrideW: 1, DilationH: 1, DilationW: 1, OutH: 8, OutW: 8}
 	p := &program.Program{Clock: program.None}
@@ -334,7 +334,7 @@ func TestClockIsWhatRandomNumbersNeed(t *testing.T) {
 		t.Errorf("a clock that is none: %v", err)
 	}
 	b = newBuilder("none", 1).train(options{batch: 2, dims: []int{2, 2}}).plan(t, false)
-	b.p.Clock = 0 // what a program without one may say
+	b.p.Clock = 0 // the value of programs without a clock
 	if c, err := clockOf(b.p); err != nil || c != program.None {
 		t.Errorf("a program without random numbers has clock %d, %v", c, err)
 	}

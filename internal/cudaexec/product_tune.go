@@ -9,10 +9,10 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// tuneCandidates is how many algorithms are timed for a product.
+// tuneCandidates is the number of algorithms that are timed for a product.
 const tuneCandidates = 16
 
-// tune times several ways for each product, if x is to do so. choose takes the fastest.
+// tune times several variants of each product, with Config.Tune. choose takes the fastest.
 //
 // Errors: those of cublas.Handle.NewPlan, naming the step.
 func (m *products) tune(x *Exec) error {
@@ -34,7 +34,7 @@ func (m *products) tune(x *Exec) error {
 	return nil
 }
 
-// tune times algorithms for q. That none is proposed, or that memory for trying is short, leaves q
+// tune times algorithms for q. If cuBLAS proposes none, or memory for the trial is short, q stays
 // as it is.
 func (q *product) tune() error {
 	if q.gemm.K == 0 || q.align < max(q.gemm.DType.Bytes(), q.gemm.Out.Bytes()) {
@@ -45,13 +45,13 @@ func (q *product) tune() error {
 		return nil
 	}
 	if err == nil {
-		q.gemmVariant = newWay(p, nil)
+		q.gemmVariant = newVariant(p, nil)
 	}
 	return err
 }
 
-// tryTurn times q with a transposed copy of an operand, where that can pay. That no algorithm is
-// proposed, or that memory for trying is short, leaves q as it is.
+// tryTurn times the turned form of q if it may pay. If cuBLAS proposes no algorithm, or memory for
+// the trial is short, q stays as it is.
 func (q *product) tryTurn(x *Exec) error {
 	if q.plan == nil || x.cfg.turns == turnNever || x.cfg.turns == turnWhereFaster && !canPay(&q.gemm) {
 		return nil
@@ -65,17 +65,18 @@ func (q *product) tryTurn(x *Exec) error {
 		return nil
 	}
 	if err == nil {
-		q.spare = newWay(p, t)
+		q.spare = newVariant(p, t)
 	}
 	return err
 }
 
-// newWay is the way of a plan whose algorithms were timed, for the product of t unless that is nil.
-func newWay(p *cublas.Plan, t *turned) gemmVariant {
+// newVariant returns the variant of a timed plan, for the product of t, or for the step's own if t
+// is nil.
+func newVariant(p *cublas.Plan, t *turned) gemmVariant {
 	return gemmVariant{p, t, trialOf(p)}
 }
 
-// trialOf is the algorithms of a plan.
+// trialOf returns the algorithms of a plan as a trial.
 func trialOf(p *cublas.Plan) *trial {
 	d := p.Desc()
 	what := fmt.Sprintf("%v at multiples of %d B", &d.Gemm, d.AlignBytes)
@@ -83,7 +84,7 @@ func trialOf(p *cublas.Plan) *trial {
 	return newTrial(what, names, took, p.Take)
 }
 
-// trials is all that was timed, step by step.
+// trials returns all that was timed, step by step.
 func (m *products) trials() []*trial {
 	if m == nil {
 		return nil
@@ -102,8 +103,8 @@ func (m *products) trials() []*trial {
 	return list
 }
 
-// choose takes the faster of two variants for each product that was timed with both, the copy
-// included, or the variant that when names.
+// choose takes the faster variant of each product that was timed in two forms, copy included. With
+// turnAlways it takes the turned one.
 func (m *products) choose(when turning) {
 	if m == nil {
 		return
@@ -115,7 +116,7 @@ func (m *products) choose(when turning) {
 	}
 }
 
-// fasterThan compares the times of the algorithms of w and o on the slowest rank.
+// fasterThan compares the times of the algorithms that w and o took, on the slowest rank.
 func (w *gemmVariant) fasterThan(o *gemmVariant) bool {
 	return least([]float32{o.trial.worst, w.trial.worst}) == 1
 }
@@ -129,8 +130,8 @@ func (w *gemmVariant) close() error {
 	return p.Close()
 }
 
-// time is the fastest plan for t's product with the copy before it, which is made of memory that
-// has the operand's size.
+// time returns the fastest plan for t's product. Each trial includes the copy, from memory of the
+// operand's size.
 func (t *turned) time(x *Exec, h *cublas.Handle, align int) (*cublas.Plan, error) {
 	if err := x.needOwn(); err != nil {
 		return nil, err
@@ -156,9 +157,9 @@ func (t *turned) time(x *Exec, h *cublas.Handle, align int) (*cublas.Plan, error
 	return p, err
 }
 
-// place makes room for the largest copy of all turns that were taken, of each stream.
+// place allocates memory for the largest copy of all chosen turned products, for each stream.
 //
-// Returns: whether memory is short for it. Owns: m frees it when it closes. Errors: others than
+// Returns: whether memory is short for it. Owns: m frees it when it closes. Errors: all except
 // cuda.ErrMemory.
 func (m *products) place() (short bool, err error) {
 	if m == nil {
@@ -182,7 +183,7 @@ func (m *products) place() (short bool, err error) {
 	return false, nil
 }
 
-// aim makes all turns copy to where there is room.
+// aim sets the addresses of all copies.
 func (m *products) aim(k *own) {
 	if m == nil {
 		return
@@ -205,8 +206,7 @@ func (m *products) aim(k *own) {
 	}
 }
 
-// dropTurns has the products that have turns done as they are, and frees the room for copies, if
-// there is.
+// dropTurns replaces all turned variants by those without copies, and frees the memory for copies.
 func (m *products) dropTurns() error {
 	if m == nil {
 		return nil
@@ -219,7 +219,7 @@ func (m *products) dropTurns() error {
 	return m.freeCopies()
 }
 
-// freeCopies frees the room for copies, if there is.
+// freeCopies frees the memory for copies, if any.
 func (m *products) freeCopies() error {
 	at := m.copies
 	m.copies, m.room = 0, [streams]int64{}
@@ -229,7 +229,7 @@ func (m *products) freeCopies() error {
 	return m.dev.Free(at)
 }
 
-// settle closes the ways that were not taken.
+// settle closes the variants that were not taken.
 func (m *products) settle() error {
 	if m == nil {
 		return nil

@@ -5,24 +5,24 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// turned is a product AᵀB with a transposed copy instead of the smaller operand. A is stored as K
-// by M and B as K by N, so rows of neither run along K. Kernels for tensor cores want that of at
-// least one: in TF32 such a large product takes clearly longer than one of as many operations with
-// A as M by K. BenchmarkWeightGradient measures the gain of the copy.
+// turned is a product AᵀB with a transposed copy of the smaller operand. A is K by M and B is K by
+// N, so rows of neither run along K. Kernels for tensor cores need that of one operand at least: a
+// large product in TF32 was measured to take clearly longer than one with A as M by K.
+// BenchmarkWeightGradient measures the gain.
 type turned struct {
 	gemm       cublas.Gemm // with the copy
-	second     bool        // of B, not of A
-	rows, cols int         // of the operand as it lies
-	ld, to     int         // elements from one row to the next, of the operand and of the copy
+	second     bool        // the copy is of B, not of A
+	rows, cols int         // of the operand as stored
+	ld, to     int         // elements from one row to the next, in the operand and in the copy
 	at         uintptr     // of the copy
 	copy       launch
 }
 
-// turning is when a product that has a turn works with it. All but the first are for comparisons.
+// turning says when a product uses its turned form. Tests and comparisons use all but the first.
 type turning uint8
 
 const (
-	turnWhereFaster turning = iota // if that was measured
+	turnWhereFaster turning = iota // if it was measured to be faster
 	turnAlways
 	turnNever
 )
@@ -46,14 +46,14 @@ func newTurn(g *cublas.Gemm) *turned {
 	return t
 }
 
-// Least sizes of a product for which a transposed copy is tried. The copy moves 2*min(M, N)*K
-// elements for M*N*K products: the longer the longer side, the smaller the share of the copy. Below
-// turnLong the copy costs too much of the gain.
+// Least sizes of a product whose turned form is tried. The copy moves 2*min(M, N)*K elements for
+// M*N*K products, so its share of the time falls with the longer side. Below turnLong it takes too
+// much of the gain.
 const (
 	turnSide     = 512     // M and N
 	turnLong     = 1024    // the larger of them
 	turnDepth    = 64      // K
-	turnProducts = 1 << 30 // M*N*K: a few times as long as one more launch
+	turnProducts = 1 << 30 // M*N*K: a few times one more launch
 )
 
 // canPay reports whether a turn of g may be faster than g.
@@ -64,7 +64,7 @@ func canPay(g *cublas.Gemm) bool {
 	return min(g.M, g.N) >= turnSide && max(g.M, g.N) >= turnLong && g.K >= turnDepth && int64(g.M)*int64(g.N) >= turnProducts/int64(g.K)
 }
 
-// operand is the one of o that is copied.
+// operand returns the operand of o that is copied.
 func (t *turned) operand(o *cublas.Operands) *uintptr {
 	if t.second {
 		return &o.B
@@ -72,24 +72,24 @@ func (t *turned) operand(o *cublas.Operands) *uintptr {
 	return &o.A
 }
 
-// sourceBytes is how far the operand reaches.
+// sourceBytes returns the extent of the operand.
 func (t *turned) sourceBytes() int64 {
 	return (int64(t.rows-1)*int64(t.ld) + int64(t.cols)) * int64(t.gemm.DType.Bytes())
 }
 
-// bytes is how far the copy reaches.
+// bytes returns the extent of the copy.
 func (t *turned) bytes() int64 {
 	return int64(t.cols) * int64(t.to) * int64(t.gemm.DType.Bytes())
 }
 
-// How transpose of runner.cu works: a block of turnThreads threads turns a tile of turnEdge rows
+// Tiles of kernel transpose in runner.cu: a block of turnThreads threads transposes turnEdge rows
 // and columns.
 const (
 	turnEdge    = 64
 	turnThreads = 256
 )
 
-// aim makes t copy from the address from to the address at.
+// aim makes t copy its operand from argument from to the address at.
 func (t *turned) aim(k *own, from argument, at uintptr) {
 	tiles := (t.rows + turnEdge - 1) / turnEdge * ((t.cols + turnEdge - 1) / turnEdge)
 	t.at = at

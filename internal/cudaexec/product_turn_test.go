@@ -11,8 +11,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program/oracle"
 )
 
-// transposed is what the kernel does that is launched with these arguments, in plain loops. What it
-// does not write is NaN's stand-in, a number that no product survives.
+// transposed does the work of a kernel with these arguments, in plain loops. Elements that it does
+// not write keep a number that no product survives.
 func (t *turned) transposed(from []float64) []float64 {
 	to := make([]float64, t.bytes()/int64(t.gemm.DType.Bytes()))
 	for i := range to {
@@ -26,7 +26,7 @@ func (t *turned) transposed(from []float64) []float64 {
 	return to
 }
 
-// With the copy in the operand's place cuBLAS is asked for the same product.
+// With the copy as operand, cuBLAS computes the same product.
 func TestTurnsMeanTheSameProduct(t *testing.T) {
 	for _, d := range []struct {
 		m, n, k, gapA, gapB int
@@ -148,9 +148,9 @@ func TestNoProductsNeedNoScratch(t *testing.T) {
 	}
 }
 
-// inTwoWays is a product for each of times, which is what it took as it is and turned, 0 for what
-// works nowhere. Behind them come one that was timed as it is, one that was not, and a step that is
-// none.
+// inTwoWays returns a product for each entry of times: its time as it is and turned, 0 for a form
+// that fails everywhere. After them come a product that was timed as it is, one that was not timed,
+// and a step that is no product.
 func inTwoWays(times ...[2]float32) *products {
 	m := &products{}
 	for i, t := range times {
@@ -164,7 +164,7 @@ func inTwoWays(times ...[2]float32) *products {
 	return m
 }
 
-// plans is the plans that are used and those that are spare, by step.
+// plans returns the plans in use and the spare ones, by step.
 func (m *products) plans() (used, spare []*cublas.Plan) {
 	for _, q := range m.steps {
 		if q == nil {
@@ -209,7 +209,7 @@ func TestDroppedTurnsAreDoneAsTheyAre(t *testing.T) {
 	m := inTwoWays([2]float32{5, 4}, [2]float32{4, 5})
 	used, spare := m.plans()
 	m.choose(turnWhereFaster)
-	m.room[program.Compute] = m.steps[0].turned.bytes() // what place had no memory for
+	m.room[program.Compute] = m.steps[0].turned.bytes() // place had no memory for these
 	if m.steps[0].turned == nil || m.steps[1].turned != nil || m.scratch() == 0 {
 		t.Fatalf("turned %+v and %+v", m.steps[0].turned, m.steps[1].turned)
 	}
@@ -242,7 +242,7 @@ func TestDroppedTurnsAreDoneAsTheyAre(t *testing.T) {
 	}
 }
 
-// What is copied is the operand, to the room that all turns of a stream have in common.
+// The operand is copied to the memory that all turned products of a stream share.
 func TestTurnsAreAimedAtTheirRoom(t *testing.T) {
 	m := inTwoWays([2]float32{5, 4}, [2]float32{5, 4}, [2]float32{4, 5})
 	for i, q := range m.steps[:3] {
@@ -269,7 +269,7 @@ func TestTurnsAreAimedAtTheirRoom(t *testing.T) {
 	}
 }
 
-// The products of the tests on GPUs have turns, of either operand, and are exact.
+// The products of the tests on GPUs have turned forms, of either operand, and are exact.
 func TestGradientsOfTheTestsHaveTurns(t *testing.T) {
 	seconds := 0
 	for _, g := range gradients {

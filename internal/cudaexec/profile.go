@@ -13,25 +13,26 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// Timeline is where the time of a run goes, by the device's clock.
+// Timeline is a profile of a run, by the device's clock (%globaltimer, which advances in steps of
+// up to 1 µs on some GPUs). A step of Compute counts from the moment when its inputs are ready.
 type Timeline struct {
 	Program string
-	Run     time.Duration // of one run, replayed back to back without marks; the mean
+	Run     time.Duration // mean of one run, replayed back to back without marks
 	Runs    int           // that were measured
 	Graph   bool          // runs were replays of a graph
 
-	// Of the run with the median exposure, which has marks around collectives and around the
+	// Times of the run with the median exposure. It has marks around collectives and around the
 	// computation between waits.
-	Marked  time.Duration // the whole of it
-	Compute time.Duration // something computes
-	Comm    time.Duration // something communicates
-	Exposed time.Duration // something communicates and nothing computes
+	Marked  time.Duration // the whole run
+	Compute time.Duration // some step computes
+	Comm    time.Duration // some collective runs
+	Exposed time.Duration // a collective runs and no step computes
 
 	Steps []StepTime // of runs with marks around each step
 }
 
-// StepTime is one step of a Timeline. A mark costs the device a microsecond or two, so that short
-// steps look longer.
+// StepTime is one step of a Timeline. A mark takes a microsecond or two, so short steps look
+// longer.
 type StepTime struct {
 	Step       int
 	Name, Op   string
@@ -40,7 +41,7 @@ type StepTime struct {
 	Least      time.Duration // the shortest of all runs
 }
 
-// Share is the exposed communication as a part of the run.
+// Share returns the exposed communication as a fraction of the run.
 func (t Timeline) Share() float64 {
 	if t.Marked == 0 {
 		return 0
@@ -48,7 +49,7 @@ func (t Timeline) Share() float64 {
 	return float64(t.Exposed) / float64(t.Marked)
 }
 
-// String returns a table: the run, the exposed share in percent, and a line for each step.
+// String returns a table: the run, the exposed communication in percent, and a line for each step.
 func (t Timeline) String() string {
 	var b strings.Builder
 	how := "step by step"
@@ -57,14 +58,14 @@ func (t Timeline) String() string {
 	}
 	fmt.Fprintf(&b, "%s: %v a run (%s, mean of %d); with marks %v: compute %v, communication %v, of which exposed %v, %.1f %%\n",
 		t.Program, t.Run, how, t.Runs, t.Marked, t.Compute, t.Comm, t.Exposed, 100*t.Share())
-	fmt.Fprintf(&b, "%5s  %-7s  %12s  %12s  %12s  %s\n", "step", "stream", "start", "end", "least", "what")
+	fmt.Fprintf(&b, "%5s  %-7s  %12s  %12s  %12s  %s\n", "step", "stream", "start", "end", "least", "op")
 	for _, s := range t.Steps {
 		fmt.Fprintln(&b, s)
 	}
 	return b.String()
 }
 
-// String is a line of the table.
+// String returns a line of the table.
 func (s StepTime) String() string {
 	what := s.Op
 	if s.Name != "" {
@@ -73,20 +74,20 @@ func (s StepTime) String() string {
 	return fmt.Sprintf("%5d  %-7v  %12v  %12v  %12v  %s", s.Step, s.Stream, s.Start, s.End, s.Least, what)
 }
 
-// mark is where a stamp goes: before or after a step.
+// mark is the stamps around a step.
 type mark struct{ before, after int } // indexes of stamps; -1 for none
 
-// segment is a part of a run that is measured: steps first to last of one stream.
+// segment is a measured part of a run: steps first to last of one stream.
 type segment struct {
 	first, last int
 	stream      program.Stream
 }
 
-// cuts returns the segments of p: each step by itself if fine, else each collective, and the
-// computation between waits.
+// cuts returns the segments of p. With fine each step is one. Otherwise each collective is one, and
+// so is each piece of computation between waits.
 func cuts(p *program.Program, o *order, fine bool) []segment {
 	var list []segment
-	open := [streams]int{-1, -1, -1} // the segments that go on
+	open := [streams]int{-1, -1, -1} // the current segments
 	for i := range p.Steps {
 		s := o.on[i]
 		if fine || s == program.Comm || open[s] < 0 || len(o.turns[i].waits) > 0 || o.turns[i].behind {
@@ -99,8 +100,8 @@ func cuts(p *program.Program, o *order, fine bool) []segment {
 	return list
 }
 
-// stamps is the marks of a run, and the memory that they are written to: two for each segment, and
-// two for the whole run.
+// stamps is the segments of a run, their marks, and the memory for the times: two for each segment,
+// and two for the whole run.
 type stamps struct {
 	list  []segment
 	marks []mark // by step
@@ -147,15 +148,15 @@ func (x *Exec) marked(s *stamps, i int) error {
 	return x.put(s, m.after, on)
 }
 
-// read gets the times of the last run. The device is done with it.
+// read copies the times of the last run to the host. The device has finished the run.
 func (s *stamps) read(dev *cuda.Device) error {
 	return dev.CopyToHost(unsafe.Pointer(&s.times[0]), s.at, int64(8*len(s.times)))
 }
 
-// whole is when the run began and ended.
+// whole returns the beginning and the end of the run.
 func (s *stamps) whole() (begin, end uint64) { return s.times[len(s.times)-2], s.times[len(s.times)-1] }
 
-// spans is the times of the segments of streams, from the beginning of the run.
+// spans returns the times of the segments on some streams, from the beginning of the run.
 func (s *stamps) spans(on ...program.Stream) []span {
 	var list []span
 	begin, _ := s.whole()
@@ -167,7 +168,7 @@ func (s *stamps) spans(on ...program.Stream) []span {
 	return list
 }
 
-// since is the time between two stamps; 0 if the clock of the device had not moved on.
+// since returns the time between two stamps; 0 if the device's clock had not advanced.
 func since(begin, t uint64) time.Duration {
 	if t < begin {
 		return 0
@@ -175,10 +176,10 @@ func since(begin, t uint64) time.Duration {
 	return time.Duration(t - begin)
 }
 
-// span is a time with a beginning and an end.
+// span is an interval of time.
 type span struct{ from, to time.Duration }
 
-// union returns spans that do not overlap, in order, which together cover the spans of list.
+// union merges spans that overlap, and sorts them.
 func union(list []span) []span {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b span) int { return int(a.from - b.from) })
@@ -193,7 +194,7 @@ func union(list []span) []span {
 	return all
 }
 
-// length is how long spans that do not overlap are together.
+// length returns the sum of spans that do not overlap.
 func length(list []span) time.Duration {
 	var d time.Duration
 	for _, s := range list {
@@ -202,7 +203,7 @@ func length(list []span) time.Duration {
 	return d
 }
 
-// uncovered is how much of a no span of b covers; both are unions.
+// uncovered returns how much of a is outside the spans of b. Both are unions.
 func uncovered(a, b []span) time.Duration {
 	d := length(a)
 	for _, s := range a {
@@ -215,15 +216,15 @@ func uncovered(a, b []span) time.Duration {
 	return d
 }
 
-// mostProfiled is the largest number of runs that Profile keeps.
+// mostProfiled bounds the number of runs, and so the memory of Profile.
 const mostProfiled = 10000
 
-// Profile measures runs of the program: without marks, with marks around collectives, and with
-// marks around all steps, steps of each kind. The runs are real ones: inputs are those of the last
-// run, and parameters and the clock move on.
+// Profile measures runs of the program: steps runs each without marks, with marks around
+// collectives, and with marks around all steps. The runs are real ones: they use the last inputs,
+// and change parameters and the clock.
 //
-// Collective: with collectives, all ranks with the same number. Shapes/units: steps is 1 or more.
-// Errors: those of Run and Wait; dist.ErrUnsupported where Env.Watch looks at each step.
+// Collective: with collectives, all ranks with the same steps. Shapes/units: steps is 1 or more.
+// Errors: those of Run and Wait; dist.ErrUnsupported with Env.Watch.
 func (x *Exec) Profile(steps int) (Timeline, error) {
 	t := Timeline{Program: x.p.Name, Runs: steps, Graph: !x.cfg.Eager && x.calls == nil}
 	switch {
@@ -261,7 +262,7 @@ func (x *Exec) plain(t *Timeline) error {
 	if err != nil {
 		return errors.Join(err, begin.Close())
 	}
-	defer func() { _ = errors.Join(begin.Close(), end.Close()) }() // the measurement is valid in any case
+	defer func() { _ = errors.Join(begin.Close(), end.Close()) }() // the measured times stay valid
 	for range warmRuns + 2 {
 		if err := x.Run(); err != nil {
 			return err
@@ -293,7 +294,7 @@ func (x *Exec) stamped(t *Timeline, fine bool, each func(s *stamps)) (err error)
 		return err
 	}
 	defer func() {
-		if err != nil && !x.drained() { // of a broken group: freeing memory would hang
+		if err != nil && !x.drained() { // a group is broken: freeing memory would hang
 			err = fmt.Errorf("%w: %w", ErrStuck, err)
 			return
 		}
@@ -328,7 +329,7 @@ func (x *Exec) stamped(t *Timeline, fine bool, each func(s *stamps)) (err error)
 		if err := s.read(x.dev); err != nil {
 			return err
 		}
-		if n > 0 { // the first is to warm up
+		if n > 0 { // the first run warms up
 			each(s)
 		}
 	}

@@ -59,7 +59,7 @@ type adder struct {
 	p         *gpu.Member
 	module    *cuda.Module
 	add       *cuda.Function
-	own       uintptr // board, and behind it the epoch
+	own       uintptr // board, followed by the epoch
 	boards    [64]byte
 	stop      *cuda.HostMemory
 	args      *cuda.Args
@@ -218,7 +218,7 @@ func onGPUs(t *testing.T, n int, script string, body func(m member) error) {
 			}
 			if err == nil {
 				err = body(m)
-				if e := m.Close(); !errors.Is(e, dist.ErrAborted) { // what a death does to a group is no error of the test
+				if e := m.Close(); !errors.Is(e, dist.ErrAborted) { // a death in the group is no error of the test
 					err = errors.Join(err, e)
 				}
 			}

@@ -14,23 +14,24 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// Limits of the copy to the host at the end of each run.
+// Limits of the readback at the end of a run.
 const (
 	ringSlots   = 4    // runs whose results are kept
-	mostCopies  = 16   // values, and the fault words
-	followBytes = 4096 // of a value, at most
+	mostCopies  = 16   // copies of a run: values, and the fault words
+	followBytes = 4096 // of a value
 )
 
-// follow is something that the end of a run copies to its slot of the ring.
+// follow is one copy at the end of a run, to the run's slot of the ring.
 type follow struct {
 	from  argument
 	id    program.ID // None for the fault words
 	bytes int64
-	to    int64 // in a slot
+	to    int64 // offset in a slot
 }
 
 // readback copies results to the host. The last kernel of a run writes them to pinned memory, one
-// slot a run. An event after the run signals their arrival, so a reader does not stop the stream.
+// slot for each run, and an event after the run says when they are complete. So a reader need not
+// stop the stream.
 type readback struct {
 	follows []follow
 	slot    int64 // bytes of one
@@ -40,8 +41,9 @@ type readback struct {
 	copies  [mostCopies * (8 + 4 + 4)]byte // struct Copies of runner.cu
 }
 
-// planReadback plans the copy at the end of a run: the small outputs of p, and the fault words.
-// Outputs of one element, such as a loss, come first: with many outputs the others are left out.
+// planReadback plans the copies at the end of a run: small outputs of p, and the fault words.
+// Outputs of one element come first, since callers judge runs by them. If there are too many
+// outputs, the last ones are left out.
 func planReadback(p *program.Program, faults bool) (follows []follow, slot int64) {
 	add := func(f follow) {
 		f.to = slot
@@ -64,7 +66,7 @@ func planReadback(p *program.Program, faults bool) (follows []follow, slot int64
 	return follows, slot
 }
 
-// openReadback allocates the ring and the events.
+// openReadback allocates the ring and its events.
 func (x *Exec) openReadback() error {
 	b := &x.back
 	b.follows, b.slot = planReadback(x.p, x.code.faults)
@@ -96,7 +98,7 @@ func (b *readback) pack(addr []uintptr) {
 	}
 }
 
-// tail queues the end of a run.
+// tail queues the kernel that ends a run.
 func (b *readback) tail(x *Exec) error {
 	if b.ring == nil {
 		return nil
@@ -119,7 +121,7 @@ func (b *readback) tail(x *Exec) error {
 	return nil
 }
 
-// ran notes that a run was queued.
+// ran records that a run was queued.
 func (b *readback) ran(home *cuda.Stream) error {
 	if b.ring == nil {
 		return nil
@@ -131,18 +133,18 @@ func (b *readback) ran(home *cuda.Stream) error {
 	return nil
 }
 
-// Runs is how many runs were queued that a program with outputs or a clock has had.
+// Runs returns the number of queued runs. It counts only if the program has outputs or a clock.
 func (x *Exec) Runs() uint64 { return x.back.runs }
 
-// Read fills dst with the first bytes of value id after the newest run. It waits for that run, and
-// not for later work; ReadRun reads a run's results when later runs are queued already.
+// Read fills dst with the first bytes of value id after the newest run. It waits for that run only,
+// not for later work on the stream. ReadRun reads the results of an earlier run.
 //
-// Errors: dist.ErrInvalid and its kinds, dist.ErrClosed; ErrFault; why a group is broken; those of
-// the driver.
+// Errors: dist.ErrInvalid and its kinds, dist.ErrClosed; ErrFault; the reason why a group is
+// broken; those of the driver.
 func (x *Exec) Read(id program.ID, dst []byte) error { return x.ReadRun(x.back.runs, id, dst) }
 
-// ReadRun is Read after run number run, from 1: one of the last four. Of older runs than the newest
-// only outputs of at most 4 KiB can be read, sixteen of them.
+// ReadRun is Read for run number run, from 1, one of the last four. Of runs before the newest only
+// outputs of at most 4 KiB can be read, up to sixteen of them.
 func (x *Exec) ReadRun(run uint64, id program.ID, dst []byte) error {
 	b, err := x.Memory(id)
 	if err != nil {
@@ -180,8 +182,8 @@ func (x *Exec) ReadRun(run uint64, id program.ID, dst []byte) error {
 	return x.dev.CopyToHost(unsafe.Pointer(&dst[0]), uintptr(b.Pointer()), int64(len(dst)))
 }
 
-// fault returns the error of a run whose fault words have arrived on the host. It then clears the
-// words, after all queued runs. Without a fault it reads a word for each slot.
+// fault returns the error of a run whose fault words have arrived on the host. Then it clears the
+// words, after all queued runs. Without a fault it reads one word for each slot.
 func (b *readback) fault(x *Exec) error {
 	if b.ring == nil || !x.code.faults {
 		return nil
@@ -208,7 +210,7 @@ func (b *readback) fault(x *Exec) error {
 	return nil
 }
 
-// faultError is the error that the fault words stand for.
+// faultError returns the error that the fault words encode.
 func faultError(p *program.Program, words [cudagen.FaultWords]uint64) error {
 	i := int(words[cudagen.FaultStepAt])
 	if words[cudagen.FaultStepAt] >= uint64(len(p.Steps)) {

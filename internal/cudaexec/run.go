@@ -14,16 +14,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// warmRuns is how many runs go step by step before the program is captured: libraries choose
-// algorithms, load kernels and connect to peers at the first use, much of which they cannot do
-// while a stream captures.
+// warmRuns is the number of runs that are queued step by step before the program is captured. At
+// their first use libraries choose algorithms, load kernels and connect to peers, most of which
+// fails during a capture.
 const warmRuns = 1
 
 // Run implements program.Runner. It allocates nothing once the program is captured.
 //
 // Collective: with collectives. Returns: when queued; a rank that is a thousand runs ahead of
 // another waits. Errors: dist.ErrInvalid, naming a value that is not bound; those of steps;
-// ErrFault of an earlier run that is known by now; why a group is broken.
+// ErrFault of an earlier run, once it is known; the reason why a group is broken.
 func (x *Exec) Run() error {
 	switch {
 	case x.closed:
@@ -78,7 +78,7 @@ func (x *Exec) failure(err error) error {
 	return fmt.Errorf("cudaexec: program %q: %w", x.p.Name, err)
 }
 
-// missing is the error of values that are not bound.
+// missing returns the error of values that are not bound.
 func (x *Exec) missing() error {
 	for i, b := range x.bound {
 		if !b {
@@ -88,7 +88,7 @@ func (x *Exec) missing() error {
 	return nil
 }
 
-// eager queues all steps one by one; apart waits for each.
+// eager queues all steps one by one. With apart it waits for each.
 func (x *Exec) eager(apart bool) error {
 	return x.queue(func(i int) error {
 		if err := x.step(i); err != nil {
@@ -106,7 +106,7 @@ func (x *Exec) eager(apart bool) error {
 	})
 }
 
-// queue queues the whole run: step queues one, on its stream.
+// queue queues a whole run: step queues one step on its stream.
 func (x *Exec) queue(step func(i int) error) error {
 	if m := x.stamps; m != nil {
 		if err := x.put(m, len(m.times)-2, x.home); err != nil {
@@ -133,7 +133,7 @@ func (x *Exec) steps(step func(i int) error) error {
 	for i := range x.p.Steps {
 		t := &x.order.turns[i]
 		s := x.streams[x.order.on[i]]
-		if single { // the order is that of the steps
+		if single { // the steps are in the right order already
 			if err := step(i); err != nil {
 				return err
 			}
@@ -182,7 +182,7 @@ func (x *Exec) step(i int) error {
 	return nil
 }
 
-// communicate queues collective i. In a graph the computation after one that goes ahead waits until
+// communicate queues collective i. In a graph the step after a collective that is ahead waits until
 // the collective has begun.
 func (x *Exec) communicate(i int) error {
 	k, comm := x.comm.steps[i], x.streams[program.Comm]
@@ -197,17 +197,17 @@ func (x *Exec) communicate(i int) error {
 		return err
 	}
 	behind, err := comm.Captured()
-	if err == nil && behind == before+1 { // one kernel: of several the last one would be waited for
+	if err == nil && behind == before+1 { // a single kernel: of several kernels the wait would be for the last
 		_, err = x.streams[program.Compute].WaitBegun(comm)
 	}
 	return err
 }
 
-// Wait implements program.Runner. With collectives it is done when all ranks have queued the run as
-// well; a rank that has died ends it.
+// Wait implements program.Runner. With collectives it also waits until all ranks have queued the
+// run. The death of a rank ends it.
 //
-// Errors: of the driver; ErrFault; an *dist.OpError that wraps a *dist.RankError, or why else a
-// group is broken.
+// Errors: of the driver; ErrFault; an *dist.OpError that wraps a *dist.RankError, or the reason why
+// a group is broken.
 func (x *Exec) Wait() error {
 	if x.closed {
 		return errClosed
@@ -218,7 +218,7 @@ func (x *Exec) Wait() error {
 	return x.back.fault(x)
 }
 
-// settle returns when the device has done all that is queued, or never will.
+// settle returns when the device has done all queued work, or with the reason why it never will.
 func (x *Exec) settle() error {
 	if x.home == nil {
 		return nil
@@ -232,13 +232,13 @@ func (x *Exec) settle() error {
 	if err := x.comm.wait(); err != nil {
 		return err
 	}
-	if x.failed { // half way, and so without an end of its own
+	if x.failed { // the run is incomplete, and no announcement follows it
 		return x.comm.stream.Synchronize()
 	}
 	return nil
 }
 
-// before is Config.Before.
+// before calls Config.Before.
 func (x *Exec) before() error {
 	if x.cfg.Before == nil {
 		return nil
@@ -246,10 +246,10 @@ func (x *Exec) before() error {
 	return x.cfg.Before()
 }
 
-// patience is how long the device of a broken group gets to come to an end.
+// patience is the time that the device of a broken group has to finish its work.
 const patience = 2 * time.Second
 
-// drained reports whether the device has nothing more to do for the program.
+// drained reports whether the device has finished all work of the program.
 func (x *Exec) drained() bool {
 	for began := time.Now(); time.Since(began) < patience; runtime.Gosched() {
 		idle := true
@@ -264,11 +264,11 @@ func (x *Exec) drained() bool {
 	return false
 }
 
-// askFor is how long a wait for an event asks the device alone, before it asks from time to time
-// whether the run has failed.
+// askFor is how long await polls the device only. After that it also asks from time to time whether
+// the run has failed.
 const askFor = 100 * time.Millisecond
 
-// await returns when e is done. The driver's own wait would not end where a rank has died.
+// await returns when e is done. The driver's own wait would hang after the death of a rank.
 func (x *Exec) await(e *cuda.Event) error {
 	began := time.Now()
 	for {
@@ -292,7 +292,7 @@ func (x *Exec) await(e *cuda.Event) error {
 	}
 }
 
-// watch shows the results of step i to the caller.
+// watch passes the outputs of step i to Env.Watch.
 func (x *Exec) watch(i int) error {
 	s := &x.p.Steps[i]
 	if err := x.quiet(i); err != nil {
@@ -324,7 +324,7 @@ func (x *Exec) quiet(i int) error {
 	return x.streams[x.order.on[i]].Synchronize()
 }
 
-// fetch is a copy on the host of the elements of v over space, without gaps.
+// fetch copies the elements of v over space to the host, without gaps.
 func (x *Exec) fetch(v program.View, space []int) (tensor.Buffer, error) {
 	val := &x.p.Values[v.Value]
 	size := val.DType.Size()
@@ -348,7 +348,7 @@ func (x *Exec) fetch(v program.View, space []int) (tensor.Buffer, error) {
 	return tensor.FromPointer(unsafe.Pointer(&packed[0]), n, val.DType, tensor.Host)
 }
 
-// pack copies elements of size bytes at strides over space to where they lie without gaps.
+// pack copies elements of size bytes, at strides over space, to a buffer without gaps.
 func pack(to, from []byte, space, strides []int, size int) {
 	index := make([]int, len(space))
 	at := 0

@@ -10,23 +10,22 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// sides is how many copies of an input there are: one that a run reads while the next one's is
-// written.
+// sides is the number of copies of an input: a run reads one, and the next one is written.
 const sides = 2
 
-// staged is an input that comes from the host: on each side pinned memory that the caller's bytes
-// are copied to, and memory of the device that they go to from there.
+// staged is an input from the host. On each side it has pinned memory for the caller's bytes, and
+// device memory that they are copied to.
 type staged struct {
 	id     program.ID
 	bytes  int64
 	pinned [sides]*cuda.HostMemory
 	device [sides]uintptr
-	fresh  bool // for the next run
-	full   bool // has been staged ever
-	gone   bool // bound to memory of the caller's since
+	fresh  bool // staged for the next run
+	full   bool // was staged at least once
+	gone   bool // replaced by memory that the caller has bound
 }
 
-// staging copies inputs of the next run during the present one, on a stream of its own. All inputs
+// staging copies inputs of the next run during the current one, on a stream of its own. All inputs
 // change sides together, so there are only two sets of addresses, each with its graph.
 type staging struct {
 	list   []*staged
@@ -35,14 +34,14 @@ type staging struct {
 	read   [sides]*cuda.Event // after the newest run that reads a side
 	side   int                // of the newest run
 	open   bool               // the other side may be written
-	fresh  bool               // something was staged since
+	fresh  bool               // some input was staged since the newest run
 }
 
-// Room is the pinned memory that Stage copies bytes for the next run's value id to. Who fills it,
-// and then passes it to Stage, saves a copy.
+// Room returns the pinned memory from which Stage copies value id for the next run. A caller that
+// fills it, and then passes it to Stage, saves a copy.
 //
-// Returns: when no copy reads it any more, which waits where the host is more than a run ahead of
-// the device. Owns: the runner; it is the caller's until Stage or Run. Errors: as Stage.
+// Returns: when no copy reads it any more; waits if the host is more than a run ahead of the
+// device. Owns: the runner; the caller may use it until Stage or Run. Errors: as Stage.
 func (x *Exec) Room(id program.ID) ([]byte, error) {
 	if x.closed {
 		return nil, errClosed
@@ -61,13 +60,13 @@ func (x *Exec) Room(id program.ID) ([]byte, error) {
 	return st.pinned[1-x.stage.side].Bytes(), nil
 }
 
-// Stage gives the Outside value id the elements src for the next run, instead of memory from Bind.
-// The copy to the device runs during earlier runs. A staged value keeps its elements until it is
-// staged again.
+// Stage sets the Outside value id to the elements src for the next run, instead of memory that is
+// bound by Bind. The copy to the device overlaps earlier runs. A staged value keeps its elements
+// until it is staged again.
 //
-// Returns: when src was copied to pinned memory; that waits where the host is more than a run ahead
-// of the device. Errors: dist.ErrInvalid and its kinds, dist.ErrClosed; cuda.ErrMemory; why a group
-// is broken.
+// Returns: when src was copied to pinned memory; waits if the host is more than a run ahead of the
+// device. Errors: dist.ErrInvalid and its kinds, dist.ErrClosed; cuda.ErrMemory; the reason why a
+// group is broken.
 func (x *Exec) Stage(id program.ID, src []byte) error {
 	room, err := x.Room(id)
 	if err != nil {
@@ -95,32 +94,32 @@ func (x *Exec) Stage(id program.ID, src []byte) error {
 		return x.failure(err)
 	}
 	st.fresh, st.full, g.fresh = true, true, true
-	if !x.bound[id] { // Run gives it its address
+	if !x.bound[id] { // Run sets the address
 		x.bound[id] = true
 		x.unbound--
 	}
 	return nil
 }
 
-// of is the staged input id, made when it is asked for first.
+// of returns the staged input id, which it makes at the first call.
 func (g *staging) of(x *Exec, id program.ID) (*staged, error) {
 	for _, st := range g.list {
 		if st.id != id || st.device[sides-1] == 0 {
 			continue
 		}
-		if st.gone { // it was bound meanwhile; the rules for sides hold for its memory as before
+		if st.gone { // it was bound meanwhile; its memory still follows the rules for sides
 			st.gone, st.full, st.fresh = false, false, false
 		}
 		return st, nil
 	}
 	if int(id) < 0 || int(id) >= len(x.p.Values) || x.p.Values[id].Place != program.Outside {
-		return nil, fmt.Errorf("%w: %s is not to be staged", dist.ErrInvalid, valueName(x.p, id))
+		return nil, fmt.Errorf("%w: %s: only a value of the program that is placed Outside can be staged", dist.ErrInvalid, valueName(x.p, id))
 	}
 	if err := g.start(x.dev); err != nil {
 		return nil, err
 	}
 	st := &staged{id: id, bytes: x.p.Values[id].Bytes()}
-	g.list = append(g.list, st) // also half made, to be closed
+	g.list = append(g.list, st) // even incomplete, so that close frees it
 	for i := range sides {
 		var err error
 		if st.pinned[i], err = x.dev.AllocHost(max(st.bytes, 1)); err == nil {
@@ -155,8 +154,8 @@ func (g *staging) start(dev *cuda.Device) error {
 	return err
 }
 
-// ready returns when the other side may be written. The host waits until it was copied to the
-// device; the copies wait for the last run that reads it.
+// ready returns when the other side may be written. The host waits until its bytes were copied to
+// the device; later copies wait for the last run that reads the side.
 func (g *staging) ready(x *Exec) error {
 	if g.open {
 		return nil
@@ -172,7 +171,8 @@ func (g *staging) ready(x *Exec) error {
 	return nil
 }
 
-// begin makes the next run read the staged inputs. The device is entered.
+// begin makes the next run read the inputs that were staged for it. The caller has entered the
+// device.
 func (g *staging) begin(x *Exec) error {
 	if !g.fresh {
 		return nil
@@ -198,7 +198,7 @@ func (g *staging) begin(x *Exec) error {
 	return nil
 }
 
-// ran notes that a run was queued.
+// ran records that a run was queued.
 func (g *staging) ran(home *cuda.Stream) error {
 	if g.stream == nil {
 		return nil
@@ -206,7 +206,7 @@ func (g *staging) ran(home *cuda.Stream) error {
 	return home.Record(g.read[g.side])
 }
 
-// drop forgets that id is staged: it is bound to memory of the caller's.
+// drop records that the caller has bound memory to id.
 func (g *staging) drop(id program.ID) {
 	for _, st := range g.list {
 		if st.id == id {

@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// makeStreams makes the streams of Compute and Side, of which Compute goes first, and the events
-// between them and that of the groups.
+// makeStreams makes the streams of Compute and Side, of which Compute has the higher priority, and
+// the events between all streams.
 func (x *Exec) makeStreams() error {
 	least, greatest, err := x.dev.PriorityRange()
 	if err != nil {
@@ -53,8 +53,7 @@ func (x *Exec) makeStreams() error {
 	return nil
 }
 
-// others returns the streams other than home, by number; nil for those that are no stream of their
-// own.
+// others returns the streams other than home, by number; nil for home and for repeated streams.
 func (x *Exec) others() (list [streams]*cuda.Stream) {
 	for k, s := range x.streams {
 		if s != x.home && !slices.Contains(list[:], s) {
@@ -64,7 +63,7 @@ func (x *Exec) others() (list [streams]*cuda.Stream) {
 	return list
 }
 
-// begins makes all streams wait for home.
+// begins makes all streams wait for the beginning of the run on home.
 func (x *Exec) begins() error {
 	recorded := false
 	for _, s := range x.others() {

@@ -13,16 +13,16 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// trial has the candidates for a product or a convolution, as this rank has timed them.
+// trial is the candidates for a product or a convolution, as this rank has timed them.
 type trial struct {
-	what  string            // is done
-	names []string          // of candidates, equal on all ranks with one library and one kind of GPU
-	took  []float32         // ns, by candidate; 0 for one that does not work here
-	take  func(i int) error // makes candidate i the one that is used
-	worst float32           // ns of the one that was taken, on the slowest rank; 0 where none works on all ranks
+	what  string            // name of the product or convolution
+	names []string          // of candidates, equal on ranks with the same library and kind of GPU
+	took  []float32         // ns, by candidate; 0 for a candidate that fails here
+	take  func(i int) error // makes candidate i the current one
+	worst float32           // ns of the candidate that was taken, on the slowest rank; 0 if none works on all ranks
 }
 
-// newTrial is a trial of candidates that took these times.
+// newTrial returns a trial of candidates with their times.
 func newTrial(what string, names []string, took []time.Duration, take func(i int) error) *trial {
 	t := &trial{what: what, names: names, took: make([]float32, len(took)), take: take}
 	for i, d := range took {
@@ -31,7 +31,7 @@ func newTrial(what string, names []string, took []time.Duration, take func(i int
 	return t
 }
 
-// timesOf is the times of all candidates of a list of trials, one trial after the other.
+// timesOf returns the times of all candidates of a list of trials, one trial after the other.
 func timesOf(list []*trial) []float32 {
 	var all []float32
 	for _, t := range list {
@@ -40,8 +40,8 @@ func timesOf(list []*trial) []float32 {
 	return all
 }
 
-// takeLeast takes the candidate with the least time of each trial, of times as timesOf orders them.
-// A trial in which none works keeps its present one.
+// takeLeast takes the candidate with the least time in each trial. times has the order of timesOf.
+// A trial in which no candidate works stays as it is.
 func takeLeast(list []*trial, times []float32) error {
 	for _, t := range list {
 		own := times[:len(t.took)]
@@ -59,8 +59,8 @@ func takeLeast(list []*trial, times []float32) error {
 	return nil
 }
 
-// least is the index of the least time, the first of equal ones; times of 0 are those of candidates
-// that do not work. -1 for none.
+// least returns the index of the least time, the first among equals, or -1. A time of 0 is a
+// candidate that does not work.
 func least(times []float32) int {
 	best := -1
 	for i, t := range times {
@@ -71,8 +71,8 @@ func least(times []float32) int {
 	return best
 }
 
-// The first message of a rank, in whole numbers that f32 has exactly: whether and how it failed,
-// its number of candidates, and a digest of them.
+// The head is the first line that a rank sends to the others, in whole numbers that f32 has
+// exactly: the kind of failure, the number of candidates, and a digest of their names.
 const (
 	headFailure = iota
 	headCount
@@ -80,7 +80,7 @@ const (
 	headLen = headDigest + 8 // 128 bits, 16 in each
 )
 
-// headOf is the head of a rank with these trials, or this error.
+// headOf returns the head of a rank with these trials, or this error.
 func headOf(list []*trial, err error) []float32 {
 	head := make([]float32, headLen)
 	head[headFailure] = failureOf(err)
@@ -96,10 +96,10 @@ func headOf(list []*trial, err error) []float32 {
 	return head
 }
 
-// failures is the errors that ranks tell each other apart by.
+// failures are the errors that a head can name.
 var failures = [...]error{cuda.ErrMemory, dl.ErrUnsupported, dl.ErrNotFound, dist.ErrInvalid}
 
-// failureOf is err as a number: 0 for none.
+// failureOf encodes err as a number: 0 for none.
 func failureOf(err error) float32 {
 	switch i := slices.IndexFunc(failures[:], func(s error) bool { return errors.Is(err, s) }); {
 	case err == nil:
@@ -110,16 +110,16 @@ func failureOf(err error) float32 {
 	return 1
 }
 
-// failed is the error of the first rank whose line begins with a failure; nil for none.
+// failed returns the error of the first rank whose line starts with a failure, or nil.
 //
-// Errors: one that matches the failure on that rank.
+// Errors: one that matches the error of failures that the rank has.
 func failed(lines [][]float32, ranks []int) error {
 	for r, line := range lines {
 		n := int(line[headFailure])
 		if n == 0 {
 			continue
 		}
-		err := fmt.Errorf("rank %d cannot load it, and its own error says why", ranks[r])
+		err := fmt.Errorf("rank %d cannot load it: see its own error", ranks[r])
 		if n >= 2 && n < 2+len(failures) {
 			err = fmt.Errorf("%w: %w", err, failures[n-2])
 		}
@@ -128,8 +128,8 @@ func failed(lines [][]float32, ranks []int) error {
 	return nil
 }
 
-// merge is the slowest rank's times: of those ranks whose heads are like this one's. A candidate
-// that does not work on one of them has 0.
+// merge returns the times on the slowest of the ranks with this rank's head. A candidate that fails
+// on one of them has 0.
 func merge(own []float32, head []float32, heads, all [][]float32) []float32 {
 	worst := slices.Clone(own)
 	for r, line := range all {
@@ -147,31 +147,31 @@ func merge(own []float32, head []float32, heads, all [][]float32) []float32 {
 	return worst
 }
 
-// circle is a group of ranks that tell each other numbers.
+// circle is a group of ranks that exchange numbers.
 type circle struct {
 	ranks []int // in the world
 
-	// gather returns the numbers of all ranks, by rank of the group. Collective: all ranks, as many
-	// numbers.
+	// gather returns the numbers of all ranks, by rank of the group. Collective: all ranks, with
+	// equal lengths.
 	gather func(own []float32) ([][]float32, error)
 }
 
-// council is the ranks of a program, in circles; none if the program has no groups, or nothing is
-// timed. In each circle all ranks do the same number of gathers of the same lengths, unless a
-// gather itself fails. The results of one circle enter the next: after the rows and columns of a
-// full grid all ranks know all results. In a chain of circles a rank knows only its neighbours'
-// results.
+// council is the ranks of a program, in circles. It has none if the program has no groups, or if
+// nothing is timed. In each circle all ranks do the same number of gathers of the same lengths,
+// even after errors, unless a gather itself fails. Results of one circle enter the next: after the
+// rows and columns of a full grid all ranks know everything. In a chain of circles a rank learns
+// from its neighbours only.
 type council struct {
 	program string
 	circles []circle
-	broken  bool // a gather has failed: there is no use in another
+	broken  bool // a gather has failed, so another one would too
 }
 
-// slowest is the times of list, as timesOf orders them, on the slowest of the ranks that have the
-// same list.
+// slowest returns the times of list, in the order of timesOf, on the slowest rank with the same
+// list.
 //
-// Collective: all ranks, also one with an error. Errors: err; elsewhere one that names a rank that
-// has one.
+// Collective: all ranks, also one with an error. Errors: err; on other ranks one that names a rank
+// with an error.
 func (c *council) slowest(list []*trial, err error) ([]float32, error) {
 	worst := timesOf(list)
 	for _, g := range c.circles {
@@ -204,7 +204,7 @@ func (c *council) slowest(list []*trial, err error) ([]float32, error) {
 	return worst, err
 }
 
-// anyone reports whether yes is true on one of the ranks.
+// anyone reports whether yes is true on any rank.
 //
 // Collective: all ranks, also one with an error. Errors: as of slowest.
 func (c *council) anyone(yes bool, err error) (bool, error) {
@@ -229,5 +229,5 @@ func (c *council) anyone(yes bool, err error) (bool, error) {
 }
 
 func (c *council) wrong(err error) error {
-	return fmt.Errorf("cudaexec: program %q: agreeing on times: %w", c.program, err)
+	return fmt.Errorf("cudaexec: program %q: agreeing on measured times: %w", c.program, err)
 }

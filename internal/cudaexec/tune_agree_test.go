@@ -15,7 +15,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// tried is trials whose candidates took these times, and what was taken of each; -1 for none yet.
+// tried returns trials with these times, and the candidate taken in each; -1 for none yet.
 func tried(times ...[]time.Duration) (list []*trial, taken []int) {
 	taken = slices.Repeat([]int{-1}, len(times))
 	for i, took := range times {
@@ -123,7 +123,7 @@ func TestMergeIsTheSlowestOfRanksThatAreAlike(t *testing.T) {
 	}
 }
 
-// around is the council of a rank whose groups are on the host. It counts what is gathered.
+// around returns the council of a rank whose groups are on the host. It counts the gathers.
 func around(groups []*dist.Group, gathers *[]int) *council {
 	c := &council{program: "p"}
 	for _, g := range groups {
@@ -158,14 +158,14 @@ func onRanks(t *testing.T, n int, body func(g *dist.Group) error) {
 	ranks.Wait()
 }
 
-// told is what a rank has in the end.
+// told is the result of a rank.
 type told struct {
 	times   []float32
 	err     error
 	gathers []int
 }
 
-// asked3 is what each of three ranks comes to that have these lists and errors.
+// asked3 returns the results of three ranks with these lists and errors.
 func asked3(t *testing.T, lists [3][]*trial, errs [3]error) (all [3]told) {
 	t.Helper()
 	onRanks(t, 3, func(g *dist.Group) error {
@@ -275,8 +275,8 @@ func TestRowsAndColumnsAgree(t *testing.T) {
 	}
 }
 
-// In a grid that lacks a rank, one has heard of no failure when its neighbours have: it must not
-// wait for them in vain.
+// In a grid that lacks a rank, a rank may not hear of a failure that its neighbours hear of: it
+// must not hang.
 func TestAFailureInARaggedGridEndsAll(t *testing.T) {
 	onRanks(t, 3, func(g *dist.Group) error {
 		row, column, err := g.Split2D(2)
@@ -337,8 +337,8 @@ func TestOneRankAgreesWithItself(t *testing.T) {
 	}
 }
 
-// Groups of one rank tell nothing, nor do those whose ranks have met before; without Tune none
-// does.
+// Groups of one rank exchange nothing, nor do those whose ranks share an earlier group. Without
+// Tune no group does.
 func TestEachGroupThatAddsARankIsACircle(t *testing.T) {
 	onRanks(t, 3, func(g *dist.Group) error {
 		pair, err := g.Split(min(g.Rank(), 1), g.Rank()) // 0 alone, and 1 with 2

@@ -17,9 +17,9 @@ import (
 	"github.com/symgrad/symgrad/internal/program/oracle"
 )
 
-// manyWays is rank's builder of a training whose products and convolutions cuBLAS and cuDNN have
-// several algorithms for, and of whose products one may be turned. Parameters are the same whatever
-// the batch is.
+// manyWays returns rank's builder of a training for whose products and convolutions cuBLAS and
+// cuDNN have several algorithms. One product may be turned. Parameters are the same for all batch
+// sizes.
 func manyWays(rank, batch int) *builder {
 	dims := []int{96, 80, 200, 64, 512, 1024, 48, 130, 10}
 	b, first := parallel(rank, options{batch: batch, dims: dims}), parallel(0, options{batch: 1, dims: dims})
@@ -43,7 +43,7 @@ func manyWays(rank, batch int) *builder {
 	return b
 }
 
-// turnedBatch is a batch with which manyWays has a product whose turn is tried.
+// turnedBatch is a batch size for which manyWays has a product whose turned form is tried.
 const turnedBatch = turnProducts / (512 * 1024)
 
 func TestTrainingsWithManyWaysAreWhatTheyAreMadeFor(t *testing.T) {
@@ -82,7 +82,7 @@ func TestTrainingsWithManyWaysAreWhatTheyAreMadeFor(t *testing.T) {
 	}
 }
 
-// algorithms is what does each product and convolution, without the times, by step.
+// algorithms returns the algorithm of each product and convolution by step, without times.
 func (x *Exec) algorithms() []string {
 	all := make([]string, len(x.p.Steps))
 	for i := range all {
@@ -98,8 +98,7 @@ func (x *Exec) algorithms() []string {
 	return all
 }
 
-// tuned loads b with Tune, runs it a few times, and gives what its products and convolutions are
-// done by, and its parameters.
+// tuned loads b with Tune, runs it a few times, and returns its algorithms and its parameters.
 func (b *builder) tuned(m member, cfg Config, runs int) (algorithms []string, params []byte, err error) {
 	cfg.Tune, cfg.Compute = true, TF32
 	r, err := b.load(m.v, cfg, program.Env{Groups: []*dist.Group{m.Group}})
@@ -170,7 +169,7 @@ func TestRanksAgreeOnTunedProducts(t *testing.T) {
 	}
 }
 
-// A rank whose batch has another size has other products. Nobody waits for it in vain.
+// A rank with another batch size has other products. No rank waits for it in vain.
 func TestRanksWithOtherBatchesTuneBesideEachOther(t *testing.T) {
 	withCUBLAS(t)
 	var params [2][]byte
@@ -184,7 +183,7 @@ func TestRanksWithOtherBatchesTuneBesideEachOther(t *testing.T) {
 	}
 }
 
-// Where one rank cannot load the program no rank does, and the group is there for the next.
+// If one rank cannot load the program no rank does, and the group remains for the next program.
 func TestARankThatCannotTuneEndsAllLoads(t *testing.T) {
 	withCUBLAS(t)
 	absent := filepath.Join(t.TempDir(), "libcublas.so")

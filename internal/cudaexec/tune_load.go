@@ -11,14 +11,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// openLibraries makes the steps of libraries: matrix products and convolutions. With Config.Tune
-// each uses the algorithm with the least time on the slowest rank. The ranks of a group wait for
-// each other in every step, so a fast algorithm on one rank is useless if it is slow on another.
+// openLibraries sets up matrix products and convolutions of libraries. With Config.Tune each uses
+// the candidate that is fastest on the slowest rank: the ranks of a group wait for each other in
+// every step, so a choice that suits one rank only gains nothing.
 //
-// Collective: with Config.Tune, where the program has collectives, unless Config.TuneAlone. Ranks
-// that have the same candidates come to the same ways where a group holds them all; one that has
-// others, because its batch has another size, keeps its own choice. Errors: those of newProducts,
-// products.tune and newConvolutions, on all ranks; why a group is broken; ErrStuck.
+// Collective: with Config.Tune, if the program has collectives, unless Config.TuneAlone. Ranks with
+// the same candidates, all in one group, choose the same. A rank with other candidates, because of
+// another batch size, chooses by itself. Errors: those of newProducts, products.tune and
+// newConvolutions, on all ranks; the reason why a group is broken; ErrStuck.
 func (x *Exec) openLibraries() error {
 	c := x.council()
 	list, err := x.timeLibraries()
@@ -34,7 +34,7 @@ func (x *Exec) openLibraries() error {
 	if err == nil {
 		err = x.conv.place(x.p)
 	}
-	if short, err = c.anyone(short, err); err != nil { // also after an error of slowest, which not all ranks may have
+	if short, err = c.anyone(short, err); err != nil { // also after an error of slowest, which other ranks may not have received
 		return x.leave(err)
 	}
 	if short {
@@ -45,8 +45,8 @@ func (x *Exec) openLibraries() error {
 	return errors.Join(err, x.mul.settle())
 }
 
-// timeLibraries asks the libraries for the algorithms of the steps, and returns their times. It
-// uses no group.
+// timeLibraries opens the libraries and returns the trials of the steps that they do. It uses no
+// group.
 func (x *Exec) timeLibraries() ([]*trial, error) {
 	on := x.order.on
 	var err error
@@ -62,8 +62,8 @@ func (x *Exec) timeLibraries() ([]*trial, error) {
 	return append(x.mul.trials(), x.conv.trials()...), nil
 }
 
-// leave returns err. After ErrStuck x drops its parts, so that memory that the device may still use
-// is not freed.
+// leave returns err. After ErrStuck it clears x, so that memory which the device may still use is
+// not freed.
 func (x *Exec) leave(err error) error {
 	if errors.Is(err, ErrStuck) {
 		*x = Exec{p: x.p, cfg: x.cfg, env: x.env, dev: x.dev}
@@ -71,8 +71,8 @@ func (x *Exec) leave(err error) error {
 	return err
 }
 
-// council returns the ranks that agree on times: those of each group of the program. A group whose
-// ranks are all in an earlier one adds nothing and is left out.
+// council returns the ranks that agree on times: one circle for each group of the program. A group
+// inside an earlier circle adds nothing and is left out.
 func (x *Exec) council() *council {
 	c := &council{program: x.p.Name}
 	if !x.cfg.Tune || x.cfg.TuneAlone || x.comm == nil {
@@ -93,11 +93,12 @@ func within(ranks, others []int) bool {
 	return !slices.ContainsFunc(ranks, func(r int) bool { return !slices.Contains(others, r) })
 }
 
-// gather is circle.gather for a group of GPUs, which must not be captured meanwhile. It uses a sum
-// to which each rank adds zeros except in its own part: that is exact, and every group can do it.
+// gather is circle.gather for a group of GPUs, which must not be captured meanwhile. It uses a sum,
+// to which each rank adds its own part and zeros. That is exact, and every group can do it.
 //
-// Errors: why the group is broken, with ErrStuck where the device then does not end; those of the
-// driver, which break the group where this rank cannot take part: the others would wait for it.
+// Errors: the reason why the group is broken, with ErrStuck if the device then makes no progress;
+// those of the driver. If this rank cannot take part, these break the group, since the others would
+// wait.
 func (x *Exec) gather(g *dist.Group, own []float32) ([][]float32, error) {
 	all := parted(own, g.Rank(), g.Size())
 	bytes := int64(len(all)) * int64(tensor.F32.Size())
@@ -122,7 +123,7 @@ func (x *Exec) gather(g *dist.Group, own []float32) ([][]float32, error) {
 	return slices.Collect(slices.Chunk(all, len(own))), nil
 }
 
-// sum returns when the n numbers of f32 at an address are the sums over g.
+// sum sums the n f32 numbers at an address over g, and returns when the sums are there.
 func (x *Exec) sum(g *dist.Group, at uintptr, n int) error {
 	b, err := bufferAt(at, n, tensor.F32, x.dev.Tensor())
 	if err != nil {
@@ -135,7 +136,7 @@ func (x *Exec) sum(g *dist.Group, at uintptr, n int) error {
 	return w.Wait()
 }
 
-// parted is the part of rank among those of n ranks, with zeros for the others.
+// parted returns the numbers of n ranks: own for rank, zeros for the others.
 func parted(own []float32, rank, n int) []float32 {
 	all := make([]float32, n*len(own))
 	copy(all[rank*len(own):], own)

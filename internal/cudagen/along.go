@@ -7,15 +7,14 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// chain is successive steps along the same rows: each works on one row of axis elements, or on its
-// one element, at a time. One kernel does them all, and a thread keeps its row from the first step
-// to the last. A result for the next step stays in registers; one without other readers is not
-// written.
+// chain is successive steps along the same rows: each works on one row of axis elements, or its
+// single element, at a time. One kernel does them all, a normalization for example, and its threads
+// keep their row. Values for the next step stay in registers, and are only written if others read.
 type chain struct {
 	phases     []phase
 	rows, axis int
-	lanes      int // threads of a row
-	width      int // neighbours that a thread has at once
+	lanes      int // threads per row
+	width      int // neighbours per thread
 }
 
 // phase is one step of a chain.
@@ -23,36 +22,35 @@ type phase struct {
 	step  int
 	op    program.Op
 	code  []program.Instr
-	n     *nest // rows are its kept dims, the elements of a row those that are reduced
+	n     *nest // kept dims are rows, reduced dims are the elements of a row
 	spans []span
-	from  []*result // by In: its result, if an earlier phase has it in registers
+	from  []*result // by In: the result of an earlier phase, if it is in registers
 	to    []result  // by Out
 }
 
 // result is an Out of a phase.
 type result struct {
-	name string // of the registers that keep it; empty if no phase needs them
-	dead bool   // the memory has no reader
+	name string // of its registers; empty if no phase reads them
+	dead bool   // no step reads the memory
 }
 
-// span is the bytes that an In or Out of a step reaches.
+// span is the bytes that an In or Out of a step covers.
 type span struct {
-	region        // all of them
-	row    region // those of the first row, if they have a pitch
-	pitch  int64  // from a row to the next; 0 if that is not always the same
+	region        // all rows
+	row    region // the first row, if there is a pitch
+	pitch  int64  // from a row to the next; 0 if it varies
 	write  bool
 }
 
 const (
-	// mostAxis is how long rows may be of which there are fewer than multiprocessors: steps by
-	// themselves fill the device.
+	// mostAxis bounds rows if there are few: each step of longer ones fills the device by itself.
 	mostAxis = 1 << 13
 
-	// laneElems is the number of elements of a row for each thread; mostElems if threads are few.
+	// laneElems is the row elements per thread, and mostElems if there are too few threads.
 	laneElems, mostElems = 8, 32
 )
 
-// along returns the chain of steps from step i on; one of a single step if there is no chain.
+// along returns the chain of steps from step i, which may have one step only.
 func (g *generator) along(i int) chain {
 	c := g.lead(i)
 	if c.rows < 2 || c.axis < 2 || c.axis > mostAxis && c.rows < g.t.SMs {
@@ -63,7 +61,7 @@ func (g *generator) along(i int) chain {
 		c.lanes = min(1024, ceilPower(c.axis/laneElems))
 	}
 	params := map[address]bool{}
-	joined := 0 // phases; one after them may be for the next, which continues them
+	joined := 0 // phases; one after them may belong to a later one that reads it
 	for j := i; j < len(g.p.Steps) && c.axis <= c.lanes*mostElems; j++ {
 		if j > i && !g.waitsNoMore(i, j) {
 			break
@@ -76,7 +74,7 @@ func (g *generator) along(i int) chain {
 		for _, a := range g.addresses(j) {
 			params[a] = true
 		}
-		if len(params) > MostArgs-1 { // and the clock
+		if len(params) > MostArgs-1 { // one is for the clock
 			break
 		}
 		if c.phases = append(c.phases, ph); goesOn {
@@ -87,7 +85,7 @@ func (g *generator) along(i int) chain {
 	return c
 }
 
-// lead returns a chain with the rows of the first step from i on that has them, after Maps.
+// lead returns an empty chain with the rows of the first step from i on that is not a Map.
 func (g *generator) lead(i int) (c chain) {
 	for j := i; j < len(g.p.Steps) && g.check(j) == nil; j++ {
 		switch op := g.p.Steps[j].Op.(type) {
@@ -106,7 +104,7 @@ func (g *generator) lead(i int) (c chain) {
 	return c
 }
 
-// phase returns step j as a phase of chain c, and whether it works along its rows.
+// phase returns step j as a phase of chain c, and whether it runs along c's rows.
 func (g *generator) phase(j int, c *chain) (phase, bool) {
 	ph := phase{step: j, op: g.p.Steps[j].Op}
 	if g.check(j) != nil || !g.arranged(&ph, c.rows) || ph.n.count(false) != c.rows || len(ph.n.outs) == 0 {
@@ -135,7 +133,7 @@ func isReduce(op program.Op) bool {
 	return ok
 }
 
-// arranged makes the nest and the code of a phase, if its step is one that is done by rows.
+// arranged sets the nest and the code of a phase, and reports whether its step runs by rows.
 func (g *generator) arranged(ph *phase, rows int) bool {
 	packed := func(outer, axis, inner, ins int) bool {
 		ph.n = g.newNest(ph.step, []int{outer, axis, inner}, []bool{false, true, false})
@@ -159,7 +157,7 @@ func (g *generator) arranged(ph *phase, rows int) bool {
 	return false
 }
 
-// cut makes rows of the first dims of a Map's space, and elements of rows of the rest, if it can.
+// cut makes rows rows of the first dims of a Map and their elements of the rest, if it can.
 func (n *nest) cut(rows int) bool {
 	for d := 0; d < len(n.dims); d++ {
 		size := n.dims[d].size
@@ -168,7 +166,7 @@ func (n *nest) cut(rows int) bool {
 			n.dims[d].reduced = true
 		case rows%size == 0:
 			rows /= size
-		case size%rows == 0: // the first of this dim are rows, too
+		case size%rows == 0: // the first part of this dim is rows too
 			rest := size / rows
 			n.dims[d].size = rows
 			n.dims = slices.Insert(n.dims, d+1, dim{rest, true})
@@ -182,13 +180,13 @@ func (n *nest) cut(rows int) bool {
 	return rows == 1
 }
 
-// reducesLast reports whether the reduced dims follow the others.
+// reducesLast reports whether the reduced dims come after the kept ones.
 func (n *nest) reducesLast() bool {
 	kept := slices.IndexFunc(n.dims, func(d dim) bool { return d.reduced })
 	return kept < 0 || !slices.ContainsFunc(n.dims[kept:], func(d dim) bool { return !d.reduced })
 }
 
-// near reports whether neighbours in a row are closer to each other in a than rows are.
+// near reports whether neighbours in a row are closer together in a than rows are.
 func (a *access) near(n *nest) bool {
 	row, column := 0, 0 // least strides
 	for d, s := range a.strides {
@@ -209,7 +207,7 @@ func (g *generator) span(n *nest, a *access, v program.View, write bool) span {
 	s := span{write: write, row: g.place(v)}
 	s.row.end = s.row.begin + size
 	s.region = s.row
-	even, inner := true, 0 // the dim of rows after the present one, if any
+	even, inner := true, 0 // the dim of rows after d, if any
 	for d := len(n.dims) - 1; d >= 0; d-- {
 		reach := int64(a.strides[d]) * int64(n.dims[d].size-1) * size
 		s.region.reach(reach)
@@ -230,13 +228,13 @@ func (g *generator) span(n *nest, a *access, v program.View, write bool) span {
 	return s
 }
 
-// takes reports whether ph can be done row by row after c: memory that one writes is of the same
-// row.
+// takes reports whether ph can run row by row after the phases of c: memory that they share, and
+// that one of them writes, belongs to the same row in both.
 func (c *chain) takes(ph *phase) bool {
 	for k := range c.phases {
 		for _, x := range c.phases[k].spans {
 			for _, y := range ph.spans {
-				if (x.write || y.write) && meet([]region{x.region}, []region{y.region}) && !x.rowsApart(&y) {
+				if (x.write || y.write) && meet([]region{x.region}, []region{y.region}) && !x.sameRows(&y) {
 					return false
 				}
 			}
@@ -245,7 +243,7 @@ func (c *chain) takes(ph *phase) bool {
 	return true
 }
 
-// goesOn reports whether ph reads a result of one of the first n phases of c.
+// goesOn reports whether ph reads memory that one of the first n phases of c writes.
 func (c *chain) goesOn(ph *phase, n int) bool {
 	for k := range c.phases[:n] {
 		for _, x := range c.phases[k].spans {
@@ -259,12 +257,12 @@ func (c *chain) goesOn(ph *phase, n int) bool {
 	return false
 }
 
-// rowsApart reports whether a row of x and another row of y have no bytes in common.
-func (x *span) rowsApart(y *span) bool {
+// sameRows reports whether each row of x overlaps only the row of y with its number.
+func (x *span) sameRows(y *span) bool {
 	return x.pitch == y.pitch && max(x.row.end, y.row.end)-min(x.row.begin, y.row.begin) <= x.pitch
 }
 
-// settle brings the nests of c to their final form, and finds the results that stay in registers.
+// settle orders the nests of c for the kernel, and finds the results that stay in registers.
 func (g *generator) settle(c *chain) {
 	c.width = max(1, min(8, c.axis/c.lanes))
 	for k := range c.phases {
@@ -283,9 +281,8 @@ func (g *generator) settle(c *chain) {
 	}
 }
 
-// walk brings the nest of ph to the form in which it is walked, and gives how many neighbours, of
-// at most most, a thread may have at once. Rows keep their order, so that those of all phases have
-// the same numbers.
+// walk orders the nest of ph as the kernel walks it. It returns the number of neighbours per
+// thread, up to most. Rows keep their order, so that they have equal numbers in all phases.
 func (ph *phase) walk(most int) int {
 	n, lead := ph.n, &ph.n.outs[0]
 	if isReduce(ph.op) {
@@ -309,8 +306,8 @@ func (ph *phase) walk(most int) int {
 	return n.width([]access{*n.lead()}, most)
 }
 
-// kept returns the Out of an earlier phase that equals In j of phase k element by element; nil if
-// there is none, or it was overwritten since.
+// kept returns the Out of an earlier phase that equals In j of phase k, element by element. It
+// returns nil if there is none, or if that memory was written again since.
 func (g *generator) kept(c *chain, k, j int) *result {
 	in := &c.phases[k]
 	reads := &in.spans[j]
@@ -332,7 +329,8 @@ func (g *generator) kept(c *chain, k, j int) *result {
 	return nil
 }
 
-// overwrites reports whether ph has one number a row and overwrites an input with later readers.
+// overwrites reports whether ph has one number per row and writes memory that it reads. One thread
+// of a row writes, and others may read later.
 func (ph *phase) overwrites() bool {
 	ins, outs := ph.spans[:len(ph.n.ins)], ph.spans[len(ph.n.ins):]
 	return ph.n.count(true) == 1 && slices.ContainsFunc(outs, func(out span) bool {
@@ -345,8 +343,8 @@ func (ph *phase) overwrites() bool {
 	})
 }
 
-// walks reports whether a in n and b in o have the same elements for the same row and position in
-// it.
+// walks reports whether a in n and b in o are the same elements, row by row. Both need one stride
+// for rows and one within rows.
 func (n *nest) walks(a *access, o *nest, b *access) bool {
 	simple := func(n *nest, a *access) (row, column int, ok bool) {
 		rows := slices.IndexFunc(n.dims, func(d dim) bool { return d.reduced })
@@ -362,7 +360,7 @@ func (n *nest) walks(a *access, o *nest, b *access) bool {
 	return ok && other && a.offset == b.offset && row == otherRow && column == otherColumn
 }
 
-// linear returns the stride of a counter over all dims, and whether there is one.
+// linear returns the stride of one counter over all dims, if there is one; 0 without dims.
 func linear(dims []dim, strides []int) (stride int, ok bool) {
 	for d := range dims {
 		if d+1 < len(dims) && strides[d] != strides[d+1]*dims[d+1].size {
@@ -373,8 +371,8 @@ func linear(dims []dim, strides []int) (stride int, ok bool) {
 	return stride, true
 }
 
-// dead reports whether the memory of Out j of phase k has no reader: it is the program's own, no
-// other step uses it, and the phases that read it have it in registers.
+// dead reports whether Out j of phase k need not be written. It is a temporary of the program, no
+// step outside the chain uses it, and the phases that read it have it in registers.
 func (g *generator) dead(c *chain, k, j int) bool {
 	id := g.p.Steps[c.phases[k].step].Out[j].Value
 	if v := &g.p.Values[id]; v.Place != program.Arena || v.Role != program.Temp {

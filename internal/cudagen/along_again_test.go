@@ -7,8 +7,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// A softmax that is computed again for its gradient, from scores in bf16, is one launch with all
-// that comes before and behind it, and writes nothing but what the next product reads.
+// A softmax that is recomputed for its gradient, from scores in bf16, is one launch with the steps
+// before and after it. It writes only the operand of the next product.
 func TestASoftmaxComputedAgainIsOneLaunch(t *testing.T) {
 	const rows, axis, depth = 300, 128, 4
 	b := newBare("attention")
@@ -43,7 +43,7 @@ func TestASoftmaxComputedAgainIsOneLaunch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := 0 // step behind a product
+	first := 0 // the step after a product
 	for i, s := range b.p.Steps {
 		switch s.Op.(type) {
 		case *program.MatMul:

@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// loose makes programs of steps along rows over memory that they share at random: most are not
-// valid, but what is taken for a chain must be one whatever the memory.
+// loose makes random programs of steps along rows over memory that they share. Most are invalid,
+// but each chain that along finds must be a valid one.
 type loose struct {
 	*rapid.T
 	p          *program.Program
@@ -22,8 +22,8 @@ type loose struct {
 // one is true once in n times.
 func (l *loose) one(n int) bool { return rapid.IntRange(1, n).Draw(l.T, "one") == n }
 
-// look is a view over space, along its first kept dims: mostly of what a step before has written,
-// if it is to be read.
+// look returns a view over space, along its first kept dims. If it is read, it is mostly of memory
+// that an earlier step has written.
 func (l *loose) look(space []int, kept int, read bool) program.View {
 	kind := kept - len(space) + 1 // 0 for a number for each row
 	v := program.View{Offset: rapid.SampledFrom([]int{0, 0, 0, 1, l.axis, 40}).Draw(l.T, "offset")}
@@ -103,7 +103,7 @@ func (l *loose) step() {
 // writes.
 type touched map[program.ID]map[int64]map[int]bool // by memory and byte: the rows
 
-// touch adds what a view reaches, each element by the row that it is of.
+// touch adds the elements that a view covers, each with its row.
 func (a touched) touch(p *program.Program, v program.View, space []int, rows int) {
 	count := 1
 	for _, d := range space {

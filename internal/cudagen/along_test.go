@@ -17,8 +17,8 @@ func (b *builder) rowsOf(v program.ID, space []int) program.View {
 	return program.View{Value: v, Strides: append(strides, 0)}
 }
 
-// normalize adds what a layer normalization of x over the last dim is: five steps, of which the
-// fourth is over rows alone. It gives the result.
+// normalize adds a layer normalization of x over the last dim: five steps, of which the fourth is
+// over rows alone. It returns the result.
 func (b *builder) normalize(x program.View, dt tensor.DType, space ...int) program.View {
 	axis := space[len(space)-1]
 	rows := space[:len(space)-1]
@@ -48,8 +48,8 @@ func (b *builder) normalize(x program.View, dt tensor.DType, space ...int) progr
 	return y
 }
 
-// alongCases is chains: normalizations, scaled and masked softmaxes with what comes behind them, of
-// rows that fill warps and that do not, short and long, of an odd number.
+// alongCases are chains: normalizations, and scaled and masked softmaxes with the steps after them.
+// Their rows are short and long, in odd numbers, and do or do not fill warps.
 func alongCases() *builder {
 	b := newBuilder("along")
 	b.clock(3, 70)
@@ -74,7 +74,7 @@ func alongCases() *builder {
 			b.step(&program.Reduce{Space: []int{rows, axis}, Reduced: []bool{false, true}, Red: program.Max, Code: []program.Instr{load(0)}},
 				views(program.View{Value: soft.Value, Strides: []int{axis, 1}}), views(program.View{Value: most, Strides: []int{1, 0}}))
 
-			if len(space) == 3 { // what is written has the rows in another order
+			if len(space) == 3 { // the result has its rows in another order
 				turned := program.View{Value: b.value(dt, bounds{7, 7}, rows*axis), Strides: []int{axis, space[0] * axis, 1}}
 				b.step(&program.Map{Space: space, Code: []program.Instr{
 					load(0), load(1), apply(program.Sub, 0, 1), constant64(0.25), apply(program.Mul, 2, 3),
@@ -90,8 +90,8 @@ func alongCases() *builder {
 	return b
 }
 
-// chainCases is steps along rows at random, most of which go on from what those before have made:
-// the same view of it, another one, or in place.
+// chainCases are random steps along rows. Most read results of earlier ones: the same view, another
+// one, or in place.
 func chainCases() *builder {
 	b := newBuilder("chains")
 	for range 40 {
@@ -156,7 +156,7 @@ func (b *builder) chainStep(space []int, x, row program.View, whole, ofRow func(
 	}
 }
 
-// launches is how many kernels each step has.
+// launches returns the number of kernels of each step.
 func launches(steps []Step) []int {
 	n := make([]int, len(steps))
 	for i := range steps {
@@ -184,8 +184,7 @@ func TestANormalizationIsOneLaunch(t *testing.T) {
 	}
 }
 
-// What lies in the arena where something of another row lay, or is waited for, is not done in one
-// launch with it.
+// A step is in another launch if it waits for others, or shares arena memory with another row.
 func TestChainsEndWhereRowsMeet(t *testing.T) {
 	const rows, axis = 2000, 256
 	arena := func(p *program.Program, at ...int64) {
@@ -247,7 +246,7 @@ func TestChainsEndWhereRowsMeet(t *testing.T) {
 	}
 }
 
-// What nobody but the chain has to do with stays in its registers.
+// Values that only the chain uses stay in registers.
 func TestWhatNobodyElseReadsIsNotWritten(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -286,8 +285,8 @@ func TestWhatNobodyElseReadsIsNotWritten(t *testing.T) {
 	}
 }
 
-// A number that one thread of a row writes over what all of them read is read again, from memory,
-// behind a meeting.
+// One thread of a row overwrites a number that all of them read: it is read again from memory,
+// after a synchronization.
 func TestWhatIsWrittenInPlaceForARowIsReadAgain(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		b := newBare("place")
@@ -337,7 +336,7 @@ func TestFewLongRowsAreNoChain(t *testing.T) {
 	}
 }
 
-// Plan leaves what goes on along rows to be one launch, if it is told that somebody wants it.
+// With Program.Rows, Plan places values so that steps along rows can be one launch.
 func TestWhatIsPlannedForRowsIsOneLaunch(t *testing.T) {
 	const rows, axis = 300, 128
 	for _, along := range []bool{false, true} {

@@ -8,22 +8,22 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// chainText is the kernel of a chain while it is written. A thread has turns times width elements
-// of its row, lanes*width apart.
+// chainText builds the kernel of a chain. A thread has turns times width elements of its row,
+// lanes*width apart.
 type chainText struct {
 	g *generator
 	c *chain
 
 	params []string
 	args   []Arg
-	number map[address]int // of the parameter with an address
+	number map[address]int // of the parameter for an address
 	clock  bool
 
-	kept strings.Builder // declarations of values that stay in registers
+	kept strings.Builder // declarations of registers
 	text strings.Builder
 }
 
-// alongRows makes the kernel of a chain.
+// alongRows generates the kernel of a chain.
 func (g *generator) alongRows(c *chain) error {
 	g.settle(c)
 	threads := rowThreads(c.lanes)
@@ -77,7 +77,7 @@ func (w *chainText) phase(ph *phase) error {
 	return nil
 }
 
-// body is some code of a phase.
+// body returns the body of a phase, with some code.
 func (w *chainText) body(ph *phase, code []program.Instr) *body {
 	b := &body{n: ph.n, code: code, real: w.g.real(ph.step), index: "s32", width: 1, from: map[int]string{}}
 	if !ph.n.small() {
@@ -95,8 +95,8 @@ func (w *chainText) body(ph *phase, code []program.Instr) *body {
 	return b
 }
 
-// begin opens the block of a phase, with its pointers by their names in b, and the values that are
-// made once.
+// begin opens the block of a phase and writes its pointers, under the names that b uses, and its
+// top-level code.
 func (w *chainText) begin(ph *phase, b *body) {
 	fmt.Fprintf(&w.text, "  { // %s\n", ph.op)
 	s := &w.g.p.Steps[ph.step]
@@ -127,15 +127,15 @@ func (w *chainText) begin(ph *phase, b *body) {
 	w.text.WriteString(b.lines[atTop].String())
 }
 
-// turns is how many turns a thread takes for a row.
+// turns returns the number of turns of a thread for a row.
 func (w *chainText) turns(b *body) int { return ceilDiv(w.c.axis, w.c.lanes*b.width) }
 
-// element returns the element of turn t in a thread's array of all its elements.
+// element returns a thread's element of turn t in an array of all its elements.
 func (b *body) element(array string) string {
 	return fmt.Sprintf("%s[%s + %s]", array, times("t", b.width), b.neighbour())
 }
 
-// store has set make Out j of a phase, in registers, memory or both.
+// store writes Out j of a phase to registers, memory or both. set returns the assignment.
 func (w *chainText) store(b *body, ph *phase, j int, set func(to string) string) {
 	a, to := &ph.n.outs[j], ph.to[j]
 	if ph.n.count(true) == 1 {
@@ -159,7 +159,8 @@ func (w *chainText) store(b *body, ph *phase, j int, set func(to string) string)
 	}
 }
 
-// rows writes a thread's code for its row: all turns, or the code that runs once for a row.
+// rows writes the code of a thread for its row: all turns, or a single one if the row has one
+// value.
 func (w *chainText) rows(b *body) {
 	turn := b.turn()
 	fmt.Fprintf(&w.text, "  if (o < %d) {\n%s%s", w.c.rows, b.kept.coordinates(b.index, "    "), b.lines[atKept].String())
@@ -174,7 +175,7 @@ func (w *chainText) rows(b *body) {
 	fmt.Fprintf(&w.text, "      const %s e = %s;\n%s    }\n  }\n", b.index, times("i", b.width), deeper(turn))
 }
 
-// reduce writes the reduction of a row, which all of its lanes have then.
+// reduce writes the reduction of a row, which all of its lanes receive.
 func (w *chainText) reduce(b *body, ph *phase, name string) {
 	w.text.WriteString(b.sums(name))
 	b.join(name)
@@ -189,8 +190,8 @@ func (w *chainText) reduce(b *body, ph *phase, name string) {
 	}
 }
 
-// softmax writes a call of a function on a thread's part of a row: an array for each In, and none
-// for a missing one. The last array is the result.
+// softmax writes a call of function on a thread's part of a row: an array for each In, padded with
+// none. The last array receives the result.
 func (w *chainText) softmax(b *body, ph *phase, function, none string, arrays ...string) {
 	w.g.use(rowsPart)
 	n := w.turns(b) * b.width
@@ -205,7 +206,7 @@ func (w *chainText) softmax(b *body, ph *phase, function, none string, arrays ..
 	w.rows(b)
 }
 
-// parameter is the name of the parameter for a, which is added if there is none.
+// parameter returns the name of the parameter for a, and adds it if needed.
 func (w *chainText) parameter(a Arg) string {
 	v := w.g.view(a)
 	at, ok := w.number[w.g.addressOf(v)]
@@ -222,8 +223,7 @@ func (w *chainText) parameter(a Arg) string {
 	return fmt.Sprintf("p%d", at)
 }
 
-// written reports whether a phase of the chain writes into the value that a is the address of, or
-// into memory that it shares.
+// written reports whether a phase of the chain writes the value of a, or memory that it shares.
 func (w *chainText) written(a Arg) bool {
 	return slices.ContainsFunc(w.c.phases, func(ph phase) bool {
 		return slices.ContainsFunc(w.g.p.Steps[ph.step].Out, func(o program.View) bool { return w.g.sameMemory(w.g.view(a), o) })

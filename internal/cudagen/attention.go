@@ -8,10 +8,10 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// attentionRows is the rows, of queries or of keys, that a block has: 16 of each warp.
+// attentionRows is the rows of queries or keys per block: 16 for each warp.
 const attentionRows = 64
 
-// attention makes the kernel of an Attention.
+// attention generates the kernel of an Attention.
 func (g *generator) attention(i int, op *program.Attention) error {
 	const bias = 3
 	if err := g.checkAttention(i, op, 3, 1); err != nil {
@@ -37,8 +37,8 @@ func (g *generator) attention(i int, op *program.Attention) error {
 	return nil
 }
 
-// attentionGrad makes the kernels of an AttentionGrad: one whose blocks have keys, and one whose
-// blocks have queries. Both take the shares anew, so that every sum is one block's.
+// attentionGrad generates the kernels of an AttentionGrad: one with blocks of keys, and one with
+// blocks of queries. Both recompute the shares, so that each sum belongs to one block.
 func (g *generator) attentionGrad(i int, op *program.AttentionGrad) error {
 	const bias = 6
 	if err := g.checkAttention(i, &op.Attention, 4, 3); err != nil {
@@ -72,9 +72,9 @@ func (g *generator) attentionGrad(i int, op *program.AttentionGrad) error {
 	return nil
 }
 
-// attend sets how blocks iterate over the other side: step rows at once, with two of its operands
-// twice in shared memory, and own operands of the block's own rows. A multiprocessor holds resident
-// blocks if rows are short.
+// attend sets how blocks scan the other side: step rows at a time. Shared memory has own operands
+// of the block's rows, and two buffers for each of two operands of the other side. resident is the
+// number of blocks per multiprocessor to aim at with short rows.
 func (t *template) attend(depth, own, step, resident int) {
 	t.shared = (own*attentionRows + 4*step) * depth * 2
 	if t.resident = resident; depth > 64 {
@@ -83,7 +83,7 @@ func (t *template) attend(depth, own, step, resident int) {
 	t.consts = append(t.consts, constant{"Step", step})
 }
 
-// checkAttention rejects a step that the kernels cannot do, whose first In and Out are lines.
+// checkAttention rejects an unsupported step. Its first ins Ins and outs Outs are matrices.
 func (g *generator) checkAttention(i int, op *program.Attention, ins, outs int) error {
 	s := &g.p.Steps[i]
 	if g.t.Arch < 80 {
@@ -97,18 +97,18 @@ func (g *generator) checkAttention(i int, op *program.Attention, ins, outs int) 
 	}
 	for k, v := range s.In {
 		if dt := g.value(v).DType; k < ins && dt != tensor.BF16 || k >= ins && dt != tensor.F32 {
-			return fmt.Errorf("in %d is %v; kernels take bf16, and results of it in f32", k, dt)
+			return fmt.Errorf("in %d is %v; want bf16, or f32 for values derived from it", k, dt)
 		}
 	}
 	for k, v := range s.Out {
 		if dt := g.value(v).DType; dt != tensor.F32 && (k >= outs || dt != tensor.BF16) {
-			return fmt.Errorf("out %d is %v; kernels make bf16 or f32", k, dt)
+			return fmt.Errorf("out %d is %v; want bf16 or f32", k, dt)
 		}
 	}
 	return nil
 }
 
-// attentionTemplate is a kernel whose blocks have some of all rows of every head.
+// attentionTemplate returns a kernel whose blocks divide all rows of every head.
 func (g *generator) attentionTemplate(i int, name string, op *program.Attention, all int) *template {
 	g.use(attentionPart)
 	t := &template{kind: name, call: name, threads: attentionRows * 2, grid: op.Batch * op.Heads * (all / attentionRows)}
@@ -116,7 +116,7 @@ func (g *generator) attentionTemplate(i int, name string, op *program.Attention,
 	for _, v := range slices.Concat(s.In, s.Out) {
 		t.wide = t.wide || wideIndex(g.value(v).Len())
 	}
-	// The data of blocks that run at once must fit into a part of the cache.
+	// The operands of blocks that run at once should fit in a part of the cache.
 	const cached = 16 << 20
 	group := max(1, min(op.Batch*op.Heads, cached/(4*max(op.M, op.N)*op.Depth)))
 	t.consts = []constant{
@@ -137,7 +137,7 @@ func (t *template) lines(name string, v program.View) {
 	t.consts = append(t.consts, constant{name + "Batch", v.Strides[0]}, constant{name + "Head", v.Strides[1]}, constant{name + "Row", v.Strides[2]})
 }
 
-// readOr adds Ins of f32 to the parameters, or nothing for those that are not there.
+// readOr adds Ins of f32 to the parameters, and unused parameters for missing Ins.
 func (t *template) readOr(g *generator, i int, ins ...int) {
 	for _, j := range ins {
 		if j < len(g.p.Steps[i].In) {

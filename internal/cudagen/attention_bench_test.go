@@ -11,9 +11,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// BenchmarkAttention is the kernels of attention to what is not later, one by one. TFLOPS counts
-// the products of the half that is computed: two of the forward pass, four where blocks have keys,
-// and three where they have queries.
+// BenchmarkAttention measures the kernels of causal attention one by one. TFLOPS counts the
+// products of the half that is computed: two in the forward pass, four in blocks of keys, and three
+// in blocks of queries.
 func BenchmarkAttention(b *testing.B) {
 	for _, op := range []program.Attention{
 		{Batch: 8, Heads: 12, M: 512, N: 512, Depth: 64, Scale: 0.125},

@@ -21,9 +21,9 @@ func (b *builder) heads(dt tensor.DType, bound bounds, together bool, batch, hea
 	return program.View{Value: id, Strides: []int{rows * heads * depth, depth, heads * depth, 1}}
 }
 
-// masked is a bias with tiles of zeros, tiles of a mask, and tiles with both and with other
-// numbers; and what it is in each tile. A mask that is a number comes first in each row, and some
-// rows have nothing else.
+// masked returns a bias with tiles of zeros, tiles of a mask, and tiles with both and with other
+// numbers, and the kind of each tile. A finite mask comes first in each row, and is all of some
+// rows.
 func (b *builder) masked(m, n int, mask float64) []program.View {
 	bias := b.whole(tensor.F32, bounds{-1, 1}, m, n)
 	for i := range m {
@@ -93,8 +93,8 @@ func attentionCases() *builder {
 	return b
 }
 
-// What is summed is rounded to bf16 before, so that a number may be as far off as the largest parts
-// of its sum are; all of them together are not.
+// Operands of sums are rounded to bf16 first, so a number may be off by the rounding of the largest
+// parts of its sum.
 func TestAttentionIsAsExactAsItsOperands(t *testing.T) {
 	v := cudatest.Devices(t, 1)[0]
 	b := attentionCases()

@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// BenchmarkSteps is launches one after another; small ones show what a launch costs. Bytes are
-// those of Ins and Outs.
+// BenchmarkSteps measures launches one after another; small ones show the cost of a launch. Bytes
+// are those of Ins and Outs.
 func BenchmarkSteps(b *testing.B) {
 	one := bounds{-1, 1}
 	add := []program.Instr{load(0), load(1), apply(program.Add, 0, 1), constant64(0), apply(program.Maximum, 2, 3)}

@@ -10,11 +10,11 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// builder makes programs whose values are all outside, with numbers in them, so that many steps can
-// stand in one program and be looked at one by one.
+// builder makes programs whose values are all Outside and filled, so that many independent steps
+// fit in one program.
 type builder struct {
 	p      *program.Program
-	memory map[program.ID][]byte // nil if nobody looks at the numbers
+	memory map[program.ID][]byte // nil for tests of the text alone
 	source *rand.PCG
 	r      *rand.Rand // from source
 }
@@ -32,7 +32,7 @@ func newBare(name string) *builder {
 	return &builder{p: &program.Program{Name: name, Clock: program.None}, source: source, r: rand.New(source)}
 }
 
-// bounds is what numbers of a value lie between.
+// bounds are the limits of a value's numbers.
 type bounds struct{ low, high float64 }
 
 // value adds a value of numbers between b's.
@@ -44,7 +44,7 @@ func (b *builder) value(dt tensor.DType, bound bounds, shape ...int) program.ID 
 	v := &b.p.Values[id]
 	data := make([]byte, v.Bytes())
 	b.memory[id] = data
-	if bound.low == bound.high && len(data) > 0 { // one number, but what is drawn later is the same as if each were drawn
+	if bound.low == bound.high && len(data) > 0 { // one number, but later draws must not change
 		program.SetElement(dt, data, 0, bound.low)
 		for n := dt.Size(); n < len(data); n *= 2 {
 			copy(data[n:], data[:n])
@@ -125,7 +125,7 @@ func (b *builder) target() Target {
 	return Target{SMs: 132, MaxThreads: 2048, Arch: 90, Own: own}
 }
 
-// madeCase is a case without its numbers, and what Generate makes of it.
+// madeCase is a case without its numbers, and the result of Generate.
 type madeCase struct {
 	*builder
 	text  string

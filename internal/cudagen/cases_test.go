@@ -37,7 +37,7 @@ var cases = []struct {
 
 var floats = []tensor.DType{tensor.F32, tensor.F64, tensor.F16, tensor.BF16}
 
-// domains is what an operation is tried on; -3 to 3 for the rest.
+// domains are the arguments that an operation is tested on; -3 to 3 for the rest.
 var domains = map[program.Scalar]bounds{
 	program.Log: {0.01, 9}, program.Log2: {0.01, 9}, program.Log1p: {-0.9, 9}, program.Sqrt: {0, 9}, program.Rsqrt: {0.05, 9},
 	program.Inverse: {0.2, 3}, program.Pow: {0.1, 3}, program.Div: {0.3, 3}, program.Exp: {-5, 3}, program.Expm1: {-2, 2},
@@ -353,7 +353,7 @@ func convCases() *builder {
 	return b
 }
 
-// productCases is products of matrices that lie in all ways.
+// productCases are products of matrices in all layouts.
 func productCases() *builder {
 	b := newBuilder("products")
 	for _, dt := range floats {
@@ -375,7 +375,7 @@ func productCases() *builder {
 	return b
 }
 
-// some is all of list for f32 and its first n for other types: what is made from templates does not
+// some returns all of list for f32 and its first n for other types: code from templates does not
 // depend on the type.
 func some[T any](dt tensor.DType, n int, list []T) []T {
 	if dt == tensor.F32 {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// clang compiles device code without CUDA; it stands in for NVRTC where there is none. NVRTC's own
-// names are in testdata/prelude.h.
+// clang compiles device code without CUDA, as a replacement of NVRTC. NVRTC's built-in names are in
+// testdata/prelude.h.
 func clang(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("clang")

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// constant is one number, or type, that a kernel's template takes.
+// constant is a number or type in a kernel's template.
 type constant struct {
 	name  string
 	value any // int, bool, float64, or a type as a string
 }
 
-// template is a kernel made from a function of the kernels folder, by constants.
+// template is a kernel that is a function of the kernels folder with constants.
 type template struct {
 	kind     string // of the function's name in the text
 	call     string // the function template
@@ -19,7 +19,7 @@ type template struct {
 	grid     int
 	threads  int
 	shared   int      // bytes of dynamic shared memory of a block
-	resident int      // blocks that a multiprocessor is to hold at once, at least, if not 0: registers are saved for that
+	resident int      // if not 0, blocks per multiprocessor for which the compiler saves registers
 	params   []string // with types
 	args     []Arg
 	wide     bool // whether sizes need 64 bits
@@ -82,8 +82,8 @@ func (t *template) write(g *generator, i int, outs ...int) {
 	}
 }
 
-// split adds scratch memory to the parameters, numbers of the type of arithmetic and counters, for
-// work that several blocks share.
+// split adds scratch memory for work that several blocks share: numbers of the type of arithmetic,
+// and counters.
 func (t *template) split(g *generator, i, numbers, counters int) {
 	size := int64(4)
 	if g.wide(i) {
@@ -101,7 +101,7 @@ func (t *template) fault(i int) {
 	t.args = append(t.args, Arg{Kind: Fault, Step: i}, Arg{Kind: Number, Step: i, Offset: int64(i)})
 }
 
-// wideIndex reports whether an index below n needs 64 bits.
+// wideIndex reports whether an index below one of n needs 64 bits.
 func wideIndex(n ...int) bool {
 	for _, x := range n {
 		if x >= 1<<30 {
@@ -111,5 +111,5 @@ func wideIndex(n ...int) bool {
 	return false
 }
 
-// ceilDiv is a / b, rounded up.
+// ceilDiv returns a / b, rounded up.
 func ceilDiv(a, b int) int { return (a + b - 1) / b }

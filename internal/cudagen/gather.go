@@ -2,7 +2,7 @@ package cudagen
 
 import "github.com/symgrad/symgrad/internal/program"
 
-// gather makes the kernel of a Gather.
+// gather generates the kernel of a Gather.
 func (g *generator) gather(i int, op *program.Gather) {
 	total := op.Outer * op.Count * op.Inner
 	if total == 0 {
@@ -33,13 +33,13 @@ func (g *generator) gather(i int, op *program.Gather) {
 	g.fixedLaunch(i, t)
 }
 
-// aligned reports whether packed rows, whose length is a multiple of w elements, can be moved w
-// elements at once.
+// aligned reports whether packed rows, of a multiple of w elements, can be moved w elements at a
+// time.
 func aligned(a *access, w int) bool { return a.offset%int64(w*a.dtype.Size()) == 0 }
 
-// gatherGrad makes the kernels of a GatherGrad. Its blocks look at all indices each: with fewer
-// rows than indices there is a block for each row, otherwise one for each index, after zeros for
-// the rows that no index names.
+// gatherGrad generates the kernels of a GatherGrad. Each block scans all indices. With at most as
+// many rows as indices each row has a block. Otherwise each index has one, after a kernel that
+// zeros all rows.
 func (g *generator) gatherGrad(i int, op *program.GatherGrad) {
 	total := op.Outer * op.Axis * op.Inner
 	if total == 0 {

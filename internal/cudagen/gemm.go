@@ -6,19 +6,19 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// tiles is how a product of batch times M by K by N is shared among blocks.
+// tiles is how blocks share a product of batch times M by K by N.
 type tiles struct {
 	bm, bn         int
 	tilesM, tilesN int
 	splits, chunk  int
-	count          int // of tiles, over all of the batch
+	count          int // of tiles in all of the batch
 }
 
-// sliceK is how much of k is in shared memory at once.
+// sliceK is the length along k that is in shared memory at once.
 const sliceK = 16
 
-// tile is the tiles of a product: smaller ones where large ones would be fewer than
-// multiprocessors, and blocks that share k where that is not enough.
+// tile returns the tiles of a product. It takes smaller tiles if there are fewer large ones than
+// multiprocessors, and splits k if that is not enough.
 func (g *generator) tile(batch, m, n, k int) tiles {
 	s := tiles{bm: 64, bn: 64, splits: 1}
 	for s.bm > 16 && m <= s.bm/2 {
@@ -40,7 +40,7 @@ func (g *generator) tile(batch, m, n, k int) tiles {
 	return s
 }
 
-// product is the kernel of a product with the tiles of s.
+// product generates the kernel of a product with the tiles of s.
 func (g *generator) product(i int, name string, s tiles, m, n, k int, consts []constant) {
 	g.use(gemmPart)
 	t := &template{kind: name, call: name, threads: s.bm / 4 * s.bn / 4, grid: s.count * s.splits}
@@ -72,7 +72,7 @@ func (g *generator) product(i int, name string, s tiles, m, n, k int, consts []c
 	g.fixedLaunch(i, t)
 }
 
-// matMul makes the kernel of a MatMul that no library does.
+// matMul generates the kernel of a MatMul that no library does.
 func (g *generator) matMul(i int, op *program.MatMul) error {
 	s := &g.p.Steps[i]
 	if len(s.In) < 2 {
@@ -105,7 +105,7 @@ func (g *generator) matMul(i int, op *program.MatMul) error {
 	return nil
 }
 
-// conv makes the kernel of a convolution, or of a gradient of one, that no library does.
+// conv generates the kernel of a convolution, or of a gradient of one, that no library does.
 func (g *generator) conv(i int, op program.Op) error {
 	switch op := op.(type) {
 	case *program.Conv:
@@ -128,7 +128,7 @@ func (g *generator) conv(i int, op program.Op) error {
 	return nil
 }
 
-// convProduct is a convolution as a product of M by K by N.
+// convProduct generates a convolution as a product of M by K by N.
 func (g *generator) convProduct(i int, name string, w *program.Window, filters, m, n, k int) {
 	if m*n == 0 {
 		return
@@ -136,7 +136,7 @@ func (g *generator) convProduct(i int, name string, w *program.Window, filters, 
 	g.use(convPart)
 	var consts []constant
 	for _, c := range windowConstants(w) {
-		if c.name != "N" { // the product has one
+		if c.name != "N" { // already a constant of the product
 			consts = append(consts, c)
 		}
 	}

@@ -97,7 +97,8 @@ func TestEqualStepsShareAFunction(t *testing.T) {
 	}
 }
 
-// updates is three Maps over values of their own, and what makes the second wait, if it does.
+// updates makes three Maps over values of their own, and optionally a step that the second waits
+// for.
 func updates(change func(p *program.Program)) *builder {
 	b := newBuilder("updates")
 	for range 3 {
@@ -218,8 +219,8 @@ func TestWhatNoKernelCanDoIsAnErrorThatNamesTheStep(t *testing.T) {
 	}
 }
 
-// Blocks of a large Map end after a few turns, unless they are to stay; small ones are launched
-// alike.
+// Blocks of a large Map end after a few turns, unless they are to stay. Small Maps are launched
+// equally.
 func TestBlocksOfLargeMapsEndSoon(t *testing.T) {
 	const resident = 132 * 2048 / 256
 	for _, c := range []struct{ count, soon, stay int }{

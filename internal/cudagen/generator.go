@@ -47,7 +47,7 @@ var thinSource string
 //go:embed kernels/attention.cu
 var attentionSource string
 
-// part is a file of kernels. A text has those that it needs, in this order.
+// part is a file of kernels. A text has the parts that it needs, in this order.
 type part int
 
 const (
@@ -65,18 +65,18 @@ const (
 	parts
 )
 
-// generator collects the text of a program.
+// generator builds the text of a program.
 type generator struct {
 	p     *program.Program
 	t     Target
 	steps []Step
 
 	uses  [parts]bool
-	names map[string]string // the name of the function with a text, in which the name is nameMark
+	names map[string]string // by text, with nameMark for the name
 	funcs []string          // texts, in the order of their first use
 }
 
-// nameMark stands for a function's name in its text, so that equal functions have equal texts.
+// nameMark stands for the function's name in a text, so that equal functions have equal texts.
 const nameMark = "@name@"
 
 func newGenerator(p *program.Program, t Target) *generator {
@@ -92,7 +92,7 @@ func newGenerator(p *program.Program, t Target) *generator {
 	return &generator{p: p, t: t, steps: make([]Step, len(p.Steps)), names: map[string]string{}}
 }
 
-// all makes the kernels of all steps.
+// all generates the kernels of all steps.
 func (g *generator) all() error {
 	for i := 0; i < len(g.p.Steps); {
 		n, c := 1, chain{}
@@ -117,7 +117,7 @@ func (g *generator) all() error {
 	return nil
 }
 
-// step makes the kernels of step i.
+// step generates the kernels of step i.
 func (g *generator) step(i int) error {
 	if err := g.check(i); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (g *generator) step(i int) error {
 	return nil
 }
 
-// fixed makes the kernels of a step whose code depends on few numbers.
+// fixed generates the kernels of a step whose code depends on few numbers.
 func (g *generator) fixed(i int, op program.Op) error {
 	switch op := op.(type) {
 	case *program.Integer:
@@ -185,7 +185,7 @@ func (g *generator) fixed(i int, op program.Op) error {
 
 func (g *generator) own(i int) bool { return i < len(g.t.Own) && g.t.Own[i] }
 
-// check rejects a step whose views no kernel supports; Validate checks the rest.
+// check rejects a step whose views no kernel can use. Validate checks the rest.
 func (g *generator) check(i int) error {
 	s := &g.p.Steps[i]
 	if s.Op == nil {
@@ -207,11 +207,11 @@ func (g *generator) check(i int) error {
 	return nil
 }
 
-// use says that a text needs a part.
+// use adds a part to the text.
 func (g *generator) use(p part) { g.uses[p] = true }
 
-// function adds a function to the text, or finds an equal one, and returns its name. The text has
-// nameMark for it.
+// function adds a function to the text, unless it has an equal one, and returns its name. In the
+// argument nameMark stands for the name.
 func (g *generator) function(kind, text string) string {
 	if name, ok := g.names[text]; ok {
 		return name
@@ -222,7 +222,7 @@ func (g *generator) function(kind, text string) string {
 	return name
 }
 
-// text is the whole text.
+// text returns the whole text.
 func (g *generator) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define ARCH %d\n\n%s", g.t.Arch, baseSource)
@@ -241,7 +241,7 @@ func (g *generator) text() string {
 // launch adds a launch to step i.
 func (g *generator) launch(i int, k Kernel) { g.steps[i].Kernels = append(g.steps[i].Kernels, k) }
 
-// scratch takes bytes of step i's scratch memory and gives their place.
+// scratch reserves bytes of step i's scratch memory and returns their offset.
 func (g *generator) scratch(i int, bytes int64) int64 {
 	at := (g.steps[i].Scratch + 255) &^ 255
 	g.steps[i].Scratch = at + bytes
@@ -251,7 +251,7 @@ func (g *generator) scratch(i int, bytes int64) int64 {
 // value returns the value of view v.
 func (g *generator) value(v program.View) *program.Value { return &g.p.Values[v.Value] }
 
-// in and out are the address of an In or Out of step i, with the view's offset.
+// in and out return the address of an In or Out of step i, with the view's offset.
 func (g *generator) in(i, j int) Arg { return g.address(In, i, j, g.p.Steps[i].In[j]) }
 
 func (g *generator) out(i, j int) Arg { return g.address(Out, i, j, g.p.Steps[i].Out[j]) }
@@ -260,21 +260,21 @@ func (g *generator) address(kind ArgKind, i, j int, v program.View) Arg {
 	return Arg{Kind: kind, Step: i, Index: j, Offset: int64(v.Offset) * int64(g.value(v).DType.Size())}
 }
 
-// aliased reports whether In j of step i may lie in memory that the step writes, so that the
-// compiler must not take it for read-only.
+// aliased reports whether step i may write the memory of its In j, so that the compiler must not
+// treat it as read-only.
 func (g *generator) aliased(i, j int) bool {
 	s := &g.p.Steps[i]
 	return slices.ContainsFunc(s.Out, func(o program.View) bool { return g.sameMemory(s.In[j], o) })
 }
 
-// wide reports whether step i is done in float64.
+// wide reports whether step i computes in float64.
 func (g *generator) wide(i int) bool {
 	s := &g.p.Steps[i]
 	isWide := func(v program.View) bool { return g.value(v).DType == tensor.F64 }
 	return slices.ContainsFunc(s.In, isWide) || slices.ContainsFunc(s.Out, isWide)
 }
 
-// real is the type of arithmetic of step i.
+// real returns the type of arithmetic of step i.
 func (g *generator) real(i int) string {
 	if g.wide(i) {
 		return "double"
@@ -282,7 +282,7 @@ func (g *generator) real(i int) string {
 	return "float"
 }
 
-// ctype is the C type of elements.
+// ctype returns the C type of elements.
 func ctype(dt tensor.DType) string {
 	return [...]string{
 		tensor.F16: "f16", tensor.BF16: "bf16", tensor.F32: "float", tensor.F64: "double", tensor.I8: "s8", tensor.I16: "s16",

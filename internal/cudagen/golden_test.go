@@ -14,7 +14,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the texts that are made now to testdata; then read the diff")
 
-// golden is programs whose text, but for the kernels folder's, lies in testdata.
+// golden are programs whose text, without the kernels folder, is in testdata.
 var golden = []struct {
 	name  string
 	build func() *builder

@@ -201,7 +201,7 @@ func near(x, y, tolerance float64) bool {
 	return math.Abs(x-y) <= tolerance*max(1, math.Abs(y)) && !math.IsInf(y, 0)
 }
 
-// expect is what the oracle makes of the values.
+// expect returns the oracle's results.
 func (b *builder) expect(t *testing.T) map[program.ID][]byte {
 	t.Helper()
 	memory := map[program.ID][]byte{}

@@ -6,10 +6,9 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// keeper returns the register of a Map that leaves its memory unchanged if that register is not 0,
-// and whether there is one that is equal for all elements: Select(register, present value,
-// anything), in place. Then a thread has nothing to do, and a Map over all gradients for a rare
-// case costs one launch.
+// keeper returns the register of a Map whose nonzero value leaves the memory unchanged, if there is
+// one and it is equal for all elements: Select(register, old value, anything), in place. Then
+// threads return at once, and a Map over all gradients for a rare case costs one launch.
 func (f *flat) keeper(g *generator, i int, op *program.Map) (int, bool) {
 	if len(op.Stores) != 1 || op.Code[op.Stores[0]].Op != program.Select {
 		return 0, false

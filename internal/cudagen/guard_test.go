@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// guardCases is Maps that keep what is there if a number is not 0, large and small, of all dtypes,
+// guardCases are Maps that keep their memory if a number is not 0, large and small, of all dtypes,
 // for 0, NaN and others.
 func guardCases() *builder {
 	b := newBuilder("guards")
@@ -25,7 +25,7 @@ func guardCases() *builder {
 	return b
 }
 
-// TestGuardsEndBeforeTheyLoad looks for the way out in in-place Maps alone.
+// TestGuardsEndBeforeTheyLoad expects the early return in in-place Maps only.
 func TestGuardsEndBeforeTheyLoad(t *testing.T) {
 	code := []program.Instr{load(0), load(1), constant64(0), apply(program.Select, 0, 1, 2)}
 	for name, c := range map[string]struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// integerThreads is the threads of a block of an Integer.
+// integerThreads is the threads per block of an Integer.
 const integerThreads = 256
 
 // integers are the functions of kernels/integer.cu.
@@ -18,8 +18,7 @@ var integers = map[program.Scalar]string{
 	program.Greater: "intGreater", program.GreaterEqual: "intGreaterEqual", program.Equal: "intEqual", program.NotEqual: "intNotEqual",
 }
 
-// integer makes the kernel of an Integer: a thread for each element in turn, or a block for each
-// sum.
+// integer generates the kernel of an Integer: a loop over elements, or a block for each sum.
 func (g *generator) integer(i int, op *program.Integer) error {
 	f, ok := integers[op.Do]
 	if !ok || !op.Known() {
@@ -60,7 +59,7 @@ func (g *generator) integer(i int, op *program.Integer) error {
 	return nil
 }
 
-// integerElements is the code of an Integer without a reduction, and its number of elements.
+// integerElements returns the code of an Integer without a reduction, and its number of elements.
 func (g *generator) integerElements(s *program.Step, op *program.Integer, call string) (text string, count int) {
 	var b strings.Builder
 	count = lengthOf(op.Space)
@@ -83,7 +82,7 @@ func (g *generator) integerElements(s *program.Step, op *program.Integer, call s
 	return b.String(), count
 }
 
-// integerSums is the code of an Integer with a reduction, and its number of results.
+// integerSums returns the code of an Integer with a reduction, and its number of results.
 func (g *generator) integerSums(s *program.Step, op *program.Integer, call string) (text string, count int) {
 	var kept, along, in, out, inAlong []int
 	for a, d := range op.Space {
@@ -106,7 +105,7 @@ func (g *generator) integerSums(s *program.Step, op *program.Integer, call strin
 	return b.String(), lengthOf(kept)
 }
 
-// walk declares the offsets of element number e of a space by the strides of some operands.
+// walk declares the offsets of element number e of a space, by the strides of some operands.
 func walk(e string, names []string, space []int, strides [][]int) string {
 	var b strings.Builder
 	for _, n := range names {
@@ -127,7 +126,7 @@ func walk(e string, names []string, space []int, strides [][]int) string {
 	return b.String()
 }
 
-// lengthOf is the number of elements of a space.
+// lengthOf returns the number of elements of a space.
 func lengthOf(space []int) int {
 	n := 1
 	for _, d := range space {

@@ -8,10 +8,10 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// mapThreads is the threads of a block of a Map.
+// mapThreads is the threads per block of a Map.
 const mapThreads = 256
 
-// flat is a Map as code that walks elements by one counter.
+// flat is a Map as a loop over elements with one counter.
 type flat struct {
 	body
 	params []string // with types
@@ -19,7 +19,7 @@ type flat struct {
 	count  int // turns of the loop, over all threads
 }
 
-// mapStep makes the kernel of a Map.
+// mapStep generates the kernel of a Map.
 func (g *generator) mapStep(i int, op *program.Map) error {
 	if done, err := g.tiled(i, op); done || err != nil {
 		return err
@@ -48,18 +48,18 @@ func (g *generator) mapStep(i int, op *program.Map) error {
 	return nil
 }
 
-// inside is the inside of the loop over i.
+// inside returns the body of the loop over i.
 func (f *flat) inside() string {
 	return fmt.Sprintf("    const %s e = %s;\n%s", f.index, times("i", f.width), f.turn())
 }
 
-// mostTurns is the number of turns of a thread if a grid of such blocks fills the device. A block
-// keeps its place on a multiprocessor until it ends, whatever the priority of waiting kernels, such
-// as those of a collective.
+// mostTurns is the number of turns of a thread, if blocks with so few turns fill the device. A
+// block occupies its multiprocessor until it ends, even if a kernel of higher priority waits, such
+// as a collective.
 const mostTurns = 4
 
-// blocks is the grid for count turns: all at once if the device holds them, or else as many as it
-// holds, and more where their threads would take many turns, unless blocks are to stay.
+// blocks returns the grid for count turns: as many blocks as the device holds at once, and more if
+// threads would take many turns, unless blocks are to stay.
 func (g *generator) blocks(count, threads int) int {
 	once, resident := ceilDiv(count, threads), g.t.SMs*max(1, g.t.MaxThreads/threads)
 	blocks := max(1, min(once, resident))
@@ -69,7 +69,7 @@ func (g *generator) blocks(count, threads int) int {
 	return max(blocks, ceilDiv(once, mostTurns))
 }
 
-// flat makes the code of a Map.
+// flat generates the code of a Map.
 func (g *generator) flat(i int, op *program.Map) (*flat, error) {
 	if len(op.Stores) != len(g.p.Steps[i].Out) {
 		return nil, fmt.Errorf("%d stores for %d Outs", len(op.Stores), len(g.p.Steps[i].Out))
@@ -100,8 +100,8 @@ func (g *generator) flat(i int, op *program.Map) (*flat, error) {
 	return f, nil
 }
 
-// most is how many of count elements a thread should take at once: with few elements more threads
-// are worth more than wide accesses.
+// most returns the largest number of elements per thread. With few elements more threads matter
+// more than wide accesses.
 func (g *generator) most(count int) int { return max(1, min(8, count/(g.t.SMs*128))) }
 
 // draws reports whether code has random numbers.
@@ -109,8 +109,8 @@ func draws(code []program.Instr) bool {
 	return slices.ContainsFunc(code, func(c program.Instr) bool { return c.Op == program.Rand })
 }
 
-// pointers returns the parameters of step i, by name and type, and their arguments: the Ins that
-// code loads, the Outs, and the clock for random numbers.
+// pointers returns the parameters of step i and their arguments: the Ins that code loads, the Outs,
+// and the clock for random numbers.
 func (g *generator) pointers(i int, code []program.Instr, clock bool) (params []string, args []Arg) {
 	s := &g.p.Steps[i]
 	for j := range s.In {
@@ -131,7 +131,7 @@ func (g *generator) pointers(i int, code []program.Instr, clock bool) (params []
 	return params, args
 }
 
-// readOnly is the parameter for In j of step i.
+// readOnly returns the parameter for In j of step i.
 func (g *generator) readOnly(i, j int) string {
 	dt := ctype(g.value(g.p.Steps[i].In[j]).DType)
 	if g.aliased(i, j) {

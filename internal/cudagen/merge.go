@@ -8,15 +8,15 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// MostArgs is the most arguments that a kernel has.
+// MostArgs is the largest number of arguments of a kernel.
 const MostArgs = 128
 
-// mostBlocks is the largest number of blocks of a Map, for each multiprocessor, that is merged with
-// others: a larger one gains nothing.
+// mostBlocks is the largest number of blocks per multiprocessor of a Map that is merged with
+// others. Larger Maps gain nothing.
 const mostBlocks = 64
 
-// together returns the number of steps from step i on that one kernel does: successive Maps. None
-// of them touches another's results, or waits for a step that the first does not wait for.
+// together returns the number of steps from step i on that one kernel does: successive Maps of
+// which none uses memory that another writes, or waits for a step that the first does not wait for.
 func (g *generator) together(i int) int {
 	n, params := 0, map[address]bool{}
 	for j := i; j < len(g.p.Steps) && g.mergeable(j); j++ {
@@ -34,8 +34,7 @@ func (g *generator) together(i int) int {
 	return max(1, n)
 }
 
-// mergeable reports whether step i may be put together with others: a Map that is not large and
-// does not move tiles.
+// mergeable reports whether step i may be merged with others: a small Map without tiles.
 func (g *generator) mergeable(i int) bool {
 	op, ok := g.p.Steps[i].Op.(*program.Map)
 	if !ok || draws(op.Code) || g.check(i) != nil || len(op.Stores) != len(g.p.Steps[i].Out) {
@@ -48,8 +47,8 @@ func (g *generator) mergeable(i int) bool {
 	return count > 0 && count <= g.t.SMs*mostBlocks*mapThreads && g.transposition(i, op) == nil
 }
 
-// waitsNoMore reports whether all that step j waits for is done when the steps before i on its
-// stream, and those that i waits for, are.
+// waitsNoMore reports whether step j can start whenever step i can: each step that j waits for is
+// one that i waits for, or an earlier one of i's stream, or one that such a step waits for.
 func (g *generator) waitsNoMore(i, j int) bool {
 	first, s := &g.p.Steps[i], &g.p.Steps[j]
 	if s.Stream != first.Stream {
@@ -67,8 +66,7 @@ func (g *generator) waitsNoMore(i, j int) bool {
 	return true
 }
 
-// independent reports whether step j neither reads nor writes results of the steps from i on, nor
-// writes their inputs.
+// independent reports whether step j and steps i to j-1 share no memory that either writes.
 func (g *generator) independent(i, j int) bool {
 	in, out := g.regions(j)
 	for k := i; k < j; k++ {
@@ -80,8 +78,8 @@ func (g *generator) independent(i, j int) bool {
 	return true
 }
 
-// region is the bytes that a view reaches, from the first to the last, of a value or, if that is
-// where it is, of the arena.
+// region is the bytes that a view covers, from first to last. Values of the arena count as one
+// value.
 type region struct {
 	value      program.ID // None for the arena
 	begin, end int64
@@ -112,13 +110,13 @@ func (g *generator) region(v program.View, space []int) region {
 	return r
 }
 
-// reach makes r as much longer as a dim does whose last element lies so many bytes from its first.
+// reach extends r by a dim whose last element is so many bytes from its first.
 func (r *region) reach(bytes int64) {
 	r.begin += min(bytes, 0)
 	r.end += max(bytes, 0)
 }
 
-// place is where the first element of a view lies, without an end.
+// place returns the region of a view's first element, without an end.
 func (g *generator) place(v program.View) region {
 	val := g.value(v)
 	r := region{value: v.Value, begin: int64(v.Offset) * int64(val.DType.Size())}
@@ -128,7 +126,7 @@ func (g *generator) place(v program.View) region {
 	return r
 }
 
-// meet reports whether one of a and one of b have bytes in common.
+// meet reports whether a region of a overlaps one of b.
 func meet(a, b []region) bool {
 	for _, r := range a {
 		for _, s := range b {
@@ -140,8 +138,8 @@ func meet(a, b []region) bool {
 	return false
 }
 
-// sameMemory reports whether two views may be of the same memory: of one value, or of values that
-// share a part of the arena.
+// sameMemory reports whether two views may share memory: of one value, or of values that share a
+// part of the arena.
 func (g *generator) sameMemory(v, w program.View) bool {
 	if v.Value == w.Value {
 		return true
@@ -150,7 +148,7 @@ func (g *generator) sameMemory(v, w program.View) bool {
 	return a.Place == program.Arena && b.Place == program.Arena && a.Offset < b.Offset+b.Bytes() && b.Offset < a.Offset+a.Bytes()
 }
 
-// address is the key by which a merged kernel shares parameters.
+// address identifies a parameter of a merged kernel.
 type address struct {
 	value program.ID
 	at    int64
@@ -173,12 +171,12 @@ func (g *generator) addresses(i int) []address {
 
 // segment is the part of a merged kernel that does one step.
 type segment struct {
-	call   string // of the step's function, without the block's number
+	call   string // of the step's function, without the last argument, the block's number
 	blocks int
 }
 
-// merged makes one kernel of n Maps from step i on: a block finds its segment by its number, and
-// does the work of a block of the step's own kernel. Segments with the same code share a function,
+// merged generates one kernel for n Maps from step i on. A block finds its segment by its number
+// and does the work of a block of the step's own kernel. Segments with equal code share a function,
 // whatever their lengths.
 func (g *generator) merged(i, n int) error {
 	var params []string
@@ -220,7 +218,7 @@ func (g *generator) merged(i, n int) error {
 	return nil
 }
 
-// view returns the view whose address an In or Out argument is.
+// view returns the view of an In or Out argument.
 func (g *generator) view(a Arg) program.View {
 	if a.Kind == In {
 		return g.p.Steps[a.Step].In[a.Index]
@@ -228,8 +226,8 @@ func (g *generator) view(a Arg) program.View {
 	return g.p.Steps[a.Step].Out[a.Index]
 }
 
-// function is the text of f as a function of its pointers, the number of turns, and the number of
-// the block.
+// function returns the text of f as a function of its pointers, the number of turns and the number
+// of the block.
 func (f *flat) function() string {
 	var b strings.Builder
 	params := append(slices.Clone(f.params), "int n", "int block")
@@ -239,8 +237,8 @@ func (f *flat) function() string {
 	return b.String()
 }
 
-// choose writes the search for a block's segment, and gives the number of blocks of segments, which
-// begin at block first.
+// choose writes the search for a block's segment, and returns the number after the last block. The
+// first segment starts at block first.
 func choose(b *strings.Builder, segments []segment, first int, indent string) int {
 	if len(segments) == 1 {
 		fmt.Fprintf(b, "%s%s, blockIdx.x - %d);\n", indent, segments[0].call, first)

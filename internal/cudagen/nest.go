@@ -15,17 +15,18 @@ type dim struct {
 	reduced bool
 }
 
-// access is how an In or Out, or the number of the element that Rand wants, moves with the dims of
-// a nest.
+// access is how the address of an In or Out changes with the dims of a nest. For Rand it is the
+// number of the element.
 type access struct {
 	name    string       // of the pointer; empty for Rand's
 	dtype   tensor.DType // Invalid for Rand's
-	offset  int64        // bytes, from memory that is aligned to 16
+	offset  int64        // bytes, from an address that is aligned to 16
 	strides []int        // elements, by dim
 }
 
-// nest is an index space as a kernel walks it: without dims of one element, those that are kept
-// before those that are reduced, the fastest last, neighbours joined where every access allows it.
+// nest is an index space in the form of a kernel's loops. Dims of one element are dropped, kept
+// dims come before reduced ones, the fastest dim is last, and neighbours are joined if all accesses
+// allow it.
 type nest struct {
 	dims  []dim
 	ins   []access
@@ -33,7 +34,7 @@ type nest struct {
 	index access // strides of the space itself
 }
 
-// newNest is the nest of a space; reduced may be nil.
+// newNest returns the nest of a space; reduced may be nil.
 func (g *generator) newNest(i int, space []int, reduced []bool) *nest {
 	s := &g.p.Steps[i]
 	n := &nest{index: access{strides: program.Contiguous(space)}}
@@ -80,8 +81,7 @@ func (n *nest) remove(d int) {
 	n.each(func(a *access) { a.strides = slices.Delete(a.strides, d, d+1) })
 }
 
-// order puts the dims that are kept before those that are reduced, and among them those where
-// before is larger first.
+// order sorts the dims: kept ones before reduced ones, then by before, the largest first.
 func (n *nest) order(before func(d int) int) {
 	perm := make([]int, len(n.dims))
 	keys := make([]int, len(n.dims))
@@ -109,8 +109,7 @@ func (n *nest) order(before func(d int) int) {
 	})
 }
 
-// join makes one dim of two neighbours wherever all accesses that count go on from one to the
-// other. index counts if rand.
+// join merges neighbouring dims if the strides of all accesses allow it. index counts if rand.
 func (n *nest) join(rand bool) {
 	for d := len(n.dims) - 2; d >= 0; d-- {
 		if n.dims[d].reduced != n.dims[d+1].reduced {
@@ -129,7 +128,7 @@ func (n *nest) join(rand bool) {
 	}
 }
 
-// count is the number of elements over the dims that are reduced, or over those that are not.
+// count returns the number of elements over the reduced dims, or over the kept ones.
 func (n *nest) count(reduced bool) int {
 	c := 1
 	for _, d := range n.dims {
@@ -140,7 +139,7 @@ func (n *nest) count(reduced bool) int {
 	return c
 }
 
-// small reports whether 32 bits hold every index and, with room to step, every count.
+// small reports whether 32 bits hold every index and, with room for a step, every count.
 func (n *nest) small() bool {
 	const most = 1 << 30
 	ok := true
@@ -154,9 +153,9 @@ func (n *nest) small() bool {
 	return ok && n.count(true)*n.count(false) < most
 }
 
-// width is how many neighbours along the last dim one thread takes at once, at most most: as many
-// as lie together in memory, aligned, in all Outs of a Map, or else in the In of a Reduce that
-// moves most.
+// width returns the number of neighbours along the last dim that a thread takes at once, up to
+// most. They must be contiguous and aligned in all of lead: the Outs of a Map, or the In of a
+// Reduce that varies most.
 func (n *nest) width(lead []access, most int) int {
 	if len(n.dims) == 0 {
 		return 1
@@ -178,7 +177,7 @@ func (n *nest) width(lead []access, most int) int {
 	return 1
 }
 
-// vector reports whether v neighbours along the last dim are one aligned piece of memory.
+// vector reports whether v neighbours along the last dim are contiguous and aligned.
 func (a *access) vector(v int) bool {
 	d := len(a.strides) - 1
 	if a.name == "" || d < 0 || a.strides[d] != 1 {
@@ -197,15 +196,15 @@ func (a *access) vector(v int) bool {
 	return true
 }
 
-// group is the dims of a nest that one counter runs over.
+// group is the dims of a nest that one counter covers.
 type group struct {
 	n       *nest
-	from    int // dims from to to
+	from    int // dims from from up to, not including, to
 	to      int
 	counter string // of elements
 	prefix  string // of coordinates
 	needed  []bool // by dim of the group
-	split   bool   // there is no counter, only coordinates
+	split   bool   // only coordinates, no counter
 }
 
 func (n *nest) group(reduced bool, counter, prefix string) *group {
@@ -221,12 +220,12 @@ func (n *nest) group(reduced bool, counter, prefix string) *group {
 	return g
 }
 
-// fixed reports whether a does not move over the group.
+// fixed reports whether a is constant over the group.
 func (g *group) fixed(a *access) bool {
 	return !slices.ContainsFunc(a.strides[g.from:g.to], func(s int) bool { return s != 0 })
 }
 
-// terms is the offset of a over the group, as terms of a sum.
+// terms returns the offset of a over the group, as terms of a sum.
 func (g *group) terms(a *access) []string {
 	if g.fixed(a) {
 		return nil
@@ -249,7 +248,7 @@ func (g *group) terms(a *access) []string {
 	return terms
 }
 
-// coordinates is the statements that make the coordinates that terms have used.
+// coordinates returns the statements that compute the coordinates which terms has used.
 func (g *group) coordinates(index, indent string) string {
 	var b strings.Builder
 	rest := 1
@@ -270,7 +269,7 @@ func (g *group) coordinates(index, indent string) string {
 	return b.String()
 }
 
-// times is "x" or "x * s".
+// times returns "x" or "x * s".
 func times(x string, s int) string {
 	if s == 1 {
 		return x
@@ -278,7 +277,7 @@ func times(x string, s int) string {
 	return fmt.Sprintf("%s * %d", x, s)
 }
 
-// sum is terms with plus signs; "0" for none.
+// sum joins terms with plus signs; "0" for none.
 func sum(terms []string) string {
 	if len(terms) == 0 {
 		return "0"

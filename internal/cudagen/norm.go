@@ -2,16 +2,15 @@ package cudagen
 
 import "github.com/symgrad/symgrad/internal/program"
 
-// channels is how blocks share channels of each elements.
+// channels is how blocks share channels of n*spatial elements each.
 type channels struct {
 	width, lanes  int // channels of a block, threads of a channel
 	groups        int // of channels
 	splits, chunk int // blocks for the same channels, elements of each
 }
 
-// share is the channels for c channels of n*spatial elements. One block does all of a channel, the
-// second look at its elements too, where that leaves few multiprocessors idle or there is little to
-// do.
+// share returns the channels for c channels of n*spatial elements. One block does all of a channel,
+// both passes, if that leaves few multiprocessors idle or there is little work.
 func (g *generator) share(n, c, spatial int) channels {
 	s := channels{width: 1, splits: 1}
 	each := n * spatial
@@ -28,7 +27,7 @@ func (g *generator) share(n, c, spatial int) channels {
 	return s
 }
 
-// constants is those of a kernel by channels.
+// constants returns the constants of a kernel by channels.
 func (s channels) constants(n, c, spatial int) []constant {
 	return []constant{
 		{"C", c},
@@ -41,7 +40,7 @@ func (s channels) constants(n, c, spatial int) []constant {
 	}
 }
 
-// batchNorm makes the kernels of a BatchNorm.
+// batchNorm generates the kernels of a BatchNorm.
 func (g *generator) batchNorm(i int, op *program.BatchNorm) {
 	total := op.N * op.C * op.Spatial
 	if total == 0 {
@@ -73,7 +72,7 @@ func (g *generator) batchNorm(i int, op *program.BatchNorm) {
 	}
 }
 
-// batchNormGrad makes the kernels of a BatchNormGrad.
+// batchNormGrad generates the kernels of a BatchNormGrad.
 func (g *generator) batchNormGrad(i int, op *program.BatchNormGrad) {
 	total := op.N * op.C * op.Spatial
 	if total == 0 {
@@ -113,7 +112,7 @@ func (g *generator) batchNormGrad(i int, op *program.BatchNormGrad) {
 	g.fixedLaunch(i, t)
 }
 
-// elements is a kernel of one thread for each of count elements, in channels.
+// elements returns a kernel with a thread for each of count elements, in channels.
 func (g *generator) elements(i int, name string, count int, wide bool, c, spatial int) *template {
 	t := &template{kind: name, call: name, threads: 256, wide: wide}
 	t.grid = g.blocks(count, t.threads)

@@ -7,7 +7,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// calm is operations that keep numbers between -1 and 1, and small errors small, in any order.
+// calm are operations that keep numbers between -1 and 1, and small errors small, in any order.
 var calm = []program.Scalar{
 	program.Neg, program.Abs, program.Tanh, program.Sigmoid, program.Sin, program.Square, program.Mul, program.Maximum, program.Minimum, program.Select,
 }
@@ -37,7 +37,7 @@ func anyCases() *builder {
 	return b
 }
 
-// dtype is any that numbers between -1 and 1 are told apart in.
+// dtype draws one that distinguishes numbers between -1 and 1.
 func (b *builder) dtype() tensor.DType {
 	return []tensor.DType{tensor.F32, tensor.F32, tensor.F64, tensor.F16, tensor.BF16}[b.r.IntN(5)]
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// shape is how threads share a reduction: lanes threads for each result, width results for a block,
-// and splits blocks for the same results. In a row shape the lanes of one result are neighbours, in
-// a column shape the results are.
+// shape is how threads share a reduction: lanes threads per result, width results per block, and
+// splits blocks for the same results. In a row shape the lanes of a result are neighbours. In a
+// column shape the results are.
 type shape struct {
 	row                  bool
 	lanes, width, splits int
 }
 
-// reduceStep makes the kernel of a Reduce.
+// reduceStep generates the kernel of a Reduce.
 func (g *generator) reduceStep(i int, op *program.Reduce) error {
 	if op.Red != program.Sum && op.Red != program.Max {
 		return fmt.Errorf("unknown reduction %d", op.Red)
@@ -48,7 +48,7 @@ func (g *generator) reduceStep(i int, op *program.Reduce) error {
 	return nil
 }
 
-// lead is the In that moves most, nil if there is none.
+// lead returns the In that varies most, or nil.
 func (n *nest) lead() *access {
 	var lead *access
 	most := 0
@@ -66,7 +66,7 @@ func (n *nest) lead() *access {
 	return lead
 }
 
-// byRow reports whether the neighbours in memory are reduced.
+// byRow reports whether neighbours in memory are reduced.
 func (n *nest) byRow(lead *access) bool {
 	if lead == nil || n.count(false) == 1 {
 		return true
@@ -80,8 +80,8 @@ func (n *nest) byRow(lead *access) bool {
 	return row
 }
 
-// arrange orders the dims so that neighbouring threads read, and where that leaves a choice write,
-// neighbours.
+// arrange orders the dims so that neighbouring threads read neighbours, and, where there is a
+// choice, write neighbours.
 func (n *nest) arrange(lead *access, row bool) {
 	n.order(func(d int) int {
 		if row && !n.dims[d].reduced || lead == nil {
@@ -91,7 +91,7 @@ func (n *nest) arrange(lead *access, row bool) {
 	})
 }
 
-// shape is the shape for kept results of turns turns each.
+// shape returns the shape for kept results of turns turns each.
 func (g *generator) shape(kept, turns int, row bool) shape {
 	s := shape{row: row, width: 1, splits: 1}
 	if row {
@@ -116,7 +116,7 @@ func (g *generator) shape(kept, turns int, row bool) shape {
 	return s
 }
 
-// ceilPower is the least power of 2 that is not below n.
+// ceilPower returns the least power of 2 that is at least n.
 func ceilPower(n int) int {
 	if n <= 1 {
 		return 1
@@ -124,7 +124,7 @@ func ceilPower(n int) int {
 	return 1 << bits.Len(uint(n-1))
 }
 
-// reduceKernel writes the kernel and launches it.
+// reduceKernel generates the kernel and adds its launch.
 func (g *generator) reduceKernel(i int, op *program.Reduce, b *body, s shape) {
 	params, args := g.pointers(i, op.Code, b.clock)
 	kept := b.n.count(false)
@@ -151,7 +151,7 @@ func (g *generator) reduceKernel(i int, op *program.Reduce, b *body, s shape) {
 	})
 }
 
-// reduceText returns the inside of the kernel after the values that are made once.
+// reduceText returns the kernel's code after the top-level statements.
 func (b *body) reduceText(red program.Reduction, s shape) string {
 	name := reductionName(red)
 	kept, turns := b.n.count(false), b.n.count(true)/b.width
@@ -203,19 +203,19 @@ func reductionName(red program.Reduction) string {
 	return "Sum"
 }
 
-// sums is the statements that make a thread's part of a reduction, of none yet: one number for each
-// of the V.
+// sums returns the statements that declare a thread's part of a reduction, empty at first: one
+// number for each of the V neighbours.
 func (b *body) sums(name string) string {
 	return fmt.Sprintf("  %s sums[%d];\n#pragma unroll\n  for (int k = 0; k < %d; k++) sums[k] = %s::none<%s>();\n", b.real, b.width, b.width, name, b.real)
 }
 
-// join adds the last register to a thread's part, for each turn.
+// join adds the last register to a thread's part, in each turn.
 func (b *body) join(name string) {
 	k := b.neighbour()
 	b.add(b.innermost(), "sums[%s] = %s::join(sums[%s], r%d);", k, name, k, len(b.code)-1)
 }
 
-// joined is the statements that make x of a thread's part.
+// joined returns the statements that reduce a thread's part to x.
 func (b *body) joined(name string) string {
 	return fmt.Sprintf("  %s x = sums[0];\n#pragma unroll\n  for (int k = 1; k < %d; k++) x = %s::join(x, sums[k]);\n", b.real, b.width, name)
 }
@@ -227,7 +227,7 @@ func wideCast(index string) string {
 	return ""
 }
 
-// deeper is text one level further in; directives stay where they are.
+// deeper indents text by one level. Directives stay.
 func deeper(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, l := range lines {

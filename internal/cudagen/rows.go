@@ -2,7 +2,7 @@ package cudagen
 
 import "github.com/symgrad/symgrad/internal/program"
 
-// softmax makes the kernel of Softmax or SoftmaxGrad.
+// softmax generates the kernel of a Softmax or SoftmaxGrad.
 func (g *generator) softmax(i int, name string, outer, axis, inner int, log bool) {
 	rows := outer * inner
 	if rows*axis == 0 {
@@ -34,8 +34,8 @@ func (g *generator) softmax(i int, name string, outer, axis, inner int, log bool
 	g.fixedLaunch(i, t)
 }
 
-// lanesOf is how many threads have a row, a power of 2, and how many numbers each keeps in
-// registers; 0 if they would be too many.
+// lanesOf returns the threads per row, a power of 2, and the numbers that each keeps in registers;
+// 0 if they are too many.
 func lanesOf(rows, axis, sms int) (lanes, keep int) {
 	lanes = min(32, ceilPower(axis))
 	if axis > 1024 || axis > 256 && rows < sms*4 {
@@ -47,8 +47,8 @@ func lanesOf(rows, axis, sms int) (lanes, keep int) {
 	return lanes, keep
 }
 
-// rowThreads is the threads of a block where lanes threads have a row: several rows, or, of more
-// lanes than a warp has, one.
+// rowThreads returns the threads per block with lanes threads per row. A block has several rows, or
+// one if a row has more lanes than a warp.
 func rowThreads(lanes int) int {
 	if lanes > 32 {
 		return lanes
@@ -56,8 +56,8 @@ func rowThreads(lanes int) int {
 	return 128
 }
 
-// crossEntropy makes the kernel of a CrossEntropy: one block if it is small, so that nothing has to
-// meet.
+// crossEntropy generates the kernel of a CrossEntropy. If it is small it has one block, so that no
+// blocks need to combine.
 func (g *generator) crossEntropy(i int, op *program.CrossEntropy) {
 	g.use(rowsPart)
 	grad := len(g.p.Steps[i].Out) > 1

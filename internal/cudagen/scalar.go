@@ -10,44 +10,44 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// place is the loop level that computes a value: as far out as its operands allow.
+// place is a loop level in a kernel. A value is computed at the outermost level that it depends on.
 type place int
 
 const (
-	atTop  place = iota // once for each thread
-	atKept              // of a Reduce: once for each of its results
-	atLoop              // for each turn of the loop: V neighbours
+	atTop  place = iota // once per thread
+	atKept              // of a Reduce: once per result
+	atLoop              // in each turn of the loop, which has V neighbours
 	atEach              // for each of the V
 	places
 )
 
-// body is the code of a Map or Reduce, by place.
+// body is the code of a Map or Reduce, by loop level.
 type body struct {
 	n     *nest
 	code  []program.Instr
 	real  string         // type of arithmetic
 	index string         // type of indices
 	width int            // V
-	tiles []int          // Ins that are in shared memory
-	from  map[int]string // Ins that are in registers: their name
+	tiles []int          // Ins in shared memory
+	from  map[int]string // Ins in registers: their names
 	kept  *group         // nil for a Map
 	loop  *group
 
 	lines  [places]strings.Builder
 	after  strings.Builder // after the loop over the V
 	where  []place         // of each register
-	loaded []bool          // by In: whether its vector is there
+	loaded []bool          // by In: whether its vector is loaded
 	clock  bool            // whether Rand is used
 }
 
-// indents is the indentation of each place.
+// indents is the indentation of each loop level.
 var indents = [places]string{"  ", "    ", "    ", "      "}
 
 func (b *body) add(p place, format string, args ...any) {
 	fmt.Fprintf(&b.lines[p], indents[p]+format+"\n", args...)
 }
 
-// innermost is where each element is made, and neighbour its number among those of a turn.
+// innermost returns the level of single elements, and neighbour the index of an element in a turn.
 func (b *body) innermost() place {
 	if b.width == 1 {
 		return atLoop
@@ -62,7 +62,7 @@ func (b *body) neighbour() string {
 	return "k"
 }
 
-// functions is the scalar operations as the text calls them.
+// functions are the names of scalar operations in the text.
 var functions = map[program.Scalar]string{
 	program.Neg: "opNeg", program.Abs: "opAbs", program.Sign: "opSign", program.Ceil: "opCeil", program.Floor: "opFloor",
 	program.Sin: "opSin", program.Cos: "opCos", program.Exp: "opExp", program.Log: "opLog", program.Log2: "opLog2",
@@ -74,7 +74,7 @@ var functions = map[program.Scalar]string{
 	program.GreaterEqual: "opGreaterEqual", program.Equal: "opEqual", program.NotEqual: "opNotEqual", program.Select: "opSelect",
 }
 
-// operands is how many of A, B and C are registers.
+// operands returns how many of A, B and C are registers.
 func operands(op program.Scalar) int {
 	switch {
 	case op <= program.Rand:
@@ -87,8 +87,7 @@ func operands(op program.Scalar) int {
 	return 3
 }
 
-// emit makes the code of all registers. Errors: an unknown operation, or an operand that is
-// missing.
+// emit generates the code of all registers. Errors: an unknown operation or a missing operand.
 func (b *body) emit() error {
 	b.where = make([]place, len(b.code))
 	b.loaded = make([]bool, len(b.n.ins))
@@ -129,9 +128,8 @@ func (b *body) apply(r int, c program.Instr) error {
 	return nil
 }
 
-// places returns the loop level that computes a value indexed like a, and whether it is a vector
-// there.
-func (b *body) places(a *access) (place, bool) {
+// placeOf returns the loop level for a value indexed like a, and whether it is a vector there.
+func (b *body) placeOf(a *access) (place, bool) {
 	switch {
 	case b.loop.fixed(a) && (b.kept == nil || b.kept.fixed(a)):
 		return atTop, false
@@ -143,7 +141,7 @@ func (b *body) places(a *access) (place, bool) {
 	return atEach, a.vector(b.width)
 }
 
-// lastStride is the stride of a over the V.
+// lastStride returns the stride of a over the V.
 func (b *body) lastStride(a *access) int {
 	if len(a.strides) == 0 {
 		return 0
@@ -151,7 +149,7 @@ func (b *body) lastStride(a *access) int {
 	return a.strides[len(a.strides)-1]
 }
 
-// offset is that of a, from its pointer.
+// offset returns the offset of a from its pointer.
 func (b *body) offset(a *access) string {
 	var terms []string
 	if b.kept != nil {
@@ -160,10 +158,10 @@ func (b *body) offset(a *access) string {
 	return sum(append(terms, b.loop.terms(a)...))
 }
 
-// load makes register r, and q, the element itself, of In j.
+// load generates register r, and q, the element itself, of In j.
 func (b *body) load(r, j int) {
 	a := &b.n.ins[j]
-	at, vector := b.places(a)
+	at, vector := b.placeOf(a)
 	b.where[r] = at
 	element := fmt.Sprintf("a%d[%s]", j, b.offset(a))
 	if slices.Contains(b.tiles, j) {
@@ -190,13 +188,13 @@ func (b *body) load(r, j int) {
 	b.add(at, "const %s r%d = (%s)number(q%d);", b.real, r, b.real, r)
 }
 
-// rand makes register r by the number of the element in the space.
+// rand generates register r from the number of the element in the space.
 func (b *body) rand(r int, c program.Instr) {
 	if !b.clock {
 		b.add(atTop, "const u64 clockStep = clock[0], clockFirst = clock[1];")
 		b.clock = true
 	}
-	at, _ := b.places(&b.n.index)
+	at, _ := b.placeOf(&b.n.index)
 	b.where[r] = at
 	element := b.offset(&b.n.index)
 	if at == atEach {
@@ -205,7 +203,7 @@ func (b *body) rand(r int, c program.Instr) {
 	b.add(at, "const %s r%d = uniform<%s>(clockFirst * %d + (u64)(%s), clockStep, %#xull);", b.real, r, b.real, c.PerUnit, element, c.Key)
 }
 
-// store makes Out j of register r.
+// store generates Out j from register r.
 func (b *body) store(j, r int) {
 	a := &b.n.outs[j]
 	if b.width == 1 {
@@ -217,15 +215,15 @@ func (b *body) store(j, r int) {
 	fmt.Fprintf(&b.after, "    store<%d>(b%d + %s, w%d);\n", b.width, j, b.offset(a), j)
 }
 
-// set is the statement that makes an element of Out j of register r.
+// set returns the statement that assigns register r to an element of Out j.
 func (b *body) set(to string, j, r int) string {
 	if b.code[r].Op == program.Load && b.n.ins[b.code[r].A].dtype == b.n.outs[j].dtype {
-		return fmt.Sprintf("%s = q%d;", to, r) // the bits as they are
+		return fmt.Sprintf("%s = q%d;", to, r) // the bits unchanged
 	}
 	return fmt.Sprintf("put(%s, r%d);", to, r)
 }
 
-// storeAll makes the Outs of a Map. Errors: a missing register.
+// storeAll generates the Outs of a Map. Errors: an unknown register.
 func (b *body) storeAll(op *program.Map) error {
 	for j, r := range op.Stores {
 		if r < 0 || r >= len(op.Code) {
@@ -236,8 +234,7 @@ func (b *body) storeAll(op *program.Map) error {
 	return nil
 }
 
-// turn returns the inside of the loop. Call it after emit and store, which find the coordinates
-// that it needs.
+// turn returns the body of the loop. Call it after emit and store, which determine the coordinates.
 func (b *body) turn() string {
 	s := b.loop.coordinates(b.index, "    ") + b.lines[atLoop].String()
 	if each := b.lines[atEach].String(); each != "" {
@@ -246,7 +243,7 @@ func (b *body) turn() string {
 	return s + b.after.String()
 }
 
-// literal is x as C has it, exactly.
+// literal returns x as an exact C literal.
 func literal(x float64, wide bool) string {
 	bits, suffix := 64, ""
 	if !wide {

@@ -18,8 +18,8 @@ func square(n, c, h, w, r, pad, stride, dilation int) program.Window {
 	}
 }
 
-// apartCases is windows that do not overlap, with and without a rest that none has, on numbers of
-// which many are equal.
+// apartCases are windows that do not overlap, with and without elements outside of all windows, on
+// numbers of which many are equal.
 func apartCases() *builder {
 	b := newBuilder("apart")
 	wide := square(2, 3, 6, 12, 2, 0, 2, 1)
@@ -41,7 +41,7 @@ func apartCases() *builder {
 	return b
 }
 
-// maxPools is a MaxPool and its gradient, offset elements behind aligned addresses. Among the
+// maxPools adds a MaxPool and its gradient, offset elements after aligned addresses. Among the
 // numbers are NaN and both infinities, also in one window.
 func (b *builder) maxPools(dt tensor.DType, w program.Window, offset int) {
 	behind := func(bound bounds, shape ...int) program.View {
@@ -75,7 +75,7 @@ func (b *builder) maxPools(dt tensor.DType, w program.Window, offset int) {
 func thinCases() *builder {
 	b := newBuilder("thin")
 	uneven := square(5, 2, 9, 11, 3, 0, 1, 1)
-	uneven.PadH, uneven.PadW, uneven.OutH, uneven.OutW = 2, 1, 12, 11 // more before than behind, and the other way
+	uneven.PadH, uneven.PadW, uneven.OutH, uneven.OutW = 2, 1, 12, 11 // more padding before than after, and the other way
 	oblong := square(2, 2, 12, 10, 3, 1, 1, 1)
 	oblong.S, oblong.StrideW, oblong.PadW, oblong.OutW = 2, 2, 0, 5
 	for _, dt := range floats {
@@ -98,8 +98,8 @@ func (b *builder) thinConvs(dt tensor.DType, w program.Window, k int, bound boun
 	b.step(&program.ConvGradFilter{Window: w, K: k}, views(x, b.whole(dt, bound, w.N, k, w.OutH, w.OutW)), views(b.empty(dt, k, w.C, w.R, w.S)))
 }
 
-// The steps of a CNN's first layers get kernels of their own, with blocks for all multiprocessors;
-// what is larger, overlaps or has another type of y does not.
+// The steps of a CNN's first layers get kernels of their own, with blocks for all multiprocessors.
+// Windows that are larger or overlap, or another type of y, do not.
 func TestThinAndApartStepsHaveTheirKernels(t *testing.T) {
 	f32 := func(b *builder, w *program.Window, k int) (x, filter, y program.View) {
 		return b.empty(tensor.F32, w.N, w.C, w.H, w.W), b.empty(tensor.F32, k, w.C, w.R, w.S), b.empty(tensor.F32, w.N, k, w.OutH, w.OutW)

@@ -10,18 +10,18 @@ import (
 const (
 	tileSide    = 32
 	tileThreads = 256
-	tileElems   = 1 << 12 // a smaller Map is in the caches anyway
-	tileIns     = 4       // with f64, the limit of static shared memory
+	tileElems   = 1 << 12 // a smaller Map fits in the caches
+	tileIns     = 4       // the most that static shared memory can hold, with f64
 )
 
-// transposition is a Map with Ins that are contiguous along another dim than its Outs.
+// transposition is a Map some of whose Ins have another fast dim than its Outs.
 type transposition struct {
 	n      *nest
-	across int   // the dim along which those Ins are contiguous; Outs are contiguous along the last
+	across int   // the fast dim of those Ins; that of the Outs is the last
 	ins    []int // their numbers
 }
 
-// transposition is that of a Map; nil where there is none that is worth tiles.
+// transposition returns the transposition of a Map, or nil if tiles gain nothing.
 func (g *generator) transposition(i int, op *program.Map) *transposition {
 	n := g.newNest(i, op.Space, nil)
 	if len(n.outs) == 0 || n.count(false) < tileElems {
@@ -59,9 +59,9 @@ func loads(code []program.Instr, j int) bool {
 	return false
 }
 
-// tiled makes the kernel of a Map that is a transposition, and reports whether it is one. Tiles of
-// 32 by 32 elements of its Ins go through shared memory, so that neighbouring threads read
-// neighbours and write neighbours.
+// tiled generates the kernel of a Map that is a transposition, and reports whether it is one. Tiles
+// of 32 by 32 elements of its Ins pass through shared memory, so that neighbouring threads read and
+// write neighbours.
 func (g *generator) tiled(i int, op *program.Map) (bool, error) {
 	t := g.transposition(i, op)
 	if t == nil || len(op.Stores) != len(t.n.outs) {
@@ -87,7 +87,7 @@ func (g *generator) tiled(i int, op *program.Map) (bool, error) {
 	return true, nil
 }
 
-// text is the kernel, and the number of its blocks.
+// text returns the kernel and its number of blocks.
 func (t *transposition) text(b *body, params []string) (string, int) {
 	last := len(t.n.dims) - 1
 	rows, columns := t.n.dims[t.across].size, t.n.dims[last].size

@@ -6,7 +6,7 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// windowConstants is the numbers of a window.
+// windowConstants returns the constants of a window.
 func windowConstants(w *program.Window) []constant {
 	return []constant{
 		{"N", w.N},
@@ -26,7 +26,7 @@ func windowConstants(w *program.Window) []constant {
 	}
 }
 
-// elementwise is a kernel of one thread for each of count elements of Out 0 of step i.
+// elementwise generates a kernel with a thread for each of count elements of Out 0 of step i.
 func (g *generator) elementwise(i int, name string, count int, wide bool, consts []constant) {
 	if count == 0 {
 		return
@@ -41,7 +41,7 @@ func (g *generator) elementwise(i int, name string, count int, wide bool, consts
 	g.fixedLaunch(i, t)
 }
 
-// pool makes the kernel of a pooling, or of its gradient.
+// pool generates the kernel of a pooling, or of its gradient.
 func (g *generator) pool(i int, name string, w *program.Window, grad bool) {
 	g.use(poolPart)
 	large, small := w.N*w.C*w.H*w.W, w.N*w.C*w.OutH*w.OutW
@@ -52,39 +52,38 @@ func (g *generator) pool(i int, name string, w *program.Window, grad bool) {
 	g.elementwise(i, name, count, wideIndex(large, small), windowConstants(w))
 }
 
-// maxPool makes the kernel of a MaxPool.
+// maxPool generates the kernel of a MaxPool.
 func (g *generator) maxPool(i int, w *program.Window) {
 	if !apart(w) {
 		g.pool(i, "maxPool", w, false)
 		return
 	}
-	beside, vector := g.neighbours(i, w)
-	g.windowsApart(i, "maxPoolApart", w, w.N*w.C*w.OutH*w.OutW/beside, beside, vector, 0)
+	adjacent, vector := g.adjacent(i, w)
+	g.windowsApart(i, "maxPoolApart", w, w.N*w.C*w.OutH*w.OutW/adjacent, adjacent, vector, 0)
 }
 
-// maxPoolGrad makes the kernel of a MaxPoolGrad. It does not read y where the largest elements of x
-// equal it.
+// maxPoolGrad generates the kernel of a MaxPoolGrad. If y is the maxima of x, it does not read y.
 func (g *generator) maxPoolGrad(i int, w *program.Window) {
 	in := g.p.Steps[i].In
 	if !apart(w) || g.value(in[0]).DType != g.value(in[1]).DType {
 		g.pool(i, "maxPoolGrad", w, true)
 		return
 	}
-	beside, vector := g.neighbours(i, w)
-	cells := ceilDiv(w.H, w.R) * ceilDiv(w.W, beside*w.S)
-	g.windowsApart(i, "maxPoolGradApart", w, w.N*w.C*cells, beside, vector, 0, 2)
+	adjacent, vector := g.adjacent(i, w)
+	cells := ceilDiv(w.H, w.R) * ceilDiv(w.W, adjacent*w.S)
+	g.windowsApart(i, "maxPoolGradApart", w, w.N*w.C*cells, adjacent, vector, 0, 2)
 }
 
-// apart reports whether windows do not overlap, lie inside of the image one next to the other, and
-// are small enough for the registers of a thread.
+// apart reports whether windows do not overlap, are inside the image without gaps, and fit in the
+// registers of a thread.
 func apart(w *program.Window) bool {
 	return w.StrideH == w.R && w.StrideW == w.S && w.PadH == 0 && w.PadW == 0 && w.DilationH == 1 && w.DilationW == 1 &&
 		w.OutH*w.R <= w.H && w.OutW*w.S <= w.W && w.R*w.S <= 16
 }
 
-// neighbours returns the number of adjacent windows of a thread, and whether their rows are vectors
-// of up to 16 bytes, in all operands of step i.
-func (g *generator) neighbours(i int, w *program.Window) (int, bool) {
+// adjacent returns the number of adjacent windows per thread, and whether their rows are vectors of
+// up to 16 bytes in all operands of step i.
+func (g *generator) adjacent(i int, w *program.Window) (int, bool) {
 	s := &g.p.Steps[i]
 	for v := 8; v > 0; v /= 2 {
 		row := v * w.S
@@ -103,16 +102,16 @@ func (g *generator) neighbours(i int, w *program.Window) (int, bool) {
 	return 1, false
 }
 
-// windowsApart is a kernel of count threads for windows that do not overlap, from some Ins of step
-// i.
-func (g *generator) windowsApart(i int, name string, w *program.Window, count, beside int, vector bool, ins ...int) {
+// windowsApart generates a kernel of count threads for windows that do not overlap, from some Ins
+// of step i.
+func (g *generator) windowsApart(i int, name string, w *program.Window, count, adjacent int, vector bool, ins ...int) {
 	if count == 0 {
 		return
 	}
 	g.use(poolPart)
 	t := &template{kind: name, call: name, threads: 256, wide: wideIndex(w.N * w.C * w.H * w.W)}
-	t.grid = ceilDiv(count, t.threads) // all blocks, not only those that run at once, whose number depends on registers
-	t.consts = append(windowConstants(w), constant{"Beside", beside}, constant{"Vector", vector}, constant{"Count", count})
+	t.grid = ceilDiv(count, t.threads) // not as many as run at once: that number depends on registers
+	t.consts = append(windowConstants(w), constant{"Beside", adjacent}, constant{"Vector", vector}, constant{"Count", count})
 	t.read(g, i, ins...)
 	t.write(g, i, 0)
 	g.fixedLaunch(i, t)

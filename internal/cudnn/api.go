@@ -2,8 +2,8 @@ package cudnn
 
 import "github.com/symgrad/symgrad/internal/dl"
 
-// front has the version calls, bound before the rest so that the error names a library that is too
-// old.
+// front has the functions for the version. It is bound first, so that an old library is reported as
+// too old.
 type front struct {
 	version   func() uint64                  `dl:"cudnnGetVersion"`
 	cudart    func() uint64                  `dl:"cudnnGetCudartVersion"`
@@ -11,7 +11,7 @@ type front struct {
 	lastError func(text *byte, bytes uint64) `dl:"cudnnGetLastErrorString,optional,since=9.0"`
 }
 
-// table is the functions of cuDNN that this package calls. All return cudnnStatus_t.
+// table has the functions of cuDNN that this package calls. All return cudnnStatus_t.
 type table struct {
 	create    func(out *uintptr) int32      `dl:"cudnnCreate"`
 	destroy   func(h uintptr) int32         `dl:"cudnnDestroy"`
@@ -35,7 +35,7 @@ type table struct {
 	poolForward  dl.Proc `dl:"cudnnPoolingForward"`  // (h, pool, alpha*, xd, x, beta*, yd, y)
 	poolBackward dl.Proc `dl:"cudnnPoolingBackward"` // (h, pool, alpha*, yd, y, dyd, dy, xd, x, beta*, dxd, dx)
 
-	// The three directions take equal arguments, with descriptors p and q of the inputs and r of
+	// The three directions take the same arguments, with descriptors p and q of the inputs and r of
 	// the output: forward x, w and y; data w, dy and dx; filter x, dy and dw.
 	getForward  dl.Proc `dl:"cudnnGetConvolutionForwardAlgorithm_v7"` // (h, p, q, conv, r, most, n*, perf*)
 	getData     dl.Proc `dl:"cudnnGetConvolutionBackwardDataAlgorithm_v7"`

@@ -10,16 +10,15 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// proposals is how many algorithms are asked for: more than there are, with each kind of
-// arithmetic.
+// proposals is the number of algorithms to ask for: more than exist, with each kind of arithmetic.
 const proposals = 32
 
-// errUnwanted is why an algorithm is not used that could be.
-var errUnwanted = errors.New("not as asked for")
+// errUnwanted is the error of an algorithm that works and does not meet the descriptor.
+var errUnwanted = errors.New("does not meet the descriptor")
 
-// choose takes the first algorithm of cuDNN's order that is as d wants it, or the fastest where
-// they are measured; w.timed is all of them then.
-func (c *Conv) choose(w *way) error {
+// choose takes the first algorithm of cuDNN's order that meets d. If d.Timed it takes the fastest,
+// and w.timed has all of them.
+func (c *Conv) choose(w *direction) error {
 	d := &c.desc
 	list, err := c.propose(w)
 	if err != nil {
@@ -48,7 +47,7 @@ func (c *Conv) choose(w *way) error {
 		}
 		return c.h.lib.check("cudnnSetConvolutionMathType", c.h.lib.t.convMath(w.conv, w.math))
 	}
-	err = fmt.Errorf("cudnn: %w: of the %d algorithms that %s proposes, none is as asked for: deterministic %t, workspace of at most %d B",
+	err = fmt.Errorf("cudnn: %w: of the %d algorithms that %s proposes, none meets the descriptor: deterministic %t, workspace of at most %d B",
 		dl.ErrUnsupported, len(list), c.h.lib.name, d.Deterministic, d.MaxWorkspaceBytes)
 	if last != nil {
 		err = fmt.Errorf("%w; the last one: %w", err, last)
@@ -56,11 +55,11 @@ func (c *Conv) choose(w *way) error {
 	return err
 }
 
-// fit is p as w uses it, which leaves w's descriptor with its kind of arithmetic. One with an error
-// has no time.
+// fit returns p as a candidate for w, and sets w's descriptor to its kind of arithmetic. A
+// candidate with an error has no time.
 //
 // Errors: errUnwanted, *Error.
-func (c *Conv) fit(w *way, p perf) (candidate, error) {
+func (c *Conv) fit(w *direction, p perf) (candidate, error) {
 	l, d := c.h.lib, &c.desc
 	kind, ok := d.takes(p)
 	k := candidate{algo: p.algo, math: kind}
@@ -85,8 +84,8 @@ func (c *Conv) fit(w *way, p perf) (candidate, error) {
 	return k, nil
 }
 
-// inOrder sorts candidates by their numbers, instead of the order of measured times, which differs
-// each time. Of equal candidates, as kinds of arithmetic can be, it keeps the fastest that works.
+// inOrder sorts candidates by number, since the order of measured times varies. Of equal
+// candidates, which differ in proposed arithmetic only, it keeps the fastest one that works.
 func inOrder(list []candidate) []candidate {
 	slices.SortStableFunc(list, func(a, b candidate) int {
 		works := cmp.Compare(min(b.took(), 1), min(a.took(), 1))
@@ -95,14 +94,14 @@ func inOrder(list []candidate) []candidate {
 	return slices.CompactFunc(list, func(a, b candidate) bool { return a.algo == b.algo && a.math == b.math })
 }
 
-// takes reports whether p is as d wants it, and with which kind of arithmetic.
+// takes reports whether p meets d, and with which kind of arithmetic.
 func (d *ConvDesc) takes(p perf) (math int32, ok bool) {
 	math, ok = mathFor(d.DType, d.Math, p.math)
 	return math, ok && p.status == success && (!d.Deterministic || p.determinism == deterministic) && p.memory <= uint64(d.MaxWorkspaceBytes)
 }
 
 // propose asks cuDNN for algorithms, the fastest first, by estimate or by measurement.
-func (c *Conv) propose(w *way) ([]perf, error) {
+func (c *Conv) propose(w *direction) ([]perf, error) {
 	ask, name := w.get, "the heuristic of "+w.call
 	if c.desc.Timed {
 		ask, name = w.find, "the measurement of "+w.call
@@ -118,12 +117,12 @@ func (c *Conv) propose(w *way) ([]perf, error) {
 	return list[:min(max(int(*n), 0), proposals)], nil
 }
 
-// String is "conv f32 256x1x28x28 * 32x1x3x3 pad 1x1: forward implicit-gemm fma 0 B, data 1 fma 128
-// B, filter 1 fma 64 B".
+// String returns "conv f32 256x1x28x28 * 32x1x3x3 pad 1x1: forward implicit-gemm fma 0 B, data 1
+// fma 128 B, filter 1 fma 64 B".
 func (c *Conv) String() string {
 	text := c.desc.String()
-	for i := range c.way {
-		w, mark := &c.way[i], ", "
+	for i := range c.directions {
+		w, mark := &c.directions[i], ", "
 		if w.conv == 0 || c.desc.Passes&w.pass == 0 {
 			continue
 		}
@@ -138,14 +137,14 @@ func (c *Conv) String() string {
 	return text
 }
 
-// mathNames is names by cudnnMathType_t.
+// mathNames are names by cudnnMathType_t.
 var mathNames = [...]string{mathDefault: "default", mathTensorOp: "tensor", mathTensorOpConvert: "tensor-convert", mathFMA: "fma"}
 
-// algorithm is the name of the algorithm.
-func (w *way) algorithm() string { return w.nameOf(w.algo) }
+// algorithm returns the name of the algorithm.
+func (w *direction) algorithm() string { return w.nameOf(w.algo) }
 
-// nameOf is the name of an algorithm, or its number if it is new.
-func (w *way) nameOf(algo int32) string {
+// nameOf returns the name of an algorithm, or its number if it is unknown.
+func (w *direction) nameOf(algo int32) string {
 	if algo >= 0 && int(algo) < len(w.names) {
 		return w.names[algo]
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Pass is a direction of a convolution; Passes are or'ed.
+// Pass is a direction of a convolution. Passes are or'ed.
 type Pass uint8
 
-// The directions.
+// Directions.
 const (
 	Forward        Pass = 1 << iota // y from x and w
 	BackwardData                    // dx from w and dy
@@ -24,10 +24,10 @@ const (
 // ConvDesc is a convolution of images x, N by C by H by W, with filters w, K by C/Groups by R by S,
 // to images y, N by K by P by Q (Out):
 //
-//	y[n,k,p,q] = sum over c, r, s of w[k,c,r,s] * x[n,c,i,j]
-//	i = p*StrideH + r*DilationH - PadH,  j = q*StrideW + s*DilationW - PadW
+//	y[n,k,p,q] = sum over c, r, s of w[k,c,r,s] *
+//	    x[n, c, p*StrideH + r*DilationH - PadH, q*StrideW + s*DilationW - PadW]
 //
-// with zeros for x outside of the image. All lie in rows without gaps.
+// with zeros for x outside of the image. All are row-major without gaps.
 type ConvDesc struct {
 	DType DType
 	Math  Math
@@ -40,16 +40,16 @@ type ConvDesc struct {
 	DilationH, DilationW int // 0 means 1
 	Groups               int // 0 means 1
 
-	Passes            Pass  // which are needed; 0 means all
+	Passes            Pass  // needed passes; 0 means all
 	Deterministic     bool  // only algorithms that give the same bits at each run
-	Timed             bool  // algorithms are measured, in memory taken for it; not while a stream captures
-	MaxWorkspaceBytes int64 // limit of an algorithm; 0 means 256 MiB
+	Timed             bool  // algorithms are measured, in extra memory; not during a capture
+	MaxWorkspaceBytes int64 // of an algorithm, at most; 0 means 256 MiB
 }
 
-// defaultWorkspace is MaxWorkspaceBytes where that is 0: enough for all algorithms on most layers.
+// defaultWorkspace is the default of MaxWorkspaceBytes: enough for all algorithms on most layers.
 const defaultWorkspace = 256 << 20
 
-// filled is d with its defaults in place.
+// filled returns d with its defaults set.
 func (d ConvDesc) filled() ConvDesc {
 	for _, v := range [...]*int{&d.StrideH, &d.StrideW, &d.DilationH, &d.DilationW, &d.Groups} {
 		if *v == 0 {
@@ -65,20 +65,20 @@ func (d ConvDesc) filled() ConvDesc {
 	return d
 }
 
-// Out returns the height and width of y; 0 if the window does not fit. d is otherwise valid.
+// Out returns the height and width of y; 0 if the window does not fit. Otherwise d is valid.
 func (d ConvDesc) Out() (p, q int) {
 	d = d.filled()
 	return output(d.H, d.R, d.PadH, d.StrideH, d.DilationH), output(d.W, d.S, d.PadW, d.StrideW, d.DilationW)
 }
 
-// shapes is those of x, w and y.
+// shapes returns the shapes of x, w and y.
 func (d ConvDesc) shapes() (x, w, y dims) {
 	d = d.filled()
 	p, q := d.Out()
 	return dims{d.N, d.C, d.H, d.W}, dims{d.K, d.C / d.Groups, d.R, d.S}, dims{d.N, d.K, p, q}
 }
 
-// Validate rejects impossible convolutions. Errors: cuda.ErrInvalid.
+// Validate reports an invalid descriptor. Errors: cuda.ErrInvalid.
 func (d ConvDesc) Validate() error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("cudnn: %v: %w: %s", d, cuda.ErrInvalid, fmt.Sprintf(format, args...))
@@ -86,13 +86,13 @@ func (d ConvDesc) Validate() error {
 	f := d.filled()
 	switch {
 	case d.DType.known() == 0:
-		return fmt.Errorf("cudnn: %w: elements of no known type (%d)", cuda.ErrInvalid, uint8(d.DType))
+		return fmt.Errorf("cudnn: %w: unknown element type (%d)", cuda.ErrInvalid, uint8(d.DType))
 	case d.Math > TF32 || d.Math == TF32 && d.DType != F32:
 		return wrong("math %d for elements of %v", d.Math, d.DType)
 	case min(d.N, d.C, d.H, d.W, d.K, d.R, d.S) < 1:
 		return wrong("all dimensions are at least 1")
 	case min(d.PadH, d.PadW) < 0 || min(f.StrideH, f.StrideW, f.DilationH, f.DilationW, f.Groups) < 1:
-		return wrong("padding %dx%d, stride %dx%d, dilation %dx%d, %d groups: no negative ones", d.PadH, d.PadW, d.StrideH, d.StrideW,
+		return wrong("padding %dx%d, stride %dx%d, dilation %dx%d, %d groups: must not be negative", d.PadH, d.PadW, d.StrideH, d.StrideW,
 			d.DilationH, d.DilationW, d.Groups)
 	case max(d.H, d.W, d.R, d.S, d.PadH, d.PadW, f.StrideH, f.StrideW, f.DilationH, f.DilationW) > math.MaxInt32/2:
 		return wrong("lengths, padding, stride and dilation are at most %d", math.MaxInt32/2)
@@ -111,8 +111,8 @@ func (d ConvDesc) Validate() error {
 	return nil
 }
 
-// String is "conv f32 256x1x28x28 * 32x1x3x3 pad 1x1", with stride, dilation and groups where they
-// are not 1.
+// String returns "conv f32 256x1x28x28 * 32x1x3x3 pad 1x1", with stride, dilation and groups other
+// than 1.
 func (d ConvDesc) String() string {
 	text := fmt.Sprintf("conv %v", d.DType)
 	if d.Math != Full {
@@ -134,24 +134,24 @@ func (d ConvDesc) String() string {
 	return text
 }
 
-// Conv is a convolution whose algorithms have been chosen.
+// Conv is a convolution with chosen algorithms.
 type Conv struct {
-	h       *Handle
-	desc    ConvDesc // with its defaults in place
-	x, w, y uintptr  // descriptors; dx, dw and dy are like them
-	way     [3]way   // forward, data, filter
-	closed  bool
+	h          *Handle
+	desc       ConvDesc     // with its defaults set
+	x, w, y    uintptr      // descriptors; dx, dw and dy are like them
+	directions [3]direction // forward, data, filter
+	closed     bool
 }
 
-// way is one direction.
-type way struct {
+// direction is one direction of a convolution.
+type direction struct {
 	calls
 	pass      Pass
 	name      string
 	names     []string // of algorithms
-	p, q, r   uintptr  // descriptors of the inputs, and of the output
+	p, q, r   uintptr  // descriptors of the two inputs, and of the output
 	conv      uintptr  // cudnnConvolutionDescriptor_t, with the algorithm's kind of arithmetic
-	candidate          // the one that is used
+	candidate          // the one in use
 	timed     []candidate
 }
 
@@ -159,10 +159,10 @@ type way struct {
 type candidate struct {
 	algo, math int32
 	bytes      int64   // of workspace
-	ms         float32 // 0 or less where nothing was measured
+	ms         float32 // 0 or less if not measured
 }
 
-// took returns the measured time; 0 if it was not measured.
+// took returns the measured time, or 0.
 func (k candidate) took() time.Duration {
 	if k.ms <= 0 {
 		return 0
@@ -170,14 +170,14 @@ func (k candidate) took() time.Duration {
 	return max(time.Duration(float64(k.ms)*float64(time.Millisecond)), 1)
 }
 
-// calls is the functions of a direction: those that propose algorithms, measure them, tell their
+// calls are the functions of a direction: they propose algorithms, measure them, return their
 // workspace, and run one.
 type calls struct {
 	get, find, size, run *dl.Proc
 	call                 string // the name of run
 }
 
-// The algorithms by number, of cudnn_ops.h.
+// Names of the algorithms of cudnn_ops.h by number.
 var (
 	forwardNames = [...]string{"implicit-gemm", "implicit-precomp-gemm", "gemm", "direct", "fft", "fft-tiling", "winograd", "winograd-nonfused"}
 	dataNames    = [...]string{"0", "1", "fft", "fft-tiling", "winograd", "winograd-nonfused"}
@@ -186,8 +186,8 @@ var (
 
 // NewConv chooses algorithms for d.
 //
-// Owns: the caller closes it, before the handle. Errors: dl.ErrUnsupported where the library has no
-// algorithm (IsUnavailable); cuda.ErrInvalid for a wrong d; cuda.ErrMemory; ErrClosed; *Error.
+// Owns: the caller closes it, before the handle. Errors: dl.ErrUnsupported if the library has no
+// algorithm (IsUnavailable); cuda.ErrInvalid for an invalid d; cuda.ErrMemory; ErrClosed; *Error.
 func (h *Handle) NewConv(d ConvDesc) (*Conv, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err
@@ -200,12 +200,12 @@ func (h *Handle) NewConv(d ConvDesc) (*Conv, error) {
 		if err := c.describe(); err != nil {
 			return err
 		}
-		for i := range c.way {
-			if c.desc.Passes&c.way[i].pass == 0 {
+		for i := range c.directions {
+			if c.desc.Passes&c.directions[i].pass == 0 {
 				continue
 			}
-			if err := c.choose(&c.way[i]); err != nil {
-				return fmt.Errorf("%s: %w", c.way[i].name, err)
+			if err := c.choose(&c.directions[i]); err != nil {
+				return fmt.Errorf("%s: %w", c.directions[i].name, err)
 			}
 		}
 		return nil
@@ -232,16 +232,16 @@ func (c *Conv) describe() error {
 		return err
 	}
 	t := &l.t
-	c.way = [3]way{
+	c.directions = [3]direction{
 		{pass: Forward, name: "forward", p: c.x, q: c.w, r: c.y, names: forwardNames[:]},
 		{pass: BackwardData, name: "data", p: c.w, q: c.y, r: c.x, names: dataNames[:]},
 		{pass: BackwardFilter, name: "filter", p: c.x, q: c.y, r: c.w, names: filterNames[:]},
 	}
-	c.way[0].calls = calls{&t.getForward, &t.findForward, &t.sizeForward, &t.runForward, "cudnnConvolutionForward"}
-	c.way[1].calls = calls{&t.getData, &t.findData, &t.sizeData, &t.runData, "cudnnConvolutionBackwardData"}
-	c.way[2].calls = calls{&t.getFilter, &t.findFilter, &t.sizeFilter, &t.runFilter, "cudnnConvolutionBackwardFilter"}
-	for i := range c.way {
-		if err := c.describeConv(&c.way[i].conv); err != nil {
+	c.directions[0].calls = calls{&t.getForward, &t.findForward, &t.sizeForward, &t.runForward, "cudnnConvolutionForward"}
+	c.directions[1].calls = calls{&t.getData, &t.findData, &t.sizeData, &t.runData, "cudnnConvolutionBackwardData"}
+	c.directions[2].calls = calls{&t.getFilter, &t.findFilter, &t.sizeFilter, &t.runFilter, "cudnnConvolutionBackwardFilter"}
+	for i := range c.directions {
+		if err := c.describeConv(&c.directions[i].conv); err != nil {
 			return err
 		}
 	}
@@ -266,12 +266,14 @@ func (c *Conv) describeConv(to *uintptr) error {
 	)
 }
 
-// WorkspaceBytes returns the workspace of the Conv's passes, one at a time; 0 for none.
-func (c *Conv) WorkspaceBytes() int64 { return max(c.way[0].bytes, c.way[1].bytes, c.way[2].bytes) }
+// WorkspaceBytes returns the bytes that the passes of the Conv need, one at a time.
+func (c *Conv) WorkspaceBytes() int64 {
+	return max(c.directions[0].bytes, c.directions[1].bytes, c.directions[2].bytes)
+}
 
-// Candidates is the algorithms of a pass that were measured, in words, and how long each took; 0
-// for one that does not work, or not as ConvDesc says. Their order is the same for the same
-// convolution on the same kind of GPU. nil where none was measured.
+// Candidates returns the algorithms that were measured for a pass, and their times; 0 for one that
+// fails or does not meet the ConvDesc. Their order is fixed for a convolution and a kind of GPU.
+// nil without measurements.
 func (c *Conv) Candidates(pass Pass) (names []string, took []time.Duration) {
 	w := c.of(pass)
 	if w == nil {
@@ -283,8 +285,8 @@ func (c *Conv) Candidates(pass Pass) (names []string, took []time.Duration) {
 	return names, took
 }
 
-// Take makes candidate i the algorithm of a pass, instead of the fastest. WorkspaceBytes changes
-// then.
+// Take makes candidate i the algorithm of a pass, instead of the fastest. WorkspaceBytes may
+// change.
 //
 // Errors: cuda.ErrInvalid for an unknown candidate, or one that does not work; ErrClosed; *Error.
 func (c *Conv) Take(pass Pass, i int) error {
@@ -307,42 +309,40 @@ func (c *Conv) Take(pass Pass, i int) error {
 	return nil
 }
 
-// of is a direction that the Conv was made for; nil for none, or several.
-func (c *Conv) of(pass Pass) *way {
-	for i := range c.way {
-		if c.way[i].pass == pass && c.desc.Passes&pass != 0 {
-			return &c.way[i]
+// of returns the direction of a pass; nil if the Conv does not have it, or for several passes.
+func (c *Conv) of(pass Pass) *direction {
+	for i := range c.directions {
+		if c.directions[i].pass == pass && c.desc.Passes&pass != 0 {
+			return &c.directions[i]
 		}
 	}
 	return nil
 }
 
-// Desc returns the description of the Conv, with defaults filled in.
+// Desc returns the descriptor with its defaults set.
 func (c *Conv) Desc() ConvDesc { return c.desc }
 
 // Forward queues y = x * w. workspace is WorkspaceBytes bytes of the device's memory. It allocates
 // nothing, and may be captured.
 //
-// Owns: the memory is the stream's until it has done the work. Errors: cuda.ErrInvalid for no
-// address, or a pass that the Conv was not made for; ErrClosed; *Error.
+// Owns: the memory is the stream's until the work is done. Errors: cuda.ErrInvalid for a missing
+// address, or a pass that the Conv does not have; ErrClosed; *Error.
 func (c *Conv) Forward(x, w, y, workspace uintptr) error {
-	return c.queue(&c.way[0], x, w, y, workspace)
+	return c.queue(&c.directions[0], x, w, y, workspace)
 }
 
-// BackwardData queues dx, the gradient of x, from w and the gradient of y. Otherwise it is as
-// Forward.
+// BackwardData queues dx, the gradient of x, from w and dy. The rest is as in Forward.
 func (c *Conv) BackwardData(w, dy, dx, workspace uintptr) error {
-	return c.queue(&c.way[1], w, dy, dx, workspace)
+	return c.queue(&c.directions[1], w, dy, dx, workspace)
 }
 
-// BackwardFilter queues dw, the gradient of w, from x and the gradient of y. Otherwise it is as
-// Forward.
+// BackwardFilter queues dw, the gradient of w, from x and dy. The rest is as in Forward.
 func (c *Conv) BackwardFilter(x, dy, dw, workspace uintptr) error {
-	return c.queue(&c.way[2], x, dy, dw, workspace)
+	return c.queue(&c.directions[2], x, dy, dw, workspace)
 }
 
 // queue queues one direction.
-func (c *Conv) queue(w *way, p, q, r, workspace uintptr) error {
+func (c *Conv) queue(w *direction, p, q, r, workspace uintptr) error {
 	h := c.h
 	switch {
 	case c.closed || h.handle == 0:
@@ -361,7 +361,7 @@ func (c *Conv) queue(w *way, p, q, r, workspace uintptr) error {
 	return h.call(w.run, w.call, 13, c)
 }
 
-// scalars is the addresses of 1 and 0 for elements of d. They live as long as h.
+// scalars returns the addresses of 1 and 0 for elements of d. They live as long as h.
 func (h *Handle) scalars(d DType) (one, zero uintptr) {
 	if d == F64 {
 		return uintptr(unsafe.Pointer(&h.one64)), uintptr(unsafe.Pointer(&h.zero64))
@@ -369,7 +369,7 @@ func (h *Handle) scalars(d DType) (one, zero uintptr) {
 	return uintptr(unsafe.Pointer(&h.one32)), uintptr(unsafe.Pointer(&h.zero32))
 }
 
-// Close frees the library's memory of the convolution. Idempotent. Errors: *Error.
+// Close frees the library's state of the convolution. Idempotent. Errors: *Error.
 func (c *Conv) Close() error {
 	if c.closed {
 		return nil
@@ -386,8 +386,8 @@ func (c *Conv) Close() error {
 		if c.w != 0 {
 			errs = append(errs, l.check("cudnnDestroyFilterDescriptor", l.t.filterDestroy(c.w)))
 		}
-		for i := range c.way {
-			if d := c.way[i].conv; d != 0 {
+		for i := range c.directions {
+			if d := c.directions[i].conv; d != 0 {
 				errs = append(errs, l.check("cudnnDestroyConvolutionDescriptor", l.t.convDestroy(d)))
 			}
 		}

@@ -51,14 +51,14 @@ func TestConvolutionsThatCannotBeAreRefused(t *testing.T) {
 		change func(d *ConvDesc)
 		why    string
 	}{
-		"no type":   {func(d *ConvDesc) { d.DType = 0 }, "no known type"},
+		"no type":   {func(d *ConvDesc) { d.DType = 0 }, "unknown element type"},
 		"math":      {func(d *ConvDesc) { d.DType, d.Math = F16, TF32 }, "math 1 for elements of f16"},
 		"new math":  {func(d *ConvDesc) { d.Math = 7 }, "math 7"},
 		"no images": {func(d *ConvDesc) { d.N = 0 }, "at least 1"},
 		"filter":    {func(d *ConvDesc) { d.R = -1 }, "at least 1"},
-		"padding":   {func(d *ConvDesc) { d.PadW = -1 }, "no negative ones"},
-		"stride":    {func(d *ConvDesc) { d.StrideH = -2 }, "no negative ones"},
-		"dilation":  {func(d *ConvDesc) { d.DilationW = -2 }, "no negative ones"},
+		"padding":   {func(d *ConvDesc) { d.PadW = -1 }, "must not be negative"},
+		"stride":    {func(d *ConvDesc) { d.StrideH = -2 }, "must not be negative"},
+		"dilation":  {func(d *ConvDesc) { d.DilationW = -2 }, "must not be negative"},
 		"groups":    {func(d *ConvDesc) { d.Groups = 3 }, "3 groups do not divide 4 and 6"},
 		"window":    {func(d *ConvDesc) { d.DilationH = 4 }, "larger than the image"},
 		"huge":      {func(d *ConvDesc) { d.N = math.MaxInt32 }, "more than 2147483647 elements"},
@@ -86,11 +86,11 @@ func TestPoolingsThatCannotBeAreRefused(t *testing.T) {
 		change func(d *PoolDesc)
 		why    string
 	}{
-		"no type":  {func(d *PoolDesc) { d.DType = 9 }, "no known type"},
+		"no type":  {func(d *PoolDesc) { d.DType = 9 }, "unknown element type"},
 		"mode":     {func(d *PoolDesc) { d.Mode = 9 }, "mode 9"},
 		"channels": {func(d *PoolDesc) { d.C = 0 }, "at least 1"},
-		"padding":  {func(d *PoolDesc) { d.PadW = 2 }, "less padding than the window"},
-		"stride":   {func(d *PoolDesc) { d.StrideW = -1 }, "no negative ones"},
+		"padding":  {func(d *PoolDesc) { d.PadW = 2 }, "smaller than the window"},
+		"stride":   {func(d *PoolDesc) { d.StrideW = -1 }, "must not be negative"},
 		"window":   {func(d *PoolDesc) { d.R = 9 }, "larger than the image"},
 		"huge":     {func(d *PoolDesc) { d.N = math.MaxInt32 }, "more than 2147483647 elements"},
 		"far":      {func(d *PoolDesc) { d.StrideH = math.MaxInt32 }, "at most"},
@@ -120,8 +120,8 @@ func TestDescriptionsSayWhatTheyAre(t *testing.T) {
 		t.Error(got)
 	}
 	c := &Conv{desc: d.filled()}
-	c.way[0] = way{pass: Forward, name: "forward", conv: 1, names: forwardNames[:], candidate: candidate{algo: 1, math: mathFMA, bytes: 64}}
-	c.way[2] = way{
+	c.directions[0] = direction{pass: Forward, name: "forward", conv: 1, names: forwardNames[:], candidate: candidate{algo: 1, math: mathFMA, bytes: 64}}
+	c.directions[2] = direction{
 		pass: BackwardFilter, name: "filter", conv: 1, names: filterNames[:],
 		candidate: candidate{algo: 9, math: mathTensorOp, bytes: 1 << 20},
 	}
@@ -145,7 +145,7 @@ func TestCandidatesAreInTheOrderOfTheirNumbers(t *testing.T) {
 		{algo: 3},
 	})
 	c := &Conv{h: &Handle{handle: 1}, desc: ConvDesc{Passes: Forward}}
-	c.way[0] = way{pass: Forward, names: forwardNames[:], timed: list}
+	c.directions[0] = direction{pass: Forward, names: forwardNames[:], timed: list}
 	names, took := c.Candidates(Forward)
 	want := []string{"implicit-gemm math 3", "implicit-precomp-gemm math 1", "implicit-precomp-gemm math 3", "direct math 0", "winograd math 3"}
 	if !slices.Equal(names, want) || !slices.Equal(took, []time.Duration{4e6, 2e6, 25e5, 0, 1e6}) || list[0].bytes != 8 {
@@ -189,7 +189,7 @@ func TestWhatIsClosedRefuses(t *testing.T) {
 	}
 	h.handle = 1
 	c.desc.Passes = Forward
-	c.way[0], c.way[1] = way{pass: Forward, name: "forward", candidate: candidate{bytes: 64}}, way{pass: BackwardData, name: "data"}
+	c.directions[0], c.directions[1] = direction{pass: Forward, name: "forward", candidate: candidate{bytes: 64}}, direction{pass: BackwardData, name: "data"}
 	for name, f := range map[string]struct {
 		err error
 		why string

@@ -10,34 +10,34 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// ErrLibrary is returned by Open when there is no cuDNN to use: none found, one that is too old or
-// too new, or no cuDNN.
+// ErrLibrary is returned by Open if no usable cuDNN exists: none found, too old or too new, or
+// another library.
 var ErrLibrary = errors.New("no usable cuDNN")
 
 // ErrClosed is returned by closed objects, and by convolutions of a closed handle.
 var ErrClosed = fmt.Errorf("cudnn: %w", cuda.ErrClosed)
 
-// IsUnavailable reports whether err says that this machine has no cuDNN for the device or for the
-// operation, which is no fault of the caller's, who then does without.
+// IsUnavailable reports whether err says that this machine has no cuDNN for the device or the
+// operation. That is no mistake of the caller, who then works without cuDNN.
 func IsUnavailable(err error) bool {
 	return errors.Is(err, ErrLibrary) || errors.Is(err, dl.ErrUnsupported)
 }
 
-// Error is a status of the library that is not success, in the library's own words.
+// Error is a status of the library other than success, with the library's own text.
 //
-// It matches dl.ErrUnsupported for operations that the library or the device cannot do,
-// cuda.ErrMemory, and cuda.ErrInvalid.
+// It matches dl.ErrUnsupported if the library or the device lacks the operation, cuda.ErrMemory,
+// and cuda.ErrInvalid.
 type Error struct {
 	Call    string // "cudnnConvolutionForward"
 	Code    int    // cudnnStatus_t
 	Text    string // "CUDNN_STATUS_NOT_SUPPORTED"
-	Detail  string // cuDNN's further message; may be empty
+	Detail  string // more detail from cuDNN; may be empty
 	What    string // the operation, "conv f32 256x1x28x28 * 32x1x3x3"; may be empty
 	Library string // "cuDNN 9.13.0 for CUDA 13 (/usr/lib/x86_64-linux-gnu/libcudnn.so.9.13.0)"
-	Notes   string // libraries that cuDNN needs and that were not found, where that may be the cause
+	Notes   string // libraries that cuDNN needs and that were not found, if that may be the cause
 }
 
-// Error returns call, operation, text, number, detail, library, and the remedy, if one is known.
+// Error returns call, operation, text, number, detail, library and a remedy, if known.
 func (e *Error) Error() string {
 	text := e.Call
 	if e.What != "" {
@@ -57,7 +57,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is reports whether e is of the kind of target.
+// Is reports whether e matches target.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case dl.ErrUnsupported:
@@ -75,7 +75,7 @@ func (e *Error) loading() bool {
 	return e.Code == statusVersionMismatch || e.Code == statusLoadingFailed || e.Code == statusNoSublibrary
 }
 
-// remedies has the remedies of codes whose text has none.
+// remedies are remedies for codes whose text has none.
 var remedies = []struct {
 	code int
 	text string
@@ -89,7 +89,7 @@ var remedies = []struct {
 	{statusDeviceMemory, "use smaller buffers, or end other processes on this GPU (nvidia-smi lists them)"},
 }
 
-// Remedy returns the remedy of e; empty if none is known.
+// Remedy returns a remedy for e, or "".
 func (e *Error) Remedy() string {
 	for _, r := range remedies {
 		if r.code == e.Code {
@@ -102,12 +102,12 @@ func (e *Error) Remedy() string {
 	return ""
 }
 
-// failure is the *Error of a status. It is called on the thread that got the status, which has the
-// detail.
+// failure returns the *Error of a status. It must run on the thread that got the status, which has
+// the detail.
 //
 //go:noinline
-func (l *Library) failure(call string, code int32, what string) error {
-	e := &Error{Call: call, Code: int(code), Text: "the library has no text for it", What: what, Library: l.name}
+func (l *Library) failure(call string, code int32, operation string) error {
+	e := &Error{Call: call, Code: int(code), Text: "the library has no text for it", What: operation, Library: l.name}
 	if l.f.errorText != nil {
 		e.Text = l.f.errorText(code)
 	}
@@ -125,7 +125,7 @@ func (l *Library) failure(call string, code int32, what string) error {
 	return fmt.Errorf("cudnn: %w", e)
 }
 
-// check is nil for success.
+// check returns nil for success, else the *Error.
 func (l *Library) check(call string, code int32) error {
 	if code == success {
 		return nil

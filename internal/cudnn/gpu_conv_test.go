@@ -24,7 +24,7 @@ func TestLibraryIsFoundWithAllThatIsCalled(t *testing.T) {
 	}
 }
 
-// each calls f for every product that a convolution is a sum of, with the indices of its elements.
+// each calls f for every product of a convolution, with the indices of its elements.
 func each(d ConvDesc, f func(x, w, y int)) {
 	d = d.filled()
 	xs, ws, ys := d.shapes()
@@ -61,7 +61,7 @@ func (want result) add(i int, product float64) {
 	want.sum[i] += math.Abs(product)
 }
 
-// trial is a convolution with operands and what its passes have to give.
+// trial is a convolution with operands and the expected results of its passes.
 type trial struct {
 	c               *Conv
 	x, w, dy        data
@@ -116,13 +116,13 @@ func (a *trial) judge(t testing.TB) {
 		got data
 	}{{a.isY, a.y}, {a.isDX, a.dx}, {a.isDW, a.dw}} {
 		slack := 1.0
-		if name := a.c.way[i].algorithm(); strings.Contains(name, "winograd") || strings.Contains(name, "fft") {
+		if name := a.c.directions[i].algorithm(); strings.Contains(name, "winograd") || strings.Contains(name, "fft") {
 			slack = 32
 			if d.DType == F16 || d.DType == BF16 {
-				slack *= eps(d.DType) / eps(F32) // what is transformed is rounded to the type
+				slack *= eps(d.DType) / eps(F32) // transforms are rounded to the type
 			}
 		}
-		p.is.judge(t, v, p.got, d.Math, slack, a.c.String()+" "+a.c.way[i].name)
+		p.is.judge(t, v, p.got, d.Math, slack, a.c.String()+" "+a.c.directions[i].name)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestConvolutionsAreSumsOfProducts(t *testing.T) {
 		for i, d := range convolutions() {
 			d.DType, d.Math, d.Deterministic = kind.DType, kind.Math, i%2 == 1
 			if c, err := h.NewConv(d); d.DType != F32 && IsUnavailable(err) {
-				t.Logf("not here: %v", err) // what the library does for other types is its own choice
+				t.Logf("not here: %v", err) // the library chooses the other types that it supports
 				continue
 			} else if err == nil {
 				must(t, c.Close())

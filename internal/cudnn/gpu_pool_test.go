@@ -30,7 +30,7 @@ func windows(d PoolDesc, f func(y int, in []int, size int)) {
 	}
 }
 
-// pooled is what Forward and Backward have to give for x and dy.
+// pooled returns the expected results of Forward and Backward for x and dy.
 func pooled(d PoolDesc, x, dy []float64) (y, dx result) {
 	p, q := d.Out()
 	y, dx = sums(d.N*d.C*p*q, d.R*d.S), sums(len(x), d.R*d.S)

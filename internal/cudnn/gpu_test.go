@@ -49,7 +49,7 @@ func onDevice(t testing.TB) (*cuda.Device, *cuda.Stream, *Handle) {
 	return v, s, h
 }
 
-// encode is x as elements of d, rounded, and what they are then.
+// encode returns x as elements of d, rounded, and their values.
 func encode(d DType, x []float64) (raw []byte, rounded []float64) {
 	rounded = make([]float64, len(x))
 	for i, v := range x {
@@ -130,7 +130,7 @@ func room(t testing.TB, v *cuda.Device, d DType, shape dims) data {
 	return data{memory(t, v, int64(len(x)*d.Bytes())), d, x}
 }
 
-// raw is what the device has.
+// raw returns the device's bytes.
 func (a data) raw(t testing.TB, v *cuda.Device) []byte {
 	t.Helper()
 	b := make([]byte, len(a.x)*a.d.Bytes())
@@ -143,15 +143,15 @@ func eps(d DType) float64 {
 	return [...]float64{F32: 0x1p-24, F64: 0x1p-53, F16: 0x1p-11, BF16: 0x1p-8}[d]
 }
 
-// result is what a sum of terms products has to be, and the sum of their absolute values, for each
+// result is the expected sum of terms products, and the sum of their absolute values, for each
 // element.
 type result struct {
 	value, sum []float64
 	terms      int
 }
 
-// judge compares what the device has in got with want. slack is how much worse than a plain sum the
-// algorithm may round.
+// judge compares the device's data got with want. slack is the factor by which the algorithm may
+// round worse than a plain sum.
 func (want result) judge(t testing.TB, v *cuda.Device, got data, m Math, slack float64, what string) {
 	t.Helper()
 	acc, narrow := eps(F32), 0.0

@@ -10,7 +10,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Handle is the library's state for one stream. It and its objects are not safe for concurrent use.
+// Handle is the library's state for one stream. Neither the handle nor the objects that it makes
+// are safe for concurrent use.
 type Handle struct {
 	lib    *Library
 	dev    *cuda.Device
@@ -18,16 +19,16 @@ type Handle struct {
 	handle uintptr // cudnnHandle_t; 0 after Close
 
 	args [13]uintptr
-	// Factors of results and of old elements of the output, as the library reads them: doubles for
-	// F64, floats for all others.
+	// Factors of the result, and of the old content of the output, as the library reads them:
+	// doubles for F64, floats for other types.
 	one64, zero64 float64
 	one32, zero32 float32
 }
 
 // NewHandle makes a handle for s.
 //
-// Owns: the caller closes it. Errors: dl.ErrUnsupported where the library has nothing for the
-// device, or a part of it is missing; *Error.
+// Owns: the caller closes it. Errors: dl.ErrUnsupported if the library does not support the device,
+// or lacks a part; *Error.
 func (l *Library) NewHandle(s *cuda.Stream) (*Handle, error) {
 	h := &Handle{lib: l, dev: s.Device(), one64: 1, one32: 1}
 	err := h.inside(func() error {
@@ -54,8 +55,8 @@ func (h *Handle) inside(fn func() error) error {
 	return fn()
 }
 
-// SetStream makes s, a stream of the same device, the one that calls queue on. Errors:
-// cuda.ErrInvalid for another device's, ErrClosed, *Error.
+// SetStream makes calls queue on s, a stream of the same device. Errors: cuda.ErrInvalid for a
+// stream of another device, ErrClosed, *Error.
 func (h *Handle) SetStream(s *cuda.Stream) error {
 	switch {
 	case h.handle == 0:
@@ -74,18 +75,18 @@ func (h *Handle) SetStream(s *cuda.Stream) error {
 	return err
 }
 
-// Device is the handle's device.
+// Device returns the handle's device.
 func (h *Handle) Device() *cuda.Device { return h.dev }
 
-// Stream is the stream that calls queue on.
+// Stream returns the stream that calls queue on.
 func (h *Handle) Stream() *cuda.Stream { return h.stream }
 
-// Library is the library of the handle.
+// Library returns the library of the handle.
 func (h *Handle) Library() *Library { return h.lib }
 
-// Close frees the handle, after all queued work of the stream. Close its objects, and graphs with
-// its work, before. On a device that is stuck the handle stays until the process ends. Idempotent.
-// Errors: *Error, *cuda.Error.
+// Close frees the handle after the queued work is done. Its objects, and graphs with its work, must
+// be closed before. On a device that is stuck the handle is kept until the process ends.
+// Idempotent. Errors: *Error, *cuda.Error.
 func (h *Handle) Close() error {
 	handle := h.handle
 	if h.handle = 0; handle == 0 || h.dev.Stuck() { // the library waits for the whole device
@@ -98,20 +99,20 @@ func (h *Handle) Close() error {
 	return errors.Join(queued, h.inside(func() error { return h.lib.check("cudnnDestroy", h.lib.t.destroy(handle)) }))
 }
 
-// call calls p with the first n of h.args on the device; it allocates nothing. Its
-// error names the operation.
-func (h *Handle) call(p *dl.Proc, name string, n int, what fmt.Stringer) error {
+// call calls p with the first n of h.args on the device; it allocates nothing. operation is for
+// errors.
+func (h *Handle) call(p *dl.Proc, name string, n int, operation fmt.Stringer) error {
 	if err := h.dev.Enter(); err != nil {
 		return err
 	}
-	defer h.dev.Leave() // after the error's text, which is the thread's
+	defer h.dev.Leave() // after failure, which reads text of this thread
 	r, err := p.CallWords(h.args[:n]...)
 	runtime.KeepAlive(h)
 	if err != nil {
 		return err
 	}
 	if int32(r) != success {
-		return h.lib.failure(name, int32(r), what.String())
+		return h.lib.failure(name, int32(r), operation.String())
 	}
 	return nil
 }
@@ -131,10 +132,10 @@ func (d dims) fits() bool {
 	return true
 }
 
-// elements is how many there are.
+// elements returns the number of elements.
 func (d dims) elements() int64 { return int64(d[0]) * int64(d[1]) * int64(d[2]) * int64(d[3]) }
 
-// String is "256x1x28x28".
+// String returns "256x1x28x28".
 func (d dims) String() string { return fmt.Sprintf("%dx%dx%dx%d", d[0], d[1], d[2], d[3]) }
 
 // newTensor makes the descriptor of an image.
@@ -146,8 +147,8 @@ func (l *Library) newTensor(to *uintptr, t DType, d dims) error {
 	return l.check("cudnnSetTensor4dDescriptor", r)
 }
 
-// output is the length of a result: how often a window of length window, with its elements dilation
-// apart, fits into length elements and pad zeros on each side, when it moves by stride.
+// output returns the length of a result: the number of positions, stride apart, of a window in
+// length elements with pad zeros on each side. Elements of the window are dilation apart.
 func output(length, window, pad, stride, dilation int) int {
 	reach := (window-1)*dilation + 1
 	if length+2*pad < reach {

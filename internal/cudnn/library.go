@@ -11,17 +11,17 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// major is the major version of cuDNN that this package knows.
+// major is the supported major version of cuDNN.
 const major = 9
 
-// Config is where cuDNN is. The zero value searches for it.
+// Config says where cuDNN is. The zero value searches for it.
 type Config struct {
 	Path string   // of libcudnn, or a bare soname; "" searches the loader's places and then Dirs
 	Dirs []string // folders and patterns to search, as from dl.Places; nil means dl.Places without an environment
 	CUDA int      // cuda.Driver.Version: a cuDNN for a later major is refused; 0 means any
 }
 
-// Validate rejects settings that Open would refuse. Errors: cuda.ErrInvalid.
+// Validate reports invalid settings. Errors: cuda.ErrInvalid.
 func (c Config) Validate() error {
 	if c.CUDA != 0 && c.CUDA < 12000 {
 		return fmt.Errorf("cudnn: %w: CUDA is %d, want 0 or a version like 13000, 12000 at least", cuda.ErrInvalid, c.CUDA)
@@ -32,11 +32,11 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Version is a version of cuDNN as cudnnGetVersion tells it: 91300 is 9.13.0, and before 9, 8907 is
-// 8.9.7.
+// Version is a version of cuDNN in the form of cudnnGetVersion: 91300 is 9.13.0, and before 9, 8907
+// is 8.9.7.
 type Version int
 
-// Parts is the major, minor and patch number.
+// Parts returns the major, minor and patch number.
 func (v Version) Parts() (major, minor, patch int) {
 	n := int(v)
 	if n < 90000 {
@@ -45,29 +45,29 @@ func (v Version) Parts() (major, minor, patch int) {
 	return n / 10000, n / 100 % 100, n % 100
 }
 
-// String is "9.13.0".
+// String returns "9.13.0".
 func (v Version) String() string {
 	major, minor, patch := v.Parts()
 	return fmt.Sprintf("%d.%d.%d", major, minor, patch)
 }
 
-// Library is the cuDNN of this process. It is safe for concurrent use, and stays loaded for good
-// (see internal/dl).
+// Library is the cuDNN of this process. It is safe for concurrent use, and stays loaded until the
+// process ends (see internal/dl).
 type Library struct {
 	lib     *dl.Library
 	f       front
 	t       table
 	version Version
-	cuda    int    // the CUDA that it was built with: 13
+	cuda    int    // major version of the CUDA that it was built with
 	name    string // for errors
-	notes   string // dependencies that could not be loaded
+	notes   string // libraries that it needs and that could not be loaded
 }
 
-// Open loads cuDNN: c.Path, or the first that is found.
+// Open loads cuDNN: c.Path, or the first one that is found.
 //
-// Errors: ErrLibrary where none is found (dl.ErrNotFound, with every place that was tried), where
-// it is not of version 9, is for a newer CUDA than the driver's, or lacks functions
-// (dl.ErrUnsupported, with their names); cuda.ErrInvalid for a wrong c.
+// Errors: ErrLibrary if none is found (dl.ErrNotFound, with every place that was tried), if its
+// version is not 9, if it needs a newer CUDA than the driver's, or if it lacks functions
+// (dl.ErrUnsupported, with their names); cuda.ErrInvalid for an invalid c.
 func Open(c Config) (*Library, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func Open(c Config) (*Library, error) {
 	}
 	lib, err := dl.Open(dl.Search{Name: "cuDNN", Override: c.Path, Sonames: []string{"libcudnn.so.9"}, Dirs: c.Dirs})
 	if err != nil {
-		return nil, fmt.Errorf("cudnn: %w: %w: it comes from developer.nvidia.com/cudnn, and with the Python wheels nvidia-cudnn-cu13 and -cu12",
+		return nil, fmt.Errorf("cudnn: %w: %w: get it from developer.nvidia.com/cudnn or the Python wheel nvidia-cudnn-cu13 or -cu12",
 			ErrLibrary, err)
 	}
 	return use(lib, c)
@@ -100,13 +100,13 @@ func use(lib *dl.Library, c Config) (*Library, error) {
 	return l, nil
 }
 
-// identify records the library's version.
+// identify sets version, CUDA and name.
 func (l *Library) identify(v Version, cudaMajor int) {
 	l.version, l.cuda = v, cudaMajor
 	l.name = fmt.Sprintf("cuDNN %v for CUDA %d (%s)", v, cudaMajor, l.lib.Path())
 }
 
-// fits is nil if the library is one to work with on a driver for CUDA c.CUDA.
+// fits returns nil if the library works with a driver for CUDA c.CUDA.
 func (l *Library) fits(c Config) error {
 	have, _, _ := l.version.Parts()
 	switch {
@@ -121,11 +121,11 @@ func (l *Library) fits(c Config) error {
 	return nil
 }
 
-// needed are the libraries that cuDNN looks for by bare name, of the CUDA that it was built with.
+// needed are libraries that cuDNN loads by bare name, of the CUDA that it was built with.
 var needed = [...]string{"libcublasLt.so.%d", "libcublas.so.%d", "libnvrtc.so.%d"}
 
-// parts is the libraries of cuDNN that convolutions and pooling use, in the order in which they
-// need each other. Two of them came with 9.24.
+// parts are the libraries of cuDNN for convolutions and pooling, in order of dependency. Two of
+// them came with 9.24.
 var parts = [...]struct {
 	name  string
 	since Version
@@ -140,22 +140,22 @@ var parts = [...]struct {
 	{"libcudnn_cnn.so.9", 90000},
 }
 
-// loadParts loads the libraries that cuDNN would look for only in the loader's places, so that it
-// finds them loaded. One that cannot be loaded may not be needed: cuDNN reports it if it is.
+// loadParts loads the libraries that cuDNN would only search in the loader's places, so that it
+// finds them loaded. Missing ones may not matter: cuDNN reports those that it needs.
 //
-// Returns: the libraries that could not be loaded, in words.
+// Returns: the libraries that could not be loaded, as text.
 func (l *Library) loadParts(dirs []string) string {
 	var missing []error
 	for _, pattern := range needed {
 		_, err := dl.Open(dl.Search{Name: "cuDNN's library", Sonames: []string{fmt.Sprintf(pattern, l.cuda)}, Dirs: dirs})
 		missing = append(missing, err)
 	}
-	beside := filepath.Dir(l.lib.Path())
+	folder := filepath.Dir(l.lib.Path())
 	for _, p := range parts {
 		if l.version < p.since {
 			continue
 		}
-		_, err := dl.Open(dl.Search{Name: "cuDNN's part", Override: filepath.Join(beside, p.name)})
+		_, err := dl.Open(dl.Search{Name: "cuDNN's part", Override: filepath.Join(folder, p.name)})
 		missing = append(missing, err)
 	}
 	if err := errors.Join(missing...); err != nil {
@@ -164,14 +164,14 @@ func (l *Library) loadParts(dirs []string) string {
 	return ""
 }
 
-// Version is the version of the loaded library.
+// Version returns the version of the loaded library.
 func (l *Library) Version() Version { return l.version }
 
-// CUDA is the major version of the CUDA that the library was built for: 13.
+// CUDA returns the major version of the CUDA that the library was built for: 13.
 func (l *Library) CUDA() int { return l.cuda }
 
-// Path is the file that the library was loaded from.
+// Path returns the file that the library was loaded from.
 func (l *Library) Path() string { return l.lib.Path() }
 
-// String is "cuDNN 9.13.0 for CUDA 13 (/usr/lib/x86_64-linux-gnu/libcudnn.so.9.13.0)".
+// String returns "cuDNN 9.13.0 for CUDA 13 (/usr/lib/x86_64-linux-gnu/libcudnn.so.9.13.0)".
 func (l *Library) String() string { return l.name }

@@ -8,24 +8,24 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 )
 
-// PoolMode is the reduction of the elements in a window.
+// PoolMode is the reduction over a window.
 type PoolMode uint8
 
-// The modes. Elements outside of the image are less than all others for a maximum.
+// Modes. For a maximum, elements outside of the image are less than all others.
 const (
 	Max            PoolMode = iota
-	AverageInclude          // the sum by the size of the window, also where that reaches out of the image
+	AverageInclude          // the sum divided by the size of the window, even outside of the image
 	AverageExclude          // the mean of the elements in the image
 )
 
-// poolModes is name and cudnnPoolingMode_t by PoolMode. The maximum is the one whose gradient has
-// the same bits at each run.
+// poolModes has name and cudnnPoolingMode_t by PoolMode. The maximum is the deterministic one,
+// whose gradient has the same bits at each run.
 var poolModes = [...]struct {
 	name string
 	code int32
 }{Max: {"max", poolMaxDeterministic}, AverageInclude: {"average", poolAverageInclude}, AverageExclude: {"average-inside", poolAverageExclude}}
 
-// String is "max".
+// String returns the name, such as "max".
 func (m PoolMode) String() string {
 	if int(m) < len(poolModes) {
 		return poolModes[m].name
@@ -34,7 +34,7 @@ func (m PoolMode) String() string {
 }
 
 // PoolDesc is pooling of images x, N by C by H by W, to images y, N by C by P by Q (Out), over
-// windows of R by S. All lie in rows without gaps.
+// windows of R by S. All are row-major without gaps.
 type PoolDesc struct {
 	DType            DType
 	Mode             PoolMode
@@ -44,25 +44,25 @@ type PoolDesc struct {
 	StrideH, StrideW int // 0 means 1
 }
 
-// Out returns the height and width of y; 0 if the window does not fit. d is otherwise valid.
+// Out returns the height and width of y; 0 if the window does not fit. Otherwise d is valid.
 func (d PoolDesc) Out() (p, q int) {
 	return output(d.H, d.R, d.PadH, max(d.StrideH, 1), 1), output(d.W, d.S, d.PadW, max(d.StrideW, 1), 1)
 }
 
-// Validate rejects impossible poolings. Errors: cuda.ErrInvalid.
+// Validate reports an invalid descriptor. Errors: cuda.ErrInvalid.
 func (d PoolDesc) Validate() error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("cudnn: %v: %w: %s", d, cuda.ErrInvalid, fmt.Sprintf(format, args...))
 	}
 	switch {
 	case d.DType.known() == 0:
-		return fmt.Errorf("cudnn: %w: elements of no known type (%d)", cuda.ErrInvalid, uint8(d.DType))
+		return fmt.Errorf("cudnn: %w: unknown element type (%d)", cuda.ErrInvalid, uint8(d.DType))
 	case int(d.Mode) >= len(poolModes):
 		return wrong("mode %d", d.Mode)
 	case min(d.N, d.C, d.H, d.W, d.R, d.S) < 1:
 		return wrong("all dimensions are at least 1")
 	case min(d.PadH, d.PadW, d.StrideH, d.StrideW) < 0 || d.PadH >= d.R || d.PadW >= d.S:
-		return wrong("padding %dx%d, stride %dx%d: no negative ones, and less padding than the window has", d.PadH, d.PadW, d.StrideH, d.StrideW)
+		return wrong("padding %dx%d, stride %dx%d: must not be negative, and the padding must be smaller than the window", d.PadH, d.PadW, d.StrideH, d.StrideW)
 	case max(d.H, d.W, d.R, d.S, d.StrideH, d.StrideW) > math.MaxInt32/2:
 		return wrong("lengths and stride are at most %d", math.MaxInt32/2)
 	}
@@ -76,7 +76,7 @@ func (d PoolDesc) Validate() error {
 	return nil
 }
 
-// String is "max pool f32 256x32x28x28 window 2x2 pad 0x0 stride 2x2".
+// String returns "max pool f32 256x32x28x28 window 2x2 pad 0x0 stride 2x2".
 func (d PoolDesc) String() string {
 	return fmt.Sprintf("%v pool %v %v window %dx%d pad %dx%d stride %dx%d", d.Mode, d.DType, dims{d.N, d.C, d.H, d.W}, d.R, d.S,
 		d.PadH, d.PadW, max(d.StrideH, 1), max(d.StrideW, 1))
@@ -93,8 +93,8 @@ type Pool struct {
 
 // NewPool makes the library's descriptors for d.
 //
-// Owns: the caller closes it, before the handle. Errors: cuda.ErrInvalid for a wrong d, ErrClosed,
-// *Error.
+// Owns: the caller closes it, before the handle. Errors: cuda.ErrInvalid for an invalid d,
+// ErrClosed, *Error.
 func (h *Handle) NewPool(d PoolDesc) (*Pool, error) {
 	if err := d.Validate(); err != nil {
 		return nil, err
@@ -129,15 +129,15 @@ func (p *Pool) describe() error {
 	return l.check("cudnnSetPooling2dDescriptor", int32(r))
 }
 
-// Desc returns the description of the Pool.
+// Desc returns the descriptor.
 func (p *Pool) Desc() PoolDesc { return p.desc }
 
-// String is that of Desc.
+// String returns that of Desc.
 func (p *Pool) String() string { return p.desc.String() }
 
 // Forward queues y from x. It allocates nothing, and may be captured.
 //
-// Owns: the memory is the stream's until it has done the work. Errors: cuda.ErrInvalid for no
+// Owns: the memory is the stream's until the work is done. Errors: cuda.ErrInvalid for a missing
 // address, ErrClosed, *Error.
 func (p *Pool) Forward(x, y uintptr) error {
 	if err := p.ready(x, y, x, y); err != nil {
@@ -150,8 +150,8 @@ func (p *Pool) Forward(x, y uintptr) error {
 	return h.call(&h.lib.t.poolForward, "cudnnPoolingForward", 8, p)
 }
 
-// Backward queues dx, the gradient of x, from the gradient of y, and x and y as Forward had them.
-// Otherwise it is as Forward.
+// Backward queues dx, the gradient of x, from the gradient of y, and x and y of Forward. The rest
+// is as in Forward.
 func (p *Pool) Backward(y, dy, x, dx uintptr) error {
 	if err := p.ready(y, dy, x, dx); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (p *Pool) Backward(y, dy, x, dx uintptr) error {
 	return h.call(&h.lib.t.poolBackward, "cudnnPoolingBackward", 12, p)
 }
 
-// ready is nil if p can run on memory at these addresses.
+// ready returns nil if p can run on memory at these addresses.
 func (p *Pool) ready(a, b, c, d uintptr) error {
 	if p.closed || p.h.handle == 0 {
 		return ErrClosed
@@ -175,7 +175,7 @@ func (p *Pool) ready(a, b, c, d uintptr) error {
 	return nil
 }
 
-// Close frees the library's memory of the pooling. Idempotent. Errors: *Error.
+// Close frees the library's state of the pooling. Idempotent. Errors: *Error.
 func (p *Pool) Close() error {
 	if p.closed {
 		return nil

@@ -10,10 +10,10 @@ import (
 )
 
 // time measures the candidates of w again, and takes the fastest. cuDNN launches each only a few
-// times, with the first time, when the kernel may have to be loaded, and from the host, which some
-// candidates of several kernels occupy longer than the device. If memory for the operands is short,
-// or none of them works now, cuDNN's measurements stay.
-func (c *Conv) time(w *way) error {
+// times, from the host, and counts the first launch, which may load the kernel. With several
+// kernels a launch takes the host longer than the device. If memory for the operands is short, or
+// no candidate works now, cuDNN's measurements stay.
+func (c *Conv) time(w *direction) error {
 	var works []*candidate
 	for i := range w.timed {
 		if w.timed[i].ms > 0 {
@@ -51,14 +51,14 @@ func (c *Conv) time(w *way) error {
 
 // compare returns the times of candidates, 0 for one that the library refuses. It leaves w with any
 // of them.
-func (c *Conv) compare(w *way, works []*candidate) (times []time.Duration, err error) {
+func (c *Conv) compare(w *direction, works []*candidate) (times []time.Duration, err error) {
 	watch, err := cuda.NewStopwatch(c.h.stream)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if failed := watch.Close(); failed != nil {
-			err = failed // which is worth more than that memory is short
+			err = failed // more important than a lack of memory
 		}
 	}()
 	var most int64
@@ -80,8 +80,8 @@ func (c *Conv) compare(w *way, works []*candidate) (times []time.Duration, err e
 	return watch.Compare(len(works), take, queue, func(err error) bool { return errors.Is(err, dl.ErrUnsupported) })
 }
 
-// operands is the bytes that w reads and writes, in the order of its descriptors.
-func (c *Conv) operands(w *way) (p, q, r int64) {
+// operands returns the bytes of w's operands, in the order of its descriptors.
+func (c *Conv) operands(w *direction) (p, q, r int64) {
 	x, f, y := c.desc.shapes()
 	size := int64(c.desc.DType.Bytes())
 	switch w.pass {

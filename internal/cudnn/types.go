@@ -1,9 +1,9 @@
 package cudnn
 
-// DType is the type of the elements of images and filters. The zero value is no type.
+// DType is the element type of images and filters. The zero value is invalid.
 type DType uint8
 
-// The types.
+// Element types.
 const (
 	F32 DType = iota + 1
 	F64
@@ -11,7 +11,7 @@ const (
 	BF16
 )
 
-// dtypes is name, bytes, cudnnDataType_t, and that of sums, by DType.
+// dtypes has name, bytes, cudnnDataType_t, and that of sums, by DType.
 var dtypes = [...]struct {
 	name       string
 	bytes      int
@@ -24,7 +24,7 @@ var dtypes = [...]struct {
 	BF16: {"bf16", 2, dataBFloat16, dataFloat},
 }
 
-// known returns d, or 0 if it is not one of the types.
+// known returns d, or 0 if d is unknown.
 func (d DType) known() DType {
 	if int(d) < len(dtypes) {
 		return d
@@ -32,22 +32,22 @@ func (d DType) known() DType {
 	return 0
 }
 
-// Bytes is the size of an element.
+// Bytes returns the size of an element.
 func (d DType) Bytes() int { return dtypes[d.known()].bytes }
 
-// String is "f32".
+// String returns the name, such as "f32".
 func (d DType) String() string { return dtypes[d.known()].name }
 
-// Math is how products are made.
+// Math is the precision of products.
 type Math uint8
 
-// The kinds.
+// Precisions.
 const (
 	Full Math = iota // elements are multiplied as they are
 	TF32             // elements of F32 may be rounded to TF32 (10 bits of fraction) for tensor cores
 )
 
-// String is "tf32".
+// String returns "tf32" or "full".
 func (m Math) String() string {
 	if m == TF32 {
 		return "tf32"
@@ -55,7 +55,7 @@ func (m Math) String() string {
 	return "full"
 }
 
-// mathOf is the cudnnMathType_t that algorithms are asked for with.
+// mathOf returns the cudnnMathType_t with which algorithms are proposed.
 func mathOf(d DType, m Math) int32 {
 	switch {
 	case d == F16 || d == BF16:
@@ -66,13 +66,13 @@ func mathOf(d DType, m Math) int32 {
 	return mathDefault
 }
 
-// mathFor returns the cudnnMathType_t for an algorithm that cuDNN proposes with proposed; false for
-// one that must not be used. Full products of float32 use FMA, whatever is proposed.
+// mathFor returns the cudnnMathType_t for an algorithm that cuDNN proposes with proposed, and
+// whether to use it. Full products of float32 always use FMA.
 func mathFor(d DType, m Math, proposed int32) (int32, bool) {
 	if want := mathOf(d, m); want == mathFMA {
 		return want, proposed == mathFMA || proposed == mathDefault
 	}
-	// Rounding elements to a narrower type than they have was not asked for.
+	// Rounding elements to a narrower type needs a request.
 	return proposed, proposed != mathTensorOpConvert
 }
 
@@ -101,7 +101,7 @@ const (
 	poolMaxDeterministic = 3
 )
 
-// The parts of cudnnStatus_t: codes of a kind begin with a number of thousands.
+// Codes of cudnnStatus_t. The thousands are the kind.
 const (
 	statusNotInitialized  = 1001
 	statusVersionMismatch = 1002 // CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH
@@ -117,11 +117,11 @@ const (
 	statusExecution       = 5000
 )
 
-// perf is cudnnConvolutionFwdAlgoPerf_t and its two likes.
+// perf is cudnnConvolutionFwdAlgoPerf_t, and the same type for the other passes.
 type perf struct {
 	algo        int32
 	status      int32
-	ms          float32 // -1 where nothing was measured
+	ms          float32 // -1 if not measured
 	memory      uint64  // bytes
 	determinism int32
 	math        int32

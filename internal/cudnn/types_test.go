@@ -6,7 +6,7 @@ import (
 )
 
 // Sizes and offsets as gcc has them for cudnn_cnn.h of cuDNN 9.6 on x86-64: the three structures
-// are alike.
+// are equal.
 func TestStructsHaveTheLayoutOfC(t *testing.T) {
 	var p perf
 	for _, f := range []struct {
@@ -28,7 +28,7 @@ func TestStructsHaveTheLayoutOfC(t *testing.T) {
 	}
 }
 
-// Values as gcc prints them from the headers of cuDNN 9.6, by what they mean here.
+// Values that gcc prints for the headers of cuDNN 9.6, by their names here.
 func TestValuesAreThoseOfTheHeaders(t *testing.T) {
 	for _, c := range []struct {
 		d           DType
@@ -63,8 +63,7 @@ func TestValuesAreThoseOfTheHeaders(t *testing.T) {
 	}
 }
 
-// What is to multiply float32 never goes to tensor cores; nothing is rounded without being asked
-// for.
+// Full products of float32 never use tensor cores, and no element is rounded without a request.
 func TestArithmeticIsThatWhichWasAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		d        DType

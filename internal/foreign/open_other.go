@@ -4,8 +4,8 @@ package foreign
 
 import "io/fs"
 
-// withoutWaiting is nothing where pipes have no names in the file system.
+// withoutWaiting is 0 on systems whose pipes have no names in the file system.
 const withoutWaiting = 0
 
-// Private finds nothing where files have no owner and mode of this kind.
+// Private returns nil: files have no owner and mode of this kind.
 func Private(fs.FileInfo) error { return nil }

@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// SniffBytes is the length of the beginning of a file that Sniff needs at most.
+// SniffBytes is the number of bytes that Sniff needs at most, from the beginning of a file.
 const SniffBytes = 512
 
-// formats has the beginnings of files that people mistake for the one they want, with remedies.
+// formats are beginnings of files that users mistake for the expected one, each with a name and a
+// remedy.
 var formats = []struct{ begin, name string }{
 	{"version https://git-lfs.github.com/spec/", "a Git LFS pointer, not the file that it points to: run git lfs pull, or download the file itself"},
 	{"\x1f\x8b", "compressed by gzip: decompress it first"},
@@ -23,7 +24,7 @@ var formats = []struct{ begin, name string }{
 	{"\x7fELF", "a program or library"},
 }
 
-// texts is the same for texts, which may begin with blanks and are compared in lower case.
+// texts is the same for texts, which may start with blanks and are compared in lower case.
 var texts = []struct{ begin, name string }{
 	{"<!doctype html", "an HTML page: the server sent a web page instead of the file"},
 	{"<html", "an HTML page: the server sent a web page instead of the file"},
@@ -34,10 +35,10 @@ var texts = []struct{ begin, name string }{
 	{"access denied", "a text, perhaps the error message of a server"},
 }
 
-// Sniff names the format of a file that begins with begin, with a remedy: "a zip archive, ...". It
-// knows the formats that are commonly downloaded or saved by mistake.
+// Sniff names the format of a file that starts with begin, with a remedy: "a zip archive, ...". It
+// knows formats that are often downloaded or saved by mistake.
 //
-// Returns: "" for a format that it does not know.
+// Returns: "" for an unknown format.
 func Sniff(begin []byte) string {
 	for _, f := range formats {
 		if bytes.HasPrefix(begin, []byte(f.begin)) {

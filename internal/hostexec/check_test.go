@@ -127,7 +127,7 @@ func agree(t testing.TB, f fataler, p *program.Program, memory map[program.ID][]
 				first = got
 				continue
 			}
-			compareAll(f, name+", 3 threads against 1", p, got, first, 0) // equal to what was compared with the oracle
+			compareAll(f, name+", 3 threads against 1", p, got, first, 0) // first was compared with the oracle
 		}
 	}
 }

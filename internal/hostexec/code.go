@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	registerBytes = 4096     // of a register at most
-	l1Bytes       = 24 << 10 // share of the L1 cache for all registers and operands of a block
-	leastRow      = 128      // elements of a row from which on blocks are cut inside rows
+	registerBytes = 4096     // of a register, at most
+	l1Bytes       = 24 << 10 // of the L1 cache, for all registers and operands of a block
+	leastRow      = 128      // elements of a row from which blocks are cut inside rows
 )
 
-// slot is where an instruction finds an operand: step 0 is one number, 64 bytes full of it.
+// slot is an operand of an instruction. With step 0 it is one number, repeated in 64 bytes.
 type slot struct {
 	p    unsafe.Pointer
 	step int
 }
 
-// access is how an operand is reached.
+// access is the kind of access to an operand.
 type access uint8
 
 const (
-	direct access = iota // as it lies
+	direct access = iota // in place
 	single               // one number for the whole block
 	gather               // through a register: converted, or element by element
 )
@@ -36,8 +36,8 @@ type operand struct {
 	strides []int // over the collapsed space
 	dtype   tensor.DType
 	how     access
-	slot    int // of an Out: the stored register
-	buf     int // register of a gather; place of a single
+	slot    int // of an Out: the slot that is stored
+	buf     int // register of a gather
 	random  *program.Instr
 }
 
@@ -48,17 +48,17 @@ type instr struct {
 	d, a, b, c int
 }
 
-// code is the scalar operations of a Map or a Reduce, made ready to run over blocks of its space.
+// code is the scalar operations of a Map or a Reduce, ready to run over blocks of its space.
 type code[T real] struct {
 	level  *level
 	sp     *space
-	rows   bool // blocks lie inside rows, which are the innermost dimension
+	rows   bool // blocks are inside rows, which are the innermost dimension
 	block  int  // elements at most
 	perRow int  // blocks in a row, or in all
 	ins    []operand
-	outs   []operand // those that are stored at the end of a block
-	direct []operand // those that an instruction writes
-	raws   []raw     // those that are copied
+	outs   []operand // stored at the end of a block
+	direct []operand // written by an instruction
+	raws   []raw     // copied
 	bytes  int       // of scratch
 	instrs []instr
 	consts []slot
@@ -71,10 +71,10 @@ type code[T real] struct {
 	firstDirect, firstConst, firstReg int
 }
 
-// slots is how many slots the code needs.
+// slots returns the number of slots.
 func (c *code[T]) slots() int { return c.firstReg + c.regs }
 
-// scratch is how many bytes of a worker's memory the code needs.
+// scratch returns the bytes of a worker's memory.
 func (c *code[T]) scratch() int { return c.bytes }
 
 func size[T real]() int {
@@ -84,7 +84,7 @@ func size[T real]() int {
 
 func dtypeOf[T real]() tensor.DType { return tensor.TypeOf[T]() }
 
-// blocks is how many blocks the space has.
+// blocks returns the number of blocks of the space.
 func (c *code[T]) blocks() int {
 	if c.rows {
 		return c.sp.total / c.sp.inner() * c.perRow
@@ -92,7 +92,7 @@ func (c *code[T]) blocks() int {
 	return c.perRow
 }
 
-// blockAt is the first element of block number i, and how many it has.
+// blockAt returns the first element of block i and its length.
 func (c *code[T]) blockAt(i int) (lo, n int) {
 	if !c.rows {
 		lo = i * c.block
@@ -103,7 +103,7 @@ func (c *code[T]) blockAt(i int) (lo, n int) {
 	return i/c.perRow*inner + at, min(c.block, inner-at)
 }
 
-// limit is how many elements from lo on, at most n, eval does in one call.
+// limit returns the number of elements from lo on, at most n, that one call of eval does.
 func (c *code[T]) limit(lo, n int) int {
 	if c.rows {
 		inner := c.sp.inner()
@@ -112,7 +112,7 @@ func (c *code[T]) limit(lo, n int) int {
 	return min(n, c.block)
 }
 
-// enter sets the values that are equal for all blocks. Call it before blocks are run.
+// enter sets the slots that are equal for all blocks. Workers call it before they run blocks.
 func (c *code[T]) enter(w *worker) {
 	for i, s := range c.consts {
 		w.slots[c.firstConst+i] = s
@@ -132,7 +132,7 @@ func (c *code[T]) enter(w *worker) {
 	}
 }
 
-// lineOf is the 64 bytes for In number i.
+// lineOf returns the 64 bytes for In i.
 func (c *code[T]) lineOf(w *worker, i int) unsafe.Pointer {
 	return unsafe.Add(w.scratch, c.regs*c.block*size[T]()+i*lineBytes)
 }
@@ -153,7 +153,7 @@ func fill[T real](p unsafe.Pointer, x T) {
 	}
 }
 
-// eval runs the code over elements lo to lo+n of the space, which limit allows.
+// eval runs the code over elements lo to lo+n of the space. limit bounds n.
 func (c *code[T]) eval(w *worker, lo, n int) {
 	c.reach(w, lo, n)
 	if len(c.raws) > 0 {
@@ -172,7 +172,7 @@ func (c *code[T]) eval(w *worker, lo, n int) {
 	}
 }
 
-// reach makes the operands of a block ready.
+// reach prepares the operands of a block.
 func (c *code[T]) reach(w *worker, lo, n int) {
 	row, col := 0, lo
 	if c.rows {
@@ -202,7 +202,7 @@ func (c *code[T]) reach(w *worker, lo, n int) {
 	}
 }
 
-// element is the place of element col of row number row in an operand that is direct or single.
+// element returns the offset of element col of row number row in a direct or single operand.
 func (c *code[T]) element(o *operand, row, col int) int {
 	if !c.rows {
 		return o.offset + col
@@ -210,7 +210,7 @@ func (c *code[T]) element(o *operand, row, col int) int {
 	return o.offset + c.sp.row(o.strides, row) + col*o.strides[len(o.strides)-1]
 }
 
-// seek puts the odometer of a worker to element lo of the space and gives its place in the operand.
+// seek sets a worker's odometer to element lo of the space and returns its offset in the operand.
 func (c *code[T]) seek(w *worker, o *operand, lo int) int {
 	at := o.offset
 	for d := len(c.sp.dims) - 1; d >= 0; d-- {
@@ -223,7 +223,7 @@ func (c *code[T]) seek(w *worker, o *operand, lo int) int {
 }
 
 // step moves the odometer by n elements along the innermost dimension, at most to its end, and
-// gives the new place.
+// returns the new offset.
 func (c *code[T]) step(w *worker, o *operand, at, n int) int {
 	d := len(c.sp.dims) - 1
 	w.index[d] += n
@@ -238,7 +238,7 @@ func (c *code[T]) step(w *worker, o *operand, at, n int) int {
 	return at
 }
 
-// gather is dst = elements lo and on of the operand.
+// gather sets dst to the elements of the operand from lo on.
 func (c *code[T]) gather(w *worker, o *operand, dst []T, lo int) {
 	last := len(c.sp.dims) - 1
 	same, inner, stride := o.dtype == dtypeOf[T](), c.sp.dims[last], o.strides[last]
@@ -261,8 +261,8 @@ func (c *code[T]) gather(w *worker, o *operand, dst []T, lo int) {
 	}
 }
 
-// whole is how many rows of float32 of one rectangle begin at the odometer and fit n elements; 0
-// where rows are not moved together.
+// whole returns the number of float32 rows of one rectangle that start at the odometer and fit in n
+// elements. It returns 0 if rows are not moved together.
 func (c *code[T]) whole(w *worker, n int) int {
 	last := len(c.sp.dims) - 1
 	if c.level == nil || size[T]() != 4 || last == 0 || w.index[last] != 0 {
@@ -271,15 +271,15 @@ func (c *code[T]) whole(w *worker, n int) int {
 	return min(n/c.sp.dims[last], c.sp.dims[last-1]-w.index[last-1])
 }
 
-// skip moves the odometer from the start of a row by some rows of one rectangle, and gives the new
-// place.
+// skip moves the odometer from the start of a row by some rows of one rectangle, and returns the
+// new offset.
 func (c *code[T]) skip(w *worker, o *operand, at, rows int) int {
 	d := len(c.sp.dims) - 2
 	w.index[d] += rows - 1
 	return c.step(w, o, at+(rows-1)*o.strides[d], c.sp.dims[d+1])
 }
 
-// store puts a block where its Outs are.
+// store writes a block to its Outs.
 func (c *code[T]) store(w *worker, lo, n int) {
 	for i := range c.outs {
 		o := &c.outs[i]
@@ -299,7 +299,7 @@ func (c *code[T]) store(w *worker, lo, n int) {
 	}
 }
 
-// checkCode rejects instructions and views that a code cannot run.
+// checkCode reports invalid operands and operations of a code.
 func checkCode(instrs []program.Instr, ins int) error {
 	for r := range instrs {
 		in := &instrs[r]
@@ -307,10 +307,10 @@ func checkCode(instrs []program.Instr, ins int) error {
 			return fmt.Errorf("register %d loads in %d of %d", r, in.A, ins)
 		}
 		if n := arity(in.Op); n > 0 && (in.A < 0 || in.A >= r) || n > 1 && (in.B < 0 || in.B >= r) || n > 2 && (in.C < 0 || in.C >= r) {
-			return fmt.Errorf("register %d reads one that is not before it", r)
+			return fmt.Errorf("register %d reads itself or a later register", r)
 		}
 		if int(in.Op) >= len(vecOps) {
-			return fmt.Errorf("register %d: no scalar operation %d", r, in.Op)
+			return fmt.Errorf("register %d: unknown scalar operation %d", r, in.Op)
 		}
 	}
 	return nil

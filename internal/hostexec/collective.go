@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// collective is a step that a group does. It is started, and waited for by the first step that
-// needs it; on the compute stream it runs where it stands.
+// collective is a step that a group does. The first step that needs it waits for it. On the compute
+// stream it blocks.
 type collective struct {
 	op      *program.Collective
 	group   *dist.Group
@@ -35,7 +35,7 @@ func (k *maker) collective(i int, op *program.Collective) (*collective, error) {
 		c.group = c.group.Blocking()
 	case k.comm == nil:
 		k.comm = c.group.Stream()
-	default: // each group has a stream of its own, and collectives of several groups keep their order
+	default: // each group has its own stream, but collectives of several groups keep their order
 		c.group = c.group.On(k.comm)
 	}
 	if op.Root >= c.group.Size() {
@@ -114,7 +114,7 @@ func (c *collective) start(mem *memory) (dist.Work, error) {
 	return dist.Work{}, fmt.Errorf("%v: %w", c.op.Kind, dist.ErrUnsupported)
 }
 
-// await waits for the collective of step i, and so for those before it. Errors: name step i.
+// await waits for the collective of step i, and so for earlier ones. Errors: name step i.
 func (r *runner) await(i int) error {
 	for k, j := range r.open {
 		if j != i {
@@ -130,7 +130,7 @@ func (r *runner) await(i int) error {
 	return nil
 }
 
-// settle waits for all collectives. Errors: that of the first that has one, naming its step.
+// settle waits for all collectives. Errors: that of the first that failed, naming its step.
 func (r *runner) settle() error {
 	var first error
 	for _, i := range r.open {

@@ -30,8 +30,7 @@ func worldsOf(t *testing.T, n int) []*dist.World {
 }
 
 // Collectives of the Comm stream run in order, also those of several groups: a sum over the columns
-// of what is summed over the rows. The second rank of each row comes when the first ones have
-// started both.
+// of a sum over the rows. The second rank of each row comes when the first ones have started both.
 func TestCollectivesOfSeveralGroupsRunInOrder(t *testing.T) {
 	worlds := worldsOf(t, 4)
 	started, errs := make(chan struct{}, 2), make(chan error, 4)

@@ -9,7 +9,7 @@ import (
 // Columns turn a convolution into a product: row (c, r, s) has, for each output of some rows of
 // outputs, the element of the image under that tap, or 0.
 
-// imToCols makes the columns of channels c0 to c1 of an image for the rows y0 to y1 of outputs.
+// imToCols makes the columns of channels c0 to c1 of an image for rows y0 to y1 of outputs.
 func imToCols[T real](w *window, m mover[T], cols, image unsafe.Pointer, c0, c1, y0, y1 int) {
 	bytes, wide := size[T](), (y1-y0)*w.OutW
 	for c := c0; c < c1; c++ {
@@ -51,7 +51,7 @@ func colsToIm[T real](w *window, m mover[T], cols, image unsafe.Pointer, c0, c1,
 // mover moves rectangles between images and columns.
 type mover[T real] struct{ level *level }
 
-// fetch is to = the rows by n elements of an image under a tap.
+// fetch copies the rows by n elements of an image under a tap.
 func (m mover[T]) fetch(w *window, to, from unsafe.Pointer, rows, n int) {
 	bytes := size[T]()
 	toStep, fromStep := w.OutW*bytes, w.StrideH*w.W*bytes
@@ -87,7 +87,7 @@ func (m mover[T]) spread(w *window, to, from unsafe.Pointer, rows, n int) {
 	}
 }
 
-// im2Col is Im2Col and Col2Im, whose rows are the outputs: a piece is an image.
+// im2Col is an Im2Col, whose rows are the outputs. A piece is an image.
 type im2Col[T real] struct {
 	window
 	in, out place

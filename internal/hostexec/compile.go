@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// source has the inputs of a code.
+// source is the input of compile.
 type source struct {
 	p      *program.Program
 	shape  []int
@@ -18,24 +18,24 @@ type source struct {
 	in     []program.View
 	out    []program.View // of a Map
 	stores []int
-	along  *program.View // of a Reduce: its Out, which tells reduced dimensions from kept ones
+	along  *program.View // of a Reduce: its Out, which separates reduced dimensions from kept ones
 	level  *level
 }
 
-// compiler makes a code: it finds out which registers are needed, which are operands as they lie,
-// and where the others are to be.
+// compiler makes a code: it finds the registers that are needed, the operands that can be used in
+// place, and memory for the others.
 type compiler[T real] struct {
 	src    *source
 	c      *code[T]
 	where  []int    // slot of each register of the program; -1: not yet
 	last   []int    // the last instruction that reads it; len(code) for a store; -1: none
-	free   []int    // registers that are no longer needed
+	free   []int    // free registers
 	copies [][2]int // slots of direct Outs and the registers of the program that are copied to them at the end of a block
-	fused  []int    // of an Add: the Mul that is done with it; -1: none
-	regOf  []int    // which register a slot's contents are in, by register of the program; -1: none
+	fused  []int    // of an Add: the Mul that is fused with it; -1: none
+	regOf  []int    // the register of a slot's contents, by register of the program; -1: none
 }
 
-// compile makes a code for a Map or a Reduce.
+// compile makes the code of a Map or a Reduce.
 func compile[T real](src *source) (*code[T], error) {
 	if err := checkCode(src.code, len(src.in)); err != nil {
 		return nil, err
@@ -54,9 +54,8 @@ func compile[T real](src *source) (*code[T], error) {
 	return k.c, nil
 }
 
-// operands lists the loads that are needed, draws of random numbers among them, and the Outs, over
-// a collapsed space. A draw is an operand that lies in C order: its element is the number of the
-// index.
+// operands lists the needed loads, including draws of random numbers, and the Outs, over a
+// collapsed space. A draw is an operand in C order: its element is the number of the index.
 func (k *compiler[T]) operands() {
 	var views []*program.View
 	whole := program.View{Value: program.None, Strides: program.Contiguous(k.src.shape)}
@@ -96,8 +95,8 @@ func (k *compiler[T]) operands() {
 	}
 }
 
-// mode decides between blocks of the whole space and blocks inside its rows: it takes the one with
-// more operands that need no copy.
+// mode chooses between blocks of the whole space and blocks inside its rows: the choice that uses
+// more operands in place.
 func (k *compiler[T]) mode() {
 	sp := k.c.sp
 	count := func(rows bool) (gathers int) {
@@ -122,7 +121,7 @@ func (k *compiler[T]) mode() {
 	}
 }
 
-// reached is how an operand is reached.
+// reached returns the access of an operand.
 func (k *compiler[T]) reached(strides []int, dt tensor.DType, rows bool) access {
 	sp, own := k.c.sp, dt == dtypeOf[T]()
 	inner := strides[len(strides)-1]
@@ -135,7 +134,7 @@ func (k *compiler[T]) reached(strides []int, dt tensor.DType, rows bool) access 
 	return gather
 }
 
-// registers numbers the slots of everything but registers, and gives gathers their registers.
+// registers numbers all slots except registers, and gives gathers their registers.
 func (k *compiler[T]) registers() {
 	c := k.c
 	c.firstDirect = len(c.ins)
@@ -180,8 +179,8 @@ func (k *compiler[T]) outOperand(i int) operand {
 	}
 }
 
-// writes reports whether the instruction that makes register r may write Out number i itself: it
-// lies well, r is not written elsewhere already, and no later instruction reads an In there.
+// writes reports whether the instruction of register r may write Out i itself: the Out is direct, r
+// has no other slot yet, and no later instruction reads an In in that memory.
 func (k *compiler[T]) writes(i, r int, o *operand) bool {
 	if arity(k.src.code[r].Op) == 0 || k.where[r] >= 0 || k.reached(o.strides, o.dtype, k.c.rows) != direct {
 		return false
@@ -198,7 +197,7 @@ func (k *compiler[T]) writes(i, r int, o *operand) bool {
 	return true
 }
 
-// overlap reports whether two views may have bytes in common.
+// overlap reports whether two views may share bytes.
 func (k *compiler[T]) overlap(a, b *program.View) bool {
 	x, y := &k.src.p.Values[a.Value], &k.src.p.Values[b.Value]
 	if a.Value == b.Value {
@@ -213,7 +212,7 @@ func (k *compiler[T]) overlap(a, b *program.View) bool {
 	return x.Offset+int64(alo)*sx < y.Offset+int64(bhi+1)*sy && y.Offset+int64(blo)*sy < x.Offset+int64(ahi+1)*sx
 }
 
-// take is a free register.
+// take returns a free register.
 func (k *compiler[T]) take() int {
 	if n := len(k.free); n > 0 {
 		r := k.free[n-1]
@@ -224,7 +223,7 @@ func (k *compiler[T]) take() int {
 	return k.c.regs - 1
 }
 
-// emit makes the instructions.
+// emit generates the instructions.
 func (k *compiler[T]) emit() {
 	k.keep()
 	for r := range k.src.code {
@@ -259,8 +258,8 @@ func (k *compiler[T]) add(op vecOp, d, a, b, c int) {
 	k.c.instrs = append(k.c.instrs, instr{primitive[T](k.src.level, op), op, d, a, b, c})
 }
 
-// keep copies, before any write, an In that is read in place and stored, if an Out may overwrite
-// it. A Reduce needs its last register element by element.
+// keep copies, before anything is written, each In that is used in place and stored, if an Out may
+// overwrite it. A Reduce needs its last register element by element.
 func (k *compiler[T]) keep() {
 	for r := range k.src.code {
 		in := &k.src.code[r]
@@ -311,7 +310,7 @@ func (k *compiler[T]) finish() {
 	c.cost = k.estimate()
 }
 
-// constOf is the number of the constant of register r: constants are numbered in order.
+// constOf returns the number of the constant of register r. Constants are numbered in order.
 func (k *compiler[T]) constOf(r int) (i int) {
 	for x := range r {
 		if k.src.code[x].Op == program.Const && k.last[x] >= 0 {
@@ -321,8 +320,7 @@ func (k *compiler[T]) constOf(r int) (i int) {
 	return i
 }
 
-// estimate is roughly how many picoseconds an element takes: it decides how work is shared, and
-// nothing else.
+// estimate returns a rough time of an element in picoseconds, for the cutting of work only.
 func (k *compiler[T]) estimate() int {
 	cost := 10
 	for i := range k.c.ins {

@@ -7,21 +7,21 @@ import (
 	"github.com/symgrad/symgrad/internal/blas"
 )
 
-// Config is how a program is run. The zero value is all cores and this package's own products of
-// matrices.
+// Config says how a program is run. The zero value is all cores and this package's own matrix
+// products.
 type Config struct {
-	// Threads is the number of goroutines that compute, with the caller's. 0 means GOMAXPROCS.
-	// Results do not depend on it, except products of a library.
+	// Threads is the number of goroutines that compute, including the caller's. 0 means GOMAXPROCS.
+	// Results do not depend on it, except for products by a library.
 	Threads int
 
-	// BLAS multiplies large matrices where it found a library (MKL, OpenBLAS, BLIS) and that takes
-	// less time: with one thread on a processor without AVX-512, or on one without AVX2. nil, or
-	// one that is gonum's, leaves all products to the kernels of this package. See the package
-	// comment for the measurements.
+	// BLAS multiplies large matrices if it has found a library (MKL, OpenBLAS, BLIS) that is
+	// faster: with one thread on a processor without AVX-512, or on one without AVX2. nil, or
+	// gonum's, leaves all products to the kernels of this package. The package comment has the
+	// measurements.
 	BLAS *blas.Implementation
 }
 
-// Validate reports settings that cannot be.
+// Validate reports invalid settings.
 func (c Config) Validate() error {
 	if c.Threads < 0 {
 		return fmt.Errorf("hostexec: %d threads; 0 means one for each core", c.Threads)
@@ -36,7 +36,7 @@ func (c Config) threads() int {
 	return c.Threads
 }
 
-// library returns the BLAS if it uses a library.
+// library returns the BLAS if it uses a library, else nil.
 func (c Config) library() *blas.Implementation {
 	if c.BLAS == nil || c.BLAS.Info().Name == "gonum" {
 		return nil

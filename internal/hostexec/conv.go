@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// columnBytes is how much of a block of columns is made at a time: with the panels of the product
-// it stays in the L2 cache.
+// columnBytes is the size of a block of columns: with the panels of the product it stays in the L2
+// cache.
 const columnBytes = 256 << 10
 
 // convStep is a Conv: for an image and some rows of outputs, y (K, outputs) = filter (K, C*R*S)
@@ -18,7 +18,7 @@ type convStep[T real] struct {
 	mover[T]
 	k          int
 	x, f, y    place
-	rows       int // of outputs, of a piece
+	rows       int // of outputs, in a piece
 	blocks     int // of rows
 	colBytes   int
 	last       product[T] // of the last block, which may have fewer rows
@@ -44,7 +44,7 @@ func newConv[T real](k *maker, s *program.Step, op *program.Conv) ([]phase, erro
 	return []phase{{c, op.N * c.blocks}}, nil
 }
 
-// of is the product for a number of rows of outputs.
+// of returns the product for a number of rows of outputs.
 func (c *convStep[T]) of(l *level, depth, rows int) product[T] {
 	g := product[T]{
 		m: c.k, n: rows * c.OutW, k: depth, aRow: depth, aCol: 1, bRow: rows * c.OutW, bCol: 1, cRow: c.result(), alpha: 1,
@@ -67,8 +67,8 @@ func (c *convStep[T]) piece(w *worker, i int) {
 	})
 }
 
-// inputGradStep is a ConvGradInput: for an image and some channels, columns = filterᵀ times dy,
-// which are then added to the image tap by tap.
+// inputGradStep is a ConvGradInput: for an image and some channels, columns = filterᵀ times dy.
+// These are added to the image tap by tap.
 type inputGradStep[T real] struct {
 	window
 	product[T]
@@ -98,7 +98,7 @@ func newConvGradInput[T real](k *maker, s *program.Step, op *program.ConvGradInp
 	return []phase{{c, op.N * c.groups}}, nil
 }
 
-// of is the product for a number of channels.
+// of returns the product for a number of channels.
 func (c *inputGradStep[T]) of(l *level, channels int) product[T] {
 	g := product[T]{
 		m: channels * c.taps(), n: c.result(), k: c.k, aRow: 1, aCol: c.C * c.taps(), bRow: c.result(), bCol: 1, cRow: c.result(), alpha: 1,
@@ -128,14 +128,14 @@ func (c *inputGradStep[T]) piece(w *worker, i int) {
 
 const (
 	mostGroups   = 16      // of images
-	partialElems = 4 << 20 // of all groups' sums
+	partialElems = 4 << 20 // of the sums of all groups
 )
 
 // filterGradStep is a ConvGradFilter: for some images, one after the other, and some channels, df
-// += dy times columnsᵀ. A second phase adds the results of the groups of images, in order.
+// += dy times columnsᵀ. A second phase adds the sums of the groups of images, in order.
 type filterGradStep[T real] struct {
 	window
-	product[T] // that adds
+	product[T] // adds
 	mover[T]
 	prims[T]
 	k         int
@@ -144,7 +144,7 @@ type filterGradStep[T real] struct {
 	blocks    int // of channels
 	images    int // of a group
 	groups    int
-	sums      place // of the groups: df itself if there is one
+	sums      place // of the groups: df itself if there is one group
 	rows      int   // of outputs at a time
 	colBytes  int
 }
@@ -178,7 +178,7 @@ func newConvGradFilter[T real](k *maker, s *program.Step, op *program.ConvGradFi
 	return phases, nil
 }
 
-// of is the product for a number of channels and rows of outputs.
+// of returns the product for a number of channels and rows of outputs.
 func (c *filterGradStep[T]) of(l *level, channels, rows int) product[T] {
 	n, wide := channels*c.taps(), rows*c.OutW
 	g := product[T]{

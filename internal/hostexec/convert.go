@@ -12,7 +12,7 @@ type number interface {
 	float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64
 }
 
-// loadRun is dst[i] = element i*step of those at p, as T.
+// loadRun sets dst[i] to element i*step at p, converted to T.
 func loadRun[T real](dst []T, p unsafe.Pointer, dt tensor.DType, step int) {
 	switch dt {
 	case tensor.F16:
@@ -55,7 +55,7 @@ func loadNumbers[T real, E number](dst []T, p unsafe.Pointer, step int) {
 		for i := range dst {
 			dst[i] = x
 		}
-	case unsafe.Sizeof(e) == 8: // 64-bit integers go by way of float64, wherever they lie
+	case unsafe.Sizeof(e) == 8: // 64-bit integers are converted through float64, with any stride
 		for i := range dst {
 			dst[i] = T(float64(*(*E)(unsafe.Add(p, i*bytes))))
 		}
@@ -66,7 +66,7 @@ func loadNumbers[T real, E number](dst []T, p unsafe.Pointer, step int) {
 	}
 }
 
-// storeRun is element i*step of those at p = src[i], or src[0] for all if it has only that.
+// storeRun stores n elements of src at p, step elements apart. With mask 0 all are src[0].
 func storeRun[T real](p unsafe.Pointer, dt tensor.DType, step int, src []T, n, mask int) {
 	switch dt {
 	case tensor.F16:
@@ -108,7 +108,7 @@ func storeNumbers[T, E real](p unsafe.Pointer, step int, src []T, n, mask int) {
 	}
 }
 
-// storeIntegers truncates toward zero, to the nearest integer from least to below end; NaN is 0.
+// storeIntegers truncates toward zero and clamps to least and most; NaN is 0.
 func storeIntegers[T real, E number](p unsafe.Pointer, step int, src []T, n, mask int, least, most E) {
 	var e E
 	bytes := step * int(unsafe.Sizeof(e))

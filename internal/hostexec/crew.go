@@ -10,31 +10,32 @@ import (
 )
 
 const (
-	// spins is how often a helper looks for work before it parks, 30 to 80 µs in all: longer than
-	// steps that are too small to share, and short enough not to disturb other users of a core.
+	// spins is the number of looks for work before a helper parks, 30 to 80 µs in all. That is
+	// longer than steps that are too small to share, and too short for other processes to miss the
+	// core.
 	spins = 200
 	// pauses is the length of one of these looks, in PAUSE instructions.
 	pauses = 8
 )
 
-// task is work that is cut into pieces which may be done in any order, side by side.
+// task is work in pieces that may be done in any order, in parallel.
 type task interface {
 	piece(w *worker, i int)
 }
 
-// worker is one goroutine's share of a crew: memory that only it uses.
+// worker is a goroutine of a crew, with memory that only it uses.
 type worker struct {
 	id      int
 	crew    *crew
 	mem     *memory
-	scratch unsafe.Pointer // scratchBytes, aligned to 64
+	scratch unsafe.Pointer // aligned to 64
 	slots   []slot
 	index   [maxDims]int
 	vec     vecArgs
 	tile    tile
 	words   [6]uint32
 	line    [lineBytes / 8]uint64
-	lanes   [width]uint64 // of a row in work
+	lanes   [width]uint64 // of the current row
 
 	parked atomic.Int32
 	wake   chan struct{}
@@ -42,27 +43,27 @@ type worker struct {
 }
 
 // crew is goroutines that live from New to Close and do the pieces of one task after the other. The
-// goroutine that calls run is one of them. Each begins with pieces of its own, the same part of
-// every task, so that the core with a step's result in its caches reads it again. A goroutine
-// without further pieces takes those of others. Helpers join a task if they see it in time. It is
-// done when no piece is left and none is in work, so a sleeping helper costs nothing.
+// goroutine that calls run is one of them. Each starts with its own pieces, the same part of every
+// task, so that a core reads data that it has in its caches. A worker without pieces takes those of
+// others. Helpers join a task if they see it in time. A task ends when no piece is left or running,
+// so a sleeping helper costs nothing.
 type crew struct {
 	workers []*worker // the first is the caller's
 	blocks  []block   // their scratch
 	ended   sync.WaitGroup
 
-	_ [lineBytes]byte // the next fields are read by all, and written between tasks
+	_ [lineBytes]byte // the fields after it are read by all, and written between tasks
 
-	// turn is odd while a task is open. A helper says that it is inside before it looks at turn a
-	// second time, and that it is not after its last piece; the caller closes the task, waits for
-	// all to be outside, and only then changes the task.
+	// turn is odd while a task is open. A helper sets inside before it reads turn a second time,
+	// and clears it after its last piece. The caller closes the task, waits until no helper is
+	// inside, and only then changes the task.
 	turn   atomic.Uint32
 	closed atomic.Bool
 	failed atomic.Bool
 	task   task
 	pieces int
 	owners int   // workers that have pieces of their own
-	base   int64 // the claims that no share has more of before the task; see share
+	base   int64 // claims of any share before the task, at most; see share
 
 	_ [lineBytes]byte
 
@@ -71,9 +72,8 @@ type crew struct {
 	at      int // piece of failure
 }
 
-// share is the pieces of a task that are a worker's own. Claims are counted over all tasks: those
-// of a task begin at the crew's base, which is at least the count of any share, so it need not be
-// reset.
+// share is a worker's own pieces of a task. claims counts over all tasks. Those of a task start at
+// the crew's base, which is at least the claims of any share, so that no reset is needed.
 type share struct {
 	_      [lineBytes]byte
 	claims atomic.Int64
@@ -81,7 +81,7 @@ type share struct {
 	_      [lineBytes - 12]byte
 }
 
-// newCrew starts a crew of the given number of goroutines, the caller's included, each with that
+// newCrew starts a crew of the given number of goroutines, including the caller's, each with so
 // many bytes of scratch.
 func newCrew(threads, scratch, slots int, mem *memory) *crew {
 	c := &crew{}
@@ -97,8 +97,8 @@ func newCrew(threads, scratch, slots int, mem *memory) *crew {
 	return c
 }
 
-// run does the pieces 0 to pieces-1 of t and returns when all are done, or when one has failed and
-// none is in work.
+// run does the pieces 0 to pieces-1 of t. It returns when all are done, or when one has failed and
+// none is running.
 func (c *crew) run(t task, pieces int) error {
 	c.task, c.pieces, c.owners = t, pieces, min(len(c.workers), pieces)
 	if helpers := c.owners - 1; helpers > 0 {
@@ -145,7 +145,7 @@ func (c *crew) takeFailure() error {
 	return err
 }
 
-// fail notes the error of a piece; that of the first piece is the task's.
+// fail records the error of a piece. The error of the first piece is the task's.
 func (c *crew) fail(piece int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,8 +155,8 @@ func (c *crew) fail(piece int, err error) {
 	c.failed.Store(true)
 }
 
-// drain does pieces until none is left: its own, and then those of others. A panic is a failure of
-// the piece: it must not end the process, nor leave the other ranks waiting for this one.
+// drain does pieces until none is left: its own first, then those of others. A panic is a failure
+// of the piece: it must not end the process, nor make other ranks wait for this one.
 func (w *worker) drain() {
 	c := w.crew
 	i := -1
@@ -175,7 +175,7 @@ func (w *worker) drain() {
 	}
 }
 
-// claim is the next of the pieces lo to hi-1, which are a share; hi if none is left.
+// claim returns the next of the pieces lo to hi-1 of a share; hi if none is left.
 func (s *share) claim(base int64, lo, hi int) int {
 	for {
 		was := s.claims.Load()
@@ -189,7 +189,7 @@ func (s *share) claim(base int64, lo, hi int) int {
 	}
 }
 
-// help is the life of a helper.
+// help is the loop of a helper.
 func (w *worker) help() {
 	c := w.crew
 	defer c.ended.Done()
@@ -208,8 +208,8 @@ func (w *worker) help() {
 	}
 }
 
-// await returns an open turn other than seen, or an even number when the crew is closed or a wake
-// came too late.
+// await returns an open turn other than seen. It returns an even number when the crew is closed or
+// a wake-up came too late.
 func (w *worker) await(seen uint32) uint32 {
 	c := w.crew
 	for i := range spins {
@@ -234,8 +234,8 @@ func (w *worker) await(seen uint32) uint32 {
 	return c.turn.Load()
 }
 
-// forget drops the addresses of past tasks. Memory that is bound no longer may be unmapped, and the
-// garbage collector may map its own there next. No task is in work.
+// forget drops the addresses of past tasks. Memory that was unbound may be unmapped, and its
+// addresses may later belong to the garbage collector. No task may be running.
 func (c *crew) forget() {
 	for _, w := range c.workers {
 		clear(w.slots)
@@ -243,7 +243,7 @@ func (c *crew) forget() {
 	}
 }
 
-// close ends the helpers. No task is in work.
+// close ends the helpers. No task may be running.
 func (c *crew) close() {
 	if c.closed.Swap(true) {
 		return

@@ -47,8 +47,7 @@ func (f *firsts) piece(w *worker, i int) {
 	}
 }
 
-// The same part of every task is one goroutine's, which finds in its caches what it has written
-// before.
+// Each goroutine has the same part of every task, whose data are in its caches.
 func TestWorkersBeginWithTheirOwnPieces(t *testing.T) {
 	for _, threads := range []int{2, 5} {
 		c := newCrew(threads, 0, 0, nil)
@@ -89,7 +88,7 @@ func TestWorkIsCutForAllGoroutines(t *testing.T) {
 	}
 }
 
-// BenchmarkCrew is what it takes to hand out a task whose pieces do nothing.
+// BenchmarkCrew measures the hand-over of a task whose pieces do nothing.
 func BenchmarkCrew(b *testing.B) {
 	for threads := 2; threads <= runtime.NumCPU(); threads *= 2 {
 		for _, each := range []int{1, 4} {

@@ -2,10 +2,10 @@ package hostexec
 
 import "unsafe"
 
-// deepMatMul is a product of a MatMul whose depths are multiplied side by side, each to memory of
-// its own, and then added in their order: a sum has the bits that it has when one goroutine does
-// all. It is for products that are deep and small, as the gradients of weights are, of which
-// cutMatMul would have each goroutine read one operand whole.
+// deepMatMul is a product of a MatMul whose depths are multiplied in parallel, each to its own
+// memory, and then added in order. So sums have the same bits as with one goroutine. It is for deep
+// and small products, such as weight gradients: with cutMatMul each goroutine would read one whole
+// operand.
 type deepMatMul[T real] struct {
 	*matMul[T]
 	prims[T]
@@ -16,19 +16,18 @@ type deepMatMul[T real] struct {
 	parts  int        // of C
 }
 
-// joinDepths adds the sums of the depths of a deepMatMul: a piece is some rows of C.
+// joinDepths adds the results of the depths: a piece is some rows of C.
 type joinDepths[T real] struct {
 	*deepMatMul[T]
 	rows int
 }
 
-// leastFull is how many of so many goroutines, in a hundred, have to have a piece in the last
-// round.
+// leastFull is the percentage of goroutines that must have a piece in the last round.
 const leastFull = 85
 
-// deepWays is how a product is cut into depths, if that is worth it: less memory is moved between
-// cores than by cutMatMul.
-func (m *matMul[T]) deepWays(l *level, threads int) (deepMatMul[T], bool) {
+// deepPieces cuts a product into depths and reports whether that pays: less memory moves between
+// cores than with cutMatMul.
+func (m *matMul[T]) deepPieces(l *level, threads int) (deepMatMul[T], bool) {
 	d := deepMatMul[T]{matMul: m, prims: prims[T]{l}, own: m.product, slices: (m.k + m.depth - 1) / m.depth, tall: m.m >= m.n}
 	d.own.cRow, d.own.adds = m.n, false
 	if d.slices < 2 || d.sums() > mostShared || 2*d.slices*m.m*m.n >= min(m.m, m.n)*m.k*(threads-1) {
@@ -46,10 +45,10 @@ func (m *matMul[T]) deepWays(l *level, threads int) (deepMatMul[T], bool) {
 	return d, true
 }
 
-// sums returns the bytes of the sums of the depths.
+// sums returns the bytes of the results of all depths.
 func (d *deepMatMul[T]) sums() int { return d.slices * d.m * d.n * size[T]() }
 
-// phases is a product of the batch.
+// phases returns the phases of a product of the batch.
 func (d deepMatMul[T]) phases(k *maker, item int) []phase {
 	d.item = item
 	join := &joinDepths[T]{deepMatMul: &d}
@@ -57,7 +56,7 @@ func (d deepMatMul[T]) phases(k *maker, item int) []phase {
 	return []phase{{&d, d.slices * d.parts}, {join, (d.m + join.rows - 1) / join.rows}}
 }
 
-// piece is a part of C, of one depth.
+// piece computes a part of C, of one depth.
 func (d *deepMatMul[T]) piece(w *worker, i int) {
 	x, y := i/d.parts, i%d.parts
 	k0 := x * d.depth
@@ -74,7 +73,7 @@ func (d *deepMatMul[T]) piece(w *worker, i int) {
 	d.own.block(w, p, at)
 }
 
-// sum is where a depth has its row i of C.
+// sum returns the address of row i of C in depth x's memory.
 func (d *deepMatMul[T]) sum(w *worker, x, i int) unsafe.Pointer {
 	return unsafe.Add(w.mem.work.p, (x*d.m+i)*d.n*size[T]())
 }

@@ -4,19 +4,19 @@
 //	err = r.Bind(id, memory) // each Outside value
 //	err = r.Run()
 //
-// New makes every step ready: phases, each of which is a task that is cut into pieces. A run takes
-// the steps in their order and allocates nothing. The pieces of a phase are shared by a crew of
-// goroutines that lives from New to Close. How the work is cut follows from the shapes wherever
-// sums depend on it, so that results have the same bits for any number of goroutines.
+// New prepares every step as phases. A phase is a task that is cut into pieces, and a crew of
+// goroutines, which lives from New to Close, shares the pieces. A run does the steps in order and
+// allocates nothing. If sums depend on the cuts, these follow from shapes alone. So results have
+// the same bits for any number of goroutines.
 //
-//	runner.go maker.go memory.go      New, Run; a step and its phases; places of values
-//	crew.go                           goroutines
-//	map.go code.go compile.go         Map: a block of elements in the L1 cache, a primitive a time
-//	reduce.go sum.go                  Reduce
-//	vec.go poly.go vec_amd64.s        the primitives, in plain Go and in assembly
-//	gemm.go matmul.go gemm_amd64.s    products of matrices (deep.go: cut into depths)
-//	conv.go columns.go window.go      convolutions as products, pooling
-//	collective.go                     collectives, which overlap later steps, and calls
+//	runner.go, maker.go, memory.go   New, Run; steps and their phases; addresses of values
+//	crew.go, room.go                 goroutines; whether memory suffices
+//	map.go, code.go, compile.go      Map: blocks of elements in the L1 cache, a primitive at a time
+//	reduce.go, sum.go                Reduce
+//	vec.go, poly.go, vec_amd64.s     the primitives, in plain Go and in assembly
+//	gemm*, matmul.go, deep.go        matrix products (deep.go: cut into depths)
+//	conv.go, columns.go, window.go   convolutions as products, pooling
+//	collective.go                    collectives, which overlap later steps, and calls
 //
 // # Which instructions?
 //
@@ -25,13 +25,13 @@
 // rounds twice.
 //
 // exp, log, tanh and sigmoid of float32 are polynomials, within 2.5 units in the last place
-// (TestFunctionsAreAccurate), but that a sigmoid below 2^-125 may be 0; other functions, and all of
-// float64, are those of package math.
+// (TestFunctionsAreAccurate), except that a sigmoid below 2^-125 may be 0. Other functions, and all
+// of float64, are those of package math.
 //
-// # Which products go to a library?
+// # Which products does a library do?
 //
-// Few. float32, one EPYC of the Zen 5 family, two cores, OpenBLAS 0.3.21 (which has its Haswell
-// kernels there), GFLOP/s (BenchmarkMatMul):
+// Few. float32, one EPYC of the Zen 5 family, two cores, OpenBLAS 0.3.21 (with its Haswell
+// kernels), GFLOP/s (BenchmarkMatMul):
 //
 //	                      ours AVX-512   ours AVX2   OpenBLAS   gonum
 //	threads                  1     2      1     2     1     2      2
@@ -40,9 +40,9 @@
 //	512 x 512 x 512        201   390     91   149   107   185     23
 //	32 x 64 x 32            89   118     29    29    60    66      9
 //
-// OpenBLAS 0.3.21, whose kernels are those of AVX2, was slower than the kernels here with AVX-512,
-// and with AVX2 and two threads sometimes the one and sometimes the other was. So it multiplies
-// only with one thread and no AVX-512, or no AVX2.
+// OpenBLAS 0.3.21, with kernels for AVX2, was slower than this package with AVX-512. With AVX2 and
+// two threads sometimes one and sometimes the other was faster. So a library multiplies only with
+// one thread and no AVX-512, or without AVX2.
 //
 // # Sources
 //

@@ -7,7 +7,7 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// entropyStep is a CrossEntropy: each row by itself, and then the sum over rows, in order.
+// entropyStep is a CrossEntropy: each row by itself, then the sum over rows, in order.
 type entropyStep[T real] struct {
 	rows[T]
 	x, t, loss, dx place
@@ -40,7 +40,7 @@ func (m *entropyStep[T]) piece(w *worker, i int) {
 	}
 }
 
-// short does rows too short for a vector, whose exponentials are taken in one go.
+// short does rows that are too short for a vector; one call takes their exponentials.
 func (m *entropyStep[T]) short(w *worker, first, last int) {
 	n, k := m.axis, (last-first)*m.axis
 	x, t := unsafe.Slice((*T)(m.x.from(w, first*n)), k), unsafe.Slice((*T)(m.t.from(w, first*n)), k)
@@ -69,7 +69,7 @@ func (m *entropyStep[T]) short(w *worker, first, last int) {
 	}
 }
 
-// row is the loss of a row; it stores the gradient.
+// row returns the loss of a row, and stores the gradient.
 func (m *entropyStep[T]) row(w *worker, o int) float64 {
 	n := m.axis
 	x, t := m.x.from(w, o*n), m.t.from(w, o*n)
@@ -96,8 +96,8 @@ func (m *entropyStep[T]) row(w *worker, o int) float64 {
 	return weighted(unsafe.Slice((*T)(x), n), unsafe.Slice((*T)(t), n), float64(top)+math.Log(float64(sum)))
 }
 
-// weighted is the sum of -t*(x - log), over the t that are not 0: 0 times -inf is 0 here. Most are
-// 0, so four are looked at a time.
+// weighted returns the sum of -t*(x - log) over the t that are not 0: 0 times -inf counts as 0.
+// Most are 0, so four are tested at a time.
 func weighted[T real](x, t []T, log float64) (loss float64) {
 	for i := 0; i < len(t); {
 		if i+4 <= len(t) && t[i] == 0 && t[i+1] == 0 && t[i+2] == 0 && t[i+3] == 0 {

@@ -2,8 +2,8 @@ package hostexec
 
 import "github.com/symgrad/symgrad/internal/program"
 
-// Foresee is the Footprint of the runner that New would make of a program, without its memory and
-// its goroutines.
+// Foresee returns the Footprint of the runner that New would make, without allocating memory or
+// starting goroutines.
 //
 // Errors: those of New, except for a lack of memory.
 func Foresee(p *program.Program, cfg Config, env program.Env) (arena, constants, scratch int64, err error) {
@@ -20,8 +20,8 @@ func Foresee(p *program.Program, cfg Config, env program.Env) (arena, constants,
 	return int64(blockBytes(int(k.p.Arena))), constants, scratch, nil
 }
 
-// Footprint returns the bytes that a loaded program holds, without bound memory: its arena, its
-// constants, and the workspace of steps and goroutines.
+// Footprint returns the bytes of a loaded program, without bound memory: the arena, the constants,
+// and the memory that steps work in, including the goroutines' share.
 func (r *runner) Footprint() (arena, constants, scratch int64) {
 	for _, b := range r.mem.fixed {
 		constants += b.bytes()

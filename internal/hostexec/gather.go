@@ -17,7 +17,7 @@ type gatherStep[T real] struct {
 	x, index, y               place
 	dtype                     tensor.DType // of the indices
 	size                      int          // bytes of an element of x
-	rows                      []int        // the indices, once read
+	rows                      []int        // the indices, after readIndices
 	per                       int
 }
 
@@ -35,8 +35,8 @@ func newGather[T real](k *maker, s *program.Step, op *program.Gather) ([]phase, 
 
 func newGatherGrad[T real](k *maker, s *program.Step, op *program.GatherGrad) ([]phase, error) {
 	g := gatherOf[T](k, s, op.Outer, op.Axis, op.Inner, op.Count)
-	// A piece is some rows of the result of one outer, so that each sum has one goroutine and one
-	// order.
+	// A piece is some rows of the result of one outer, so that one goroutine adds each sum, in a
+	// fixed order.
 	ranges := min(op.Axis, 64, max(1, (op.Axis+op.Count)*op.Inner*size[T]()*100/pieceCost))
 	g.per = max(1, (op.Axis+ranges-1)/max(1, ranges))
 	return []phase{{(*readIndices[T])(g), 1}, {(*gatherGradStep[T])(g), op.Outer * ((op.Axis + g.per - 1) / g.per)}}, nil

@@ -2,15 +2,15 @@ package hostexec
 
 import "unsafe"
 
-// tile is a call of a micro-kernel: C (rows, columns) = alpha * A B, or that added to C. The
-// offsets of its fields are in gemm_amd64.s.
+// tile is a call of a micro-kernel: C (rows, columns) = alpha * A B, or C += alpha * A B.
+// gemm_amd64.s has the offsets of its fields.
 type tile struct {
 	a, b, c      unsafe.Pointer // b: k rows of a panel
 	k            int
 	ldc          int // bytes from row to row of C
 	bstep        int // bytes from row to row of B
-	kernel       int // rows-1, plus the most rows if the panel is thin
-	adds         int // 1: to C
+	kernel       int // rows-1, plus the most rows for a thin panel
+	adds         int // 1: add to C
 	cols1, cols2 int // columns of C in the first and the second half of the panel
 	alpha32      float32
 	_            float32
@@ -19,14 +19,14 @@ type tile struct {
 	along        int // bytes from column to column of A
 }
 
-// micro is a micro-kernel: tiles of up to rows rows and cols columns, of which half is one vector.
-// A thin panel has only the first half.
+// micro is a micro-kernel for tiles of up to rows rows and cols columns. cols is two vectors; a
+// thin panel has only the first.
 type micro struct {
 	f          func(*tile)
 	rows, cols int
 }
 
-// microOf is the micro-kernel for T.
+// microOf returns the micro-kernel for T.
 func microOf[T real](l *level) micro {
 	var m micro
 	if l != nil {
@@ -42,19 +42,19 @@ func microOf[T real](l *level) micro {
 }
 
 const (
-	// mostDepth is the most columns of A that are multiplied at a time: a panel of B of that many
-	// rows, of two vectors, fits the L1 cache.
+	// mostDepth is the most columns of A per pass: a panel of B with so many rows, of two vectors,
+	// fits in the L1 cache.
 	mostDepth = 320
 
-	mostRows, mostCols = 192, 512 // of the blocks that a goroutine packs: they fit its L2 cache
+	mostRows, mostCols = 192, 512 // of the blocks that a goroutine packs: they fit in its L2 cache
 
-	// A whose rows lie across its columns is read as it lies for up to fewCols columns of C, if its
-	// columns are at most nearBytes apart: else it is packed, which reads a line once.
+	// A stored by columns is used without packing for up to fewCols columns of C, if its columns
+	// are at most nearBytes apart. Otherwise packing it reads each cache line once.
 	fewCols, nearBytes = 64, 1024
 )
 
-// product is C (m, n) = alpha * A (m, k) times B (k, n), added to C if adds; rows of C lie in one
-// piece. One of the strides of A is 1, and one of B's.
+// product is C (m, n) = alpha * A (m, k) B (k, n), added to C if adds. Each row of C is contiguous.
+// One of the strides of A is 1, and one of B's.
 type product[T real] struct {
 	m, n, k        int
 	aRow, aCol     int // elements
@@ -64,29 +64,29 @@ type product[T real] struct {
 	adds           bool
 	micro          micro
 	level          *level
-	depth          int  // columns of A at a time
-	liesA          bool // A is read where it is
-	liesB          bool // whole panels of B are
-	mostRows       int  // rows and columns of a block
+	depth          int  // columns of A per pass
+	inPlaceA       bool // A is used without packing
+	inPlaceB       bool // whole panels of B are used without packing
+	mostRows       int  // rows of a block
 	blockA, blockB int  // bytes of packed panels, at most
 }
 
-// plan fills in the fields that follow from the sizes.
+// plan derives the other fields from the sizes.
 func (g *product[T]) plan(l *level) {
 	g.micro, g.level = microOf[T](l), l
 	g.depth = even(g.k, mostDepth)
 	g.mostRows = even(g.m, mostRows)
-	g.liesA = g.aCol == 1 || g.n <= fewCols && g.aCol*size[T]() <= nearBytes
-	g.liesB = g.bCol == 1 && (g.m <= 2*g.micro.rows || g.bRow <= 2*g.micro.cols)
+	g.inPlaceA = g.aCol == 1 || g.n <= fewCols && g.aCol*size[T]() <= nearBytes
+	g.inPlaceB = g.bCol == 1 && (g.m <= 2*g.micro.rows || g.bRow <= 2*g.micro.cols)
 	w := g.micro.cols
-	if !g.liesA {
+	if !g.inPlaceA {
 		g.blockA = up(g.mostRows * g.depth * size[T]())
 	}
 	g.blockB = up((min(g.n, mostCols) + w - 1) / w * w * g.depth * size[T]())
 }
 
-// even cuts n into as few parts of at most most as there can be, all about as long; the length of
-// the longest.
+// even cuts n into as few parts of at most most as possible, of about equal length, and returns the
+// length of the longest.
 func even(n, most int) int {
 	parts := max(1, (n+most-1)/most)
 	return max(1, (n+parts-1)/parts)
@@ -94,18 +94,18 @@ func even(n, most int) int {
 
 func up(bytes int) int { return (bytes + lineBytes - 1) &^ (lineBytes - 1) }
 
-// scratch is the bytes that serial needs.
+// scratch returns the bytes that serial needs.
 func (g *product[T]) scratch() int { return g.blockA + g.blockB }
 
 // part is rows i0 to i1 of A times columns j0 to j1 of B, of the depth from k0 to k1.
 type part struct{ i0, i1, j0, j1, k0, k1 int }
 
-// operandsOf is where the operands and the packed panels of a product are.
+// operandsOf is the addresses of the operands and of the packed panels of a product.
 type operandsOf struct{ a, b, c, packedA, packedB unsafe.Pointer }
 
-// serial is the whole product.
+// serial computes the whole product.
 func (g *product[T]) serial(w *worker, at operandsOf) {
-	if g.k == 0 { // A and B have no elements, and so no addresses
+	if g.k == 0 { // A and B may have no address
 		for i := 0; i < g.m && !g.adds; i++ {
 			clear(unsafe.Slice((*T)(unsafe.Add(at.c, i*g.cRow*size[T]())), g.n))
 		}
@@ -118,7 +118,7 @@ func (g *product[T]) serial(w *worker, at operandsOf) {
 	}
 }
 
-// block is a part of the product, of one depth.
+// block computes a part of the product, of one depth.
 func (g *product[T]) block(w *worker, p part, at operandsOf) {
 	i0, i1, j1 := p.i0, p.i1, p.j1
 	for ; p.j0 < j1; p.j0 = p.j1 {
@@ -132,19 +132,19 @@ func (g *product[T]) block(w *worker, p part, at operandsOf) {
 	}
 }
 
-// panelsA is how many panels the rows of a part make, all about as long.
+// panelsA returns the number of panels of a part's rows, of about equal length.
 func (g *product[T]) panelsA(p *part) int { return (p.i1 - p.i0 + g.micro.rows - 1) / g.micro.rows }
 
-// panelsB is how many panels the columns of a part make.
+// panelsB returns the number of panels of a part's columns.
 func (g *product[T]) panelsB(p *part) int { return (p.j1 - p.j0 + g.micro.cols - 1) / g.micro.cols }
 
-// panelA is the rows of panel number x of a part.
+// panelA returns the rows of panel x of a part.
 func (g *product[T]) panelA(p *part, x int) (lo, hi int) {
 	n, panels := p.i1-p.i0, g.panelsA(p)
 	return p.i0 + x*n/panels, p.i0 + (x+1)*n/panels
 }
 
-// panelB is the columns of panel number x of a part, and its width: that of a thin one is half.
+// panelB returns the columns of panel x of a part, and its width, which is half for a thin one.
 func (g *product[T]) panelB(p *part, x int) (lo, hi, wide int) {
 	lo = p.j0 + x*g.micro.cols
 	hi = min(lo+g.micro.cols, p.j1)
@@ -154,10 +154,10 @@ func (g *product[T]) panelB(p *part, x int) (lo, hi, wide int) {
 	return lo, hi, g.micro.cols
 }
 
-// packA packs panels x0 to x1 of the rows of a part, unless they are read as they lie.
+// packA packs panels x0 to x1 of the rows of a part, if A needs packing.
 func (g *product[T]) packA(p *part, at operandsOf, x0, x1 int) {
 	k := p.k1 - p.k0
-	for x := x0; x < x1 && !g.liesA; x++ {
+	for x := x0; x < x1 && !g.inPlaceA; x++ {
 		lo, hi := g.panelA(p, x)
 		to := unsafe.Add(at.packedA, (lo-p.i0)*k*size[T]())
 		from := unsafe.Add(at.a, (lo*g.aRow+p.k0*g.aCol)*size[T]())
@@ -165,12 +165,12 @@ func (g *product[T]) packA(p *part, at operandsOf, x0, x1 int) {
 	}
 }
 
-// packB packs panels x0 to x1 of the columns of a part, but those that are read as they lie.
+// packB packs panels x0 to x1 of the columns of a part, except those that need no packing.
 func (g *product[T]) packB(p *part, at operandsOf, x0, x1 int) {
 	k := p.k1 - p.k0
 	for x := x0; x < x1; x++ {
 		lo, hi, wide := g.panelB(p, x)
-		if g.liesB && hi-lo == wide {
+		if g.inPlaceB && hi-lo == wide {
 			continue
 		}
 		to := unsafe.Add(at.packedB, (lo-p.j0)*k*size[T]())
@@ -179,7 +179,7 @@ func (g *product[T]) packB(p *part, at operandsOf, x0, x1 int) {
 	}
 }
 
-// multiply does the tiles of panels a0 to a1 and b0 to b1 of a part.
+// multiply computes the tiles of panels a0 to a1 and b0 to b1 of a part.
 func (g *product[T]) multiply(w *worker, p *part, at operandsOf, a0, a1, b0, b1 int) {
 	t, k, bytes := &w.tile, p.k1-p.k0, size[T]()
 	*t = tile{k: k, ldc: g.cRow * bytes, alpha32: float32(g.alpha), alpha64: float64(g.alpha)}
@@ -188,7 +188,7 @@ func (g *product[T]) multiply(w *worker, p *part, at operandsOf, a0, a1, b0, b1 
 	}
 	for x := b0; x < b1; x++ {
 		lo, hi, wide := g.panelB(p, x)
-		if g.liesB && hi-lo == wide {
+		if g.inPlaceB && hi-lo == wide {
 			t.b, t.bstep = unsafe.Add(at.b, (p.k0*g.bRow+lo)*bytes), g.bRow*bytes
 		} else {
 			t.b, t.bstep = unsafe.Add(at.packedB, (lo-p.j0)*k*bytes), wide*bytes
@@ -200,7 +200,7 @@ func (g *product[T]) multiply(w *worker, p *part, at operandsOf, a0, a1, b0, b1 
 		t.cols1, t.cols2 = min(hi-lo, half), max(hi-lo-half, 0)
 		for y := a0; y < a1; y++ {
 			i0, i1 := g.panelA(p, y)
-			if g.liesA {
+			if g.inPlaceA {
 				t.a, t.across, t.along = unsafe.Add(at.a, (i0*g.aRow+p.k0*g.aCol)*bytes), g.aRow*bytes, g.aCol*bytes
 			} else {
 				t.a, t.across, t.along = unsafe.Add(at.packedA, (i0-p.i0)*k*bytes), bytes, (i1-i0)*bytes
@@ -212,8 +212,8 @@ func (g *product[T]) multiply(w *worker, p *part, at operandsOf, a0, a1, b0, b1 
 	}
 }
 
-// pack is the panel dst[j*wide+i] = element i*across + j*along of src, for i below n and j below k;
-// zero for the i from n to wide.
+// pack writes the panel dst[j*wide+i] = element i*across + j*along of src, for i below n and j
+// below k. Elements i from n to wide are zero.
 func pack[T real](l *level, dst, src unsafe.Pointer, n, wide, k, across, along int) {
 	to := unsafe.Slice((*T)(dst), k*wide)
 	switch {
@@ -224,7 +224,7 @@ func pack[T real](l *level, dst, src unsafe.Pointer, n, wide, k, across, along i
 		if l != nil && l.transpose != nil && size[T]() == 4 && along == 1 && n >= 8 && k >= 8 {
 			i0, j0 = n, k&^7
 			for i := 0; i < n; i += 8 {
-				i = min(i, n-8) // the last block may do rows again
+				i = min(i, n-8) // the last block may repeat rows
 				l.transpose(unsafe.Add(dst, i*4), unsafe.Add(src, i*across*4), wide*4, across*4, k/8)
 			}
 		}

@@ -1,18 +1,19 @@
 #include "textflag.h"
 
 // Micro-kernels of matrix products: a tile of C, all of it in registers, is the product of some rows of A and of a panel of B
-// (k rows, bstep bytes apart, of one or two vectors). A is packed or read as it lies: its rows are across bytes apart, its
+// (k rows, bstep bytes apart, of one or two vectors). A may be packed or not: its rows are across bytes apart, its
 // columns along.
 //
 // func gemm...(t *tile)
 //
 //	DI the tile   SI A   BX B   CX k   DX along   R10 bstep
 //	R8 across, and R11, R12, R13, R15, R14, AX its multiples by 3, 5, 7, 9, 11, 13
-//	then: DX C   R9 bytes from row to row of C   K1, K2 or Y14, Y15 the columns of C that there are, in its two vectors
+//	then: DX C   R9 bytes from row to row of C   K1, K2 or Y14, Y15 masks of C's columns in its two vectors
 //
-// Bound: two multiply-adds in each cycle; a row takes one load and two of them, a column of A two loads besides.
+// Bound: two multiply-adds in each cycle. A row takes a load and two of them, and a column of A two
+// more loads.
 
-// ARGUMENTS is the fields of tile, and a jump to the kernel that it names in a table.
+// ARGUMENTS loads the fields of tile and jumps to its kernel in a table.
 #define ARGUMENTS(TABLE) \
 	MOVQ t+0(FP), DI;       \
 	MOVQ 0(DI), SI;         \
@@ -39,7 +40,7 @@
 #define ALPHA32 80(DI)
 #define ALPHA64 88(DI)
 
-// EACHn applies a macro to the rows 0 to n-1: where they are in A, and their two registers.
+// EACHn applies a macro to the rows 0 to n-1: their addresses in A, and their two registers.
 #define EACH1(M) M((SI), Z0, Z1)
 #define EACH2(M) EACH1(M); M((SI)(R8*1), Z2, Z3)
 #define EACH3(M) EACH2(M); M((SI)(R8*2), Z4, Z5)
@@ -252,7 +253,8 @@ TEXT ·gemmF64x512(SB), NOSPLIT, $0-8
 #define HALFY32(AT, R, S) VBROADCASTSS AT, Y14; VFMADD231PS Y12, Y14, R
 #define HALFY64(AT, R, S) VBROADCASTSD AT, Y14; VFMADD231PD Y12, Y14, R
 
-// SETY and ADDY store a row of a whole tile, PARTY and MOREY one of a part: VMASKMOV is slow on some processors.
+// SETY and ADDY store a row of a whole tile, PARTY and MOREY one of a partial tile: VMASKMOV is
+// slow on some processors.
 #define SETY32(AT, R, S) \
 	VMULPS Y12, R, R; VMULPS Y12, S, S; VMOVUPS R, (DX); VMOVUPS S, 32(DX); ADDQ R9, DX
 #define SETY64(AT, R, S) \
@@ -274,7 +276,8 @@ TEXT ·gemmF64x512(SB), NOSPLIT, $0-8
 	VMASKMOVPD (DX), Y14, Y13; VMULPD Y12, R, R; VADDPD Y13, R, R; VMASKMOVPD R, Y14, (DX); \
 	VMASKMOVPD 32(DX), Y15, Y13; VMULPD Y12, S, S; VADDPD Y13, S, S; VMASKMOVPD S, Y15, 32(DX); ADDQ R9, DX
 
-// KERNEL256 has SHIFT, the logarithm of the bytes of an element, and FULL, the columns of a vector.
+// KERNEL256 takes SHIFT, the logarithm of the bytes of an element, and FULL, the columns of a
+// vector.
 #define KERNEL256(NAME, EACH, LOAD, STEP, ALPHA, SET, ADD, PART, MORE, SHIFT, FULL) \
 TEXT NAME<>(SB), NOSPLIT, $0-0; \
 	EACH(CLEARY);      \

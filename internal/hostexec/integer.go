@@ -9,7 +9,7 @@ import (
 )
 
 // integerStep is an Integer. A piece is some elements of the result. Integers are rare in graphs,
-// so that the loop is plain.
+// so the loop is simple.
 type integerStep struct {
 	do       program.Scalar
 	in       []place
@@ -22,12 +22,12 @@ type integerStep struct {
 	elements int
 }
 
-// integerCost is the time of one element, in picoseconds: index arithmetic, two loads and a store.
+// integerCost is the time of an element in picoseconds: index arithmetic, two loads and a store.
 const integerCost = 10_000
 
 func newInteger(k *maker, s *program.Step, op *program.Integer) ([]phase, error) {
 	if !op.Known() {
-		return nil, fmt.Errorf("the host has no integer %v", op.Do)
+		return nil, fmt.Errorf("unknown integer operation %v", op.Do)
 	}
 	m := &integerStep{
 		do: op.Do, out: placeOf(&s.Out[0]), dtype: k.p.Values[s.In[0].Value].DType, to: k.p.Values[s.Out[0].Value].DType,
@@ -60,7 +60,7 @@ func newInteger(k *maker, s *program.Step, op *program.Integer) ([]phase, error)
 	return []phase{{m, (m.elements + m.per - 1) / m.per}}, nil
 }
 
-// at is the offset of element i of a space in C order.
+// at returns the offset of element i of a space in C order.
 func (s *space) at(strides []int, i int) int {
 	inner := s.inner()
 	return s.row(strides, i/inner) + i%inner*strides[len(s.dims)-1]
@@ -91,7 +91,7 @@ func (m *integerStep) piece(w *worker, i int) {
 	}
 }
 
-// wholeAt is the integer at p, with its sign; of U64 it is the bits.
+// wholeAt returns the integer at p, with its sign; for U64 its bits.
 func wholeAt(p unsafe.Pointer, dt tensor.DType) int64 {
 	switch dt {
 	case tensor.I8:

@@ -58,7 +58,7 @@ func TestIntegersAreThoseOfTheOracle(t *testing.T) {
 	})
 }
 
-// TestIntegersAtTheEnds is where 64 bits wrap around, and what narrow types store.
+// TestIntegersAtTheEnds checks that 64 bits wrap around, and the stores of narrow types.
 func TestIntegersAtTheEnds(t *testing.T) {
 	for _, c := range []struct {
 		dt   tensor.DType

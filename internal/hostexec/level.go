@@ -2,12 +2,12 @@ package hostexec
 
 import "unsafe"
 
-// level is the kernels of one instruction set. All levels give the same bits, products of matrices
-// excepted: those with fused multiply-add round less often than plain Go.
+// level is the kernels of one instruction set. All levels give the same bits, except for matrix
+// products: fused multiply-adds round less often than plain Go.
 type level struct {
 	name string
 	has  bool
-	wide bool // its products take less time than a library's: see BenchmarkMatMul
+	wide bool // faster products than a library's: see BenchmarkMatMul
 
 	f32, f64       func(*vecArgs) // the primitives before plainOps; f64 has no functions
 	gemm32, gemm64 micro
@@ -15,13 +15,13 @@ type level struct {
 	uniform        func(dst unsafe.Pointer, n int, words *[6]uint32)                // float32; see random.go
 	transpose      func(dst, src unsafe.Pointer, dstStep, srcStep, blocks int)      // blocks of 8 by 8 float32
 
-	// Max pooling of float32 by windows of 2 by 2 side by side, and its gradient: rows of n
-	// outputs, n at least 4.
+	// Max pooling of float32 by adjacent windows of 2 by 2, and its gradient: rows of n outputs, n
+	// at least 4.
 	maxPairs     func(dst, src unsafe.Pointer, srcStep, rows, n int)
 	maxPairsGrad func(dx, x, y, dy unsafe.Pointer, step, rows, n int)
 }
 
-// best is the kernels of this machine; nil if it has none but plain Go.
+// best returns the best level of this machine, or nil for plain Go.
 func best() *level {
 	for i := range levels {
 		if levels[i].has {
@@ -31,7 +31,7 @@ func best() *level {
 	return nil
 }
 
-// assembly is the level's way to do op; nil if it has none.
+// assembly returns the level's code for op, or nil.
 func assembly[T real](l *level, op vecOp) func(*vecArgs) {
 	switch {
 	case l == nil || op >= plainOps:
@@ -43,7 +43,7 @@ func assembly[T real](l *level, op vecOp) func(*vecArgs) {
 	return nil
 }
 
-// primitive is the fastest way to do op. Making it may allocate.
+// primitive returns the fastest code for op. It may allocate.
 func primitive[T real](l *level, op vecOp) func(*vecArgs) {
 	if f := assembly[T](l, op); f != nil {
 		return f
@@ -51,10 +51,10 @@ func primitive[T real](l *level, op vecOp) func(*vecArgs) {
 	return vecPlain[T]
 }
 
-// prims is the primitives of a level, for steps that are loops of their own.
+// prims calls the primitives of a level, for steps with loops of their own.
 type prims[T real] struct{ level *level }
 
-// do is d[i] = op(a[i], b[i]); an operand whose step is 0 is one number, 64 bytes full of it.
+// do computes d[i] = op(a[i], b[i]). An operand with step 0 is one number, repeated in 64 bytes.
 func (p prims[T]) do(w *worker, op vecOp, n int, d, a, b unsafe.Pointer, sa, sb int) {
 	v := &w.vec
 	*v = vecArgs{op: op, n: n, d: d, a: a, b: b, c: a, sa: sa, sb: sb, sc: sa}
@@ -65,19 +65,19 @@ func (p prims[T]) do(w *worker, op vecOp, n int, d, a, b unsafe.Pointer, sa, sb 
 	vecPlain[T](v)
 }
 
-// with is d[i] = op(a[i], x).
+// with computes d[i] = op(a[i], x).
 func (p prims[T]) with(w *worker, op vecOp, n int, d, a unsafe.Pointer, x T) {
 	line := unsafe.Pointer(&w.line)
 	fill(line, x)
 	p.do(w, op, n, d, a, line, 1, 0)
 }
 
-// apply is d[i] = op(a[i]).
+// apply computes d[i] = op(a[i]).
 func (p prims[T]) apply(w *worker, op vecOp, n int, d, a unsafe.Pointer) {
 	p.do(w, op, n, d, a, a, 1, 1)
 }
 
-// set is d[i] = x.
+// set fills d[i] with x.
 func set[T real](d unsafe.Pointer, n int, x T) {
 	to := unsafe.Slice((*T)(d), n)
 	for i := range to {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// levels is the best instruction set first.
+// levels are the instruction sets, the best one first.
 var levels = []level{
 	{
 		name: "avx512",

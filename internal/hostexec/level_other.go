@@ -2,10 +2,10 @@
 
 package hostexec
 
-// levels has no instruction set here: all is plain Go.
+// levels is empty: everything is plain Go.
 var levels []level
 
-// pause takes about as long as n PAUSE instructions of another processor.
+// pause takes about as long as n PAUSE instructions.
 func pause(n int) {
 	for range 40 * n {
 		continue

@@ -10,20 +10,20 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-var errDType = errors.New("no dtype that the host computes with")
+var errDType = errors.New("unsupported dtype")
 
-// maker makes the steps of a program ready.
+// maker prepares the steps of a program.
 type maker struct {
-	p       *program.Program // a copy, with values of its own after the given ones
+	p       *program.Program // a copy, with the maker's own values after the given ones
 	env     program.Env
 	level   *level
 	library *blas.Implementation
-	comm    dist.Stream // of the Comm stream's collectives: that of the first one's group
+	comm    dist.Stream // of the collectives on Comm: that of the first one's group
 	threads int
 	steps   []step
-	scratch int // bytes that the greediest step needs of a worker
+	scratch int // of a worker: the most that a step needs
 	slots   int
-	work    int // bytes of memory that all goroutines share within a step
+	work    int // that all goroutines share during a step
 }
 
 func newMaker(p *program.Program, cfg Config, env program.Env, l *level) *maker {
@@ -36,13 +36,13 @@ func newMaker(p *program.Program, cfg Config, env program.Env, l *level) *maker 
 	return k
 }
 
-// need records the needs of a step from a worker.
+// need records the memory that a step needs of a worker.
 func (k *maker) need(scratch, slots int) {
 	k.scratch = max(k.scratch, scratch)
 	k.slots = max(k.slots, slots)
 }
 
-// temp returns memory of a step's own, n elements after the arena, as a value.
+// temp adds memory for a step, n elements after the arena, as a value.
 func (k *maker) temp(dt tensor.DType, n int) program.ID {
 	at := (k.p.Arena + lineBytes - 1) &^ (lineBytes - 1)
 	id := k.p.Add(program.Value{DType: dt, Shape: []int{n}, Place: program.Arena, Offset: at})
@@ -50,7 +50,7 @@ func (k *maker) temp(dt tensor.DType, n int) program.ID {
 	return id
 }
 
-// step makes step i of the program ready.
+// step prepares step i of the program.
 func (k *maker) step(i int) error {
 	s := &k.p.Steps[i]
 	st := step{index: i, comm: s.Stream == program.Comm}
@@ -75,7 +75,7 @@ func (k *maker) step(i int) error {
 	return nil
 }
 
-// compute is the phases of a step that computes.
+// compute returns the phases of a step that computes.
 func (k *maker) compute(s *program.Step) ([]phase, error) {
 	dt := tensor.F32
 	for _, v := range append(append([]program.View(nil), s.In...), s.Out...) {
@@ -90,14 +90,14 @@ func (k *maker) compute(s *program.Step) ([]phase, error) {
 		return newInteger(k, s, op)
 	case *program.Gather:
 		if !k.p.Values[s.In[0].Value].DType.IsFloat() {
-			return k.typed(s, dt) // it copies, and computes nothing
+			return k.typed(s, dt) // it copies without computing
 		}
 	}
 	return k.widened(s, dt)
 }
 
-// widened is a step whose operands are made dt by Maps before and after it where they are something
-// else.
+// widened returns the phases of a step. Maps before and after it convert operands of other dtypes
+// to and from dt.
 func (k *maker) widened(s *program.Step, dt tensor.DType) ([]phase, error) {
 	in, out, err := k.p.Operands(s)
 	if err != nil {
@@ -133,7 +133,7 @@ func (k *maker) widened(s *program.Step, dt tensor.DType) ([]phase, error) {
 	return append(append(before, middle...), after...), err
 }
 
-// isIndex reports whether In number i of an operation is indices, which are read as they are.
+// isIndex reports whether In i of an operation is indices, which are not converted.
 func isIndex(op program.Op, i int) bool {
 	switch op.(type) {
 	case *program.Gather, *program.GatherGrad:
@@ -150,7 +150,7 @@ func (k *maker) packedTemp(dt tensor.DType, space []int) program.View {
 	return program.View{Value: k.temp(dt, n), Strides: program.Contiguous(space)}
 }
 
-// convert appends the copy of one view to another of another dtype.
+// convert appends the copy of a view to a view of another dtype.
 func (k *maker) convert(phases []phase, dt tensor.DType, space []int, from, to program.View) ([]phase, error) {
 	p, err := k.typed(&program.Step{
 		Op: &program.Map{Space: space, Code: []program.Instr{{Op: program.Load}}, Stores: []int{0}},
@@ -159,7 +159,7 @@ func (k *maker) convert(phases []phase, dt tensor.DType, space []int, from, to p
 	return append(phases, p...), err
 }
 
-// typed is the phases of a step that computes in dt.
+// typed returns the phases of a step that computes in dt.
 func (k *maker) typed(s *program.Step, dt tensor.DType) ([]phase, error) {
 	phases, err := []phase(nil), error(nil)
 	if dt == tensor.F64 {
@@ -226,5 +226,5 @@ func makeImages[T real](k *maker, s *program.Step) ([]phase, error) {
 	case *program.BatchNormGrad:
 		return newBatchNormGrad[T](k, s, op)
 	}
-	return nil, fmt.Errorf("the host does not run %T", s.Op)
+	return nil, fmt.Errorf("%T: the host has no code for it", s.Op)
 }

@@ -4,22 +4,22 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// pieceCost is the length of a piece of work, in picoseconds: long compared with its handover (some
-// hundred nanoseconds), short compared with a step.
+// pieceCost is the time of a piece of work in picoseconds: long compared with its hand-over (some
+// hundred nanoseconds), and short compared with a step.
 const pieceCost = 12_000_000
 
-// leastCost is the length of a piece, in picoseconds, if longer ones would leave goroutines idle.
-// It is an estimate: memory from other cores makes a piece longer.
+// leastCost is the least time of a piece, in picoseconds, if there are too few pieces for all
+// goroutines. It is an estimate: memory from other cores makes the real time longer.
 const leastCost = 1_000_000
 
-// perPiece is how many of so many units of work make a piece, each about so many picoseconds long.
+// perPiece returns the number of units per piece, out of units that take cost picoseconds each.
 func (k *maker) perPiece(units, cost int) int {
 	cost = max(1, cost)
 	each := (units + k.threads - 1) / k.threads
 	return max(1, min(pieceCost/cost, max(each, leastCost/cost)))
 }
 
-// mapStep is a Map: its blocks, some of them a piece.
+// mapStep is a Map. A piece is some of its blocks.
 type mapStep[T real] struct {
 	*code[T]
 	per int // blocks of a piece

@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// inlineWork is the multiply-adds of a product that is not worth sharing.
+	// inlineWork is the multiply-adds of a product that is too small to share.
 	inlineWork = 1 << 18
 	// pieceWork is the multiply-adds of a piece of a product.
 	pieceWork = 1 << 20
-	// packElems is the elements of a piece of the shared packed operand.
+	// packElems is the elements of a piece of panels that are packed for all.
 	packElems = 1 << 13
-	// leastRows is the rows of a piece of C that is cut for each goroutine to have one.
+	// leastRows is the fewest rows of C per piece when C is cut so that each goroutine has one.
 	leastRows = 8
-	// mostShared is the bytes of panels that goroutines share at a time, about: as many as caches
-	// hold.
+	// mostShared is the bytes of panels that goroutines share at a time: roughly the size of a
+	// cache.
 	mostShared = 16 << 20
-	// libraryWork is the multiply-adds from which on a library multiplies.
+	// libraryWork is the fewest multiply-adds of a product for a library.
 	libraryWork = 1 << 15
 )
 
@@ -30,8 +30,8 @@ type matrix struct {
 	batch, row, col int
 }
 
-// matrixOf is the operand of a view over (batch, rows, cols). Strides of dimensions of one element
-// are made such that one of row and col is 1 and the other a leading dimension.
+// matrixOf returns the operand of a view over (batch, rows, cols). It sets strides of dimensions of
+// one element so that one of row and col is 1 and the other a leading dimension.
 func matrixOf(v *program.View, rows, cols int) matrix {
 	m := matrix{place{v.Value, v.Offset}, v.Strides[0], v.Strides[1], v.Strides[2]}
 	switch {
@@ -51,7 +51,7 @@ func matrixOf(v *program.View, rows, cols int) matrix {
 	return m
 }
 
-// transposed is the operand with rows and columns exchanged.
+// transposed returns the operand with rows and columns exchanged.
 func (m matrix) transposed() matrix {
 	m.row, m.col = m.col, m.row
 	return m
@@ -61,12 +61,12 @@ func (m *matrix) at(w *worker, batch int) unsafe.Pointer {
 	return w.mem.at(m.id, m.offset+batch*m.batch)
 }
 
-// matMul is a MatMul: its operands and the product of one of the batch.
+// matMul is a MatMul: its operands and the product of one item of the batch.
 type matMul[T real] struct {
 	product[T]
 	batch   int
 	a, b, c matrix
-	per     int // of the batch in a piece
+	per     int // items of the batch in a piece
 }
 
 func newMatMul[T real](k *maker, s *program.Step, op *program.MatMul) ([]phase, error) {
@@ -94,14 +94,14 @@ func newMatMul[T real](k *maker, s *program.Step, op *program.MatMul) ([]phase, 
 		return []phase{{m, (m.batch + m.per - 1) / m.per}}, nil
 	}
 	var phases []phase
-	if d, ok := m.deepWays(k.level, k.threads); ok {
+	if d, ok := m.deepPieces(k.level, k.threads); ok {
 		k.work = max(k.work, d.sums())
 		for n := range m.batch {
 			phases = append(phases, d.phases(k, n)...)
 		}
 		return phases, nil
 	}
-	c := m.cutWays(k.threads)
+	c := m.cutPieces(k.threads)
 	k.work = max(k.work, c.shared())
 	for n := range m.batch {
 		phases = append(phases, m.cut(n, k.threads)...)
@@ -109,47 +109,47 @@ func newMatMul[T real](k *maker, s *program.Step, op *program.MatMul) ([]phase, 
 	return phases, nil
 }
 
-// piece is some products of a batch.
+// piece does some products of the batch.
 func (m *matMul[T]) piece(w *worker, i int) {
 	for n := i * m.per; n < min((i+1)*m.per, m.batch); n++ {
 		m.serial(w, m.operands(w, n, w.scratch))
 	}
 }
 
-// operands is where the operands of one of the batch are, with memory for packed panels.
+// operands returns the addresses of the operands of item n, with memory for packed panels.
 func (m *matMul[T]) operands(w *worker, n int, packed unsafe.Pointer) operandsOf {
 	return operandsOf{m.a.at(w, n), m.b.at(w, n), m.c.at(w, n), packed, unsafe.Add(packed, m.blockA)}
 }
 
-// cutMatMul is a product of a MatMul that all goroutines do, or some of its depths. C is cut one
-// way, along its longer side: the operand on that side is cut as well, and each piece packs its own
-// part of it, which stays in its core's caches. The other operand is read by all, who have packed
-// it together before.
+// cutMatMul is a product of a MatMul that all goroutines share, or some depths of it. C is cut
+// along its longer side. The operand on that side is cut too, and each piece packs its own part,
+// which stays in its core's caches. All pieces read the other operand, which was packed in parallel
+// before.
 type cutMatMul[T real] struct {
 	*matMul[T]
 	item   int  // of the batch
 	tall   bool // C is cut into rows; into columns otherwise
 	pieces int
-	panels int // of the operand that is read by all
+	panels int // of the operand that all read
 	deep   int // elements of these panels, for one column of A
 	k0, k1 int
 }
 
-// packShared packs the operand that is read by all: a piece is perPack panels of one depth.
+// packShared packs the operand that all pieces read: a piece is perPack panels of one depth.
 type packShared[T real] struct {
 	*cutMatMul[T]
 	perPack int
 }
 
-// cut is the phases of a product of the batch.
+// cut returns the phases of a product of the batch.
 func (m *matMul[T]) cut(item, threads int) []phase {
-	c := m.cutWays(threads)
+	c := m.cutPieces(threads)
 	c.item = item
 	var phases []phase
 	for k := 0; k < m.k; k = c.k1 {
 		c.k0, c.k1 = k, min(k+c.most(), m.k)
 		some := c
-		if !c.lies() {
+		if !c.inPlace() {
 			pack := &packShared[T]{&some, max(1, packElems/(m.depth*m.micro.cols))}
 			phases = append(phases, phase{pack, c.depths() * pack.each()})
 		}
@@ -158,9 +158,9 @@ func (m *matMul[T]) cut(item, threads int) []phase {
 	return phases
 }
 
-// cutWays is how C is cut: into five pieces for each of the goroutines, since not all cores are
-// equally fast, or one, where it is long enough.
-func (m *matMul[T]) cutWays(threads int) cutMatMul[T] {
+// cutPieces returns the cuts of C: five pieces for each goroutine, since cores differ in speed, or
+// one, if C is long enough.
+func (m *matMul[T]) cutPieces(threads int) cutMatMul[T] {
 	c := cutMatMul[T]{matMul: m, tall: m.m >= m.n}
 	a, b := (m.m+m.micro.rows-1)/m.micro.rows, (m.n+m.micro.cols-1)/m.micro.cols
 	if c.tall {
@@ -177,39 +177,39 @@ func (m *matMul[T]) cutWays(threads int) cutMatMul[T] {
 	return c
 }
 
-// lies reports whether the operand that all read is read as it lies.
-func (c *cutMatMul[T]) lies() bool {
+// inPlace reports whether the operand that all pieces read is used without packing.
+func (c *cutMatMul[T]) inPlace() bool {
 	if c.tall {
-		return c.liesB && c.n%(c.micro.cols/2) == 0
+		return c.inPlaceB && c.n%(c.micro.cols/2) == 0
 	}
-	return c.liesA
+	return c.inPlaceA
 }
 
-// most is the columns of A whose shared panels fit the memory for them.
+// most returns the columns of A whose shared panels fit in mostShared.
 func (c *cutMatMul[T]) most() int {
-	if c.lies() {
+	if c.inPlace() {
 		return c.k
 	}
 	return max(1, mostShared/(c.depth*c.deep*size[T]())) * c.depth
 }
 
-// depths is how many times depth there is between k0 and k1.
+// depths returns the number of depths between k0 and k1.
 func (c *cutMatMul[T]) depths() int { return (c.k1 - c.k0 + c.depth - 1) / c.depth }
 
-// shared is the bytes that the phases of cut need between them.
+// shared returns the bytes of memory that the phases of cut share.
 func (c *cutMatMul[T]) shared() int {
-	if c.lies() {
+	if c.inPlace() {
 		return 0
 	}
 	return min(c.most(), c.k) * c.deep * size[T]()
 }
 
-// at is depth number x, of the whole of C, and where the operands are for it.
+// at returns depth number x, for the whole of C, and the addresses of its operands.
 func (c *cutMatMul[T]) at(w *worker, x int) (part, operandsOf) {
 	k := c.k0 + x*c.depth
 	at := c.operands(w, c.item, w.scratch)
 	switch packed := x * c.depth * c.deep * size[T](); {
-	case c.lies(): // the garbage collector would see a pointer to nowhere
+	case c.inPlace(): // without packing; the garbage collector must not see a pointer outside of work
 	case c.tall:
 		at.packedB = unsafe.Add(w.mem.work.p, packed)
 	default:
@@ -218,7 +218,7 @@ func (c *cutMatMul[T]) at(w *worker, x int) (part, operandsOf) {
 	return part{0, c.m, 0, c.n, k, min(k+c.depth, c.k1)}, at
 }
 
-// each is the pieces of one depth.
+// each returns the pieces of one depth.
 func (s *packShared[T]) each() int { return (s.panels + s.perPack - 1) / s.perPack }
 
 func (s *packShared[T]) piece(w *worker, i int) {
@@ -244,7 +244,7 @@ func (c *cutMatMul[T]) piece(w *worker, i int) {
 	}
 }
 
-// rows does rows lo to hi of a depth.
+// rows multiplies rows lo to hi of a depth.
 func (c *cutMatMul[T]) rows(w *worker, p part, at operandsOf, lo, hi int) {
 	for p.i0 = lo; p.i0 < hi; p.i0 = p.i1 {
 		p.i1 = min(p.i0+c.mostRows, hi)
@@ -253,7 +253,7 @@ func (c *cutMatMul[T]) rows(w *worker, p part, at operandsOf, lo, hi int) {
 	}
 }
 
-// columns does columns lo to hi of a depth.
+// columns multiplies columns lo to hi of a depth.
 func (c *cutMatMul[T]) columns(w *worker, p part, at operandsOf, lo, hi int) {
 	a, some := c.panelsA(&p), max(1, c.mostRows/c.micro.rows)
 	for p.j0 = lo; p.j0 < hi; p.j0 = p.j1 {
@@ -291,8 +291,8 @@ func (m *libraryMatMul[T]) piece(w *worker, _ int) {
 	}
 }
 
-// leading is how BLAS sees a matrix of rows by cols elements: whether transposed, and its leading
-// dimension.
+// leading returns a matrix of rows by cols elements in BLAS's form: whether it is transposed, and
+// its leading dimension.
 func leading(row, col, rows, cols int) (gblas.Transpose, int) {
 	if col == 1 && (row != 1 || rows == 1) && row >= cols {
 		return gblas.NoTrans, row
@@ -300,5 +300,5 @@ func leading(row, col, rows, cols int) (gblas.Transpose, int) {
 	return gblas.Trans, max(col, rows)
 }
 
-// reachOf is how many elements a matrix reaches over.
+// reachOf returns the number of elements from the first to the last of a matrix.
 func reachOf(row, col, rows, cols int) int { return (rows-1)*row + (cols-1)*col + 1 }

@@ -66,8 +66,8 @@ func TestProductsEqualTheOracle(t *testing.T) {
 	})
 }
 
-// Products of integers are exact, so that a wrong element cannot hide behind rounding; sizes beyond
-// all blocks.
+// Products of integers are exact, so that rounding cannot hide a wrong element; sizes beyond all
+// blocks.
 func TestLargeProductsEqualTheOracle(t *testing.T) {
 	for _, s := range [][3]int{{200, 700, 90}, {1100, 30, 330}, {1100, 32, 330}, {20, 2100, 400}, {130, 520, 784}} {
 		for _, trans := range []int{0, 1, 2, 3} {

@@ -22,16 +22,16 @@ func newBlock(bytes int) block {
 	return block{raw, unsafe.Add(p, int(-uintptr(p)&(lineBytes-1)))}
 }
 
-// blockBytes returns the allocation for a block of so many bytes.
+// blockBytes returns the bytes that a block of so many bytes allocates.
 func blockBytes(bytes int) int { return (bytes+lineBytes)/8*8 + 8 }
 
-// memory is where the values of a program are.
+// memory holds the values of a program.
 type memory struct {
 	p     *program.Program
 	base  []unsafe.Pointer // of each value; nil: not bound yet
 	arena block
 	fixed []block // of constants
-	work  block   // shared by the goroutines within a step
+	work  block   // shared by the goroutines during a step
 }
 
 func newMemory(p *program.Program, work int) (*memory, error) {
@@ -60,7 +60,7 @@ func newMemory(p *program.Program, work int) (*memory, error) {
 	return m, nil
 }
 
-// bind gives an Outside value its memory.
+// bind sets the memory of an Outside value.
 func (m *memory) bind(id program.ID, b tensor.Buffer) error {
 	if id < 0 || int(id) >= len(m.base) {
 		return fmt.Errorf("hostexec: bind: value %d of %d", id, len(m.base))
@@ -68,7 +68,7 @@ func (m *memory) bind(id program.ID, b tensor.Buffer) error {
 	v := &m.p.Values[id]
 	switch {
 	case v.Place != program.Outside:
-		return fmt.Errorf("hostexec: bind: value %d %q is not an outside one", id, v.Name)
+		return fmt.Errorf("hostexec: bind: value %d %q is not Outside", id, v.Name)
 	case b.Device() != tensor.Host:
 		return fmt.Errorf("hostexec: bind: value %d %q is on %v, the program runs on the host", id, v.Name, b.Device())
 	case b.DType() != v.DType:
@@ -78,18 +78,18 @@ func (m *memory) bind(id program.ID, b tensor.Buffer) error {
 	}
 	m.base[id] = b.Pointer()
 	if v.Len() == 0 {
-		m.base[id] = m.arena.p // never read; not nil, which says that it is not bound
+		m.base[id] = m.arena.p // never read; nil would mean that it is not bound
 	}
 	return nil
 }
 
-// buffer is n elements of value id from element off on.
+// buffer returns n elements of value id from element off on.
 func (m *memory) buffer(id program.ID, off, n int) (tensor.Buffer, error) {
 	v := &m.p.Values[id]
 	return tensor.FromPointer(m.at(id, off), n, v.DType, tensor.Host)
 }
 
-// at is the address of an element.
+// at returns the address of an element.
 func (m *memory) at(id program.ID, off int) unsafe.Pointer {
 	return unsafe.Add(m.base[id], off*m.p.Values[id].DType.Size())
 }

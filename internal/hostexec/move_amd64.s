@@ -4,7 +4,8 @@
 //
 //	DI dst   SI src   R8 dstStep   R9 srcStep   CX rows left   DX bytes of a row   AX bytes of the row done   BX bytes left
 //
-// Bound: short rows (an output row of a convolution) take one vector each; a call of memmove would take ten times that.
+// Bound: short rows (an output row of a convolution) take one vector each; a memmove would take ten
+// times as long.
 
 #define RECTANGLE \
 	MOVQ dst+0(FP), DI;      \
@@ -100,8 +101,8 @@ TEXT ·copyRows256(SB), NOSPLIT, $0-48
 
 // func addRows256(dst, src unsafe.Pointer, dstStep, srcStep, rows, bytes int)
 //
-// For AVX-512 too: a tap adds to what the tap before it has just stored, and a masked load must wait for that to reach
-// the cache. A gradient of a convolution took 2.3 times as long.
+// Also used with AVX-512: a tap adds to elements that the previous tap has just stored, and a
+// masked load must wait until these reach the cache. A convolution gradient took 2.3 times as long.
 TEXT ·addRows256(SB), NOSPLIT, $0-48
 	RECTANGLE
 	ROWS256(ADDY, ADD1)

@@ -7,17 +7,17 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// channels is the space of BatchNorm and its gradient: (n, c, spatial), one channel after the
-// other, or blocks of adjacent channels if spatial is 1.
+// channels is how BatchNorm and its gradient walk (n, c, spatial): one channel after the other, or
+// blocks of neighbouring channels if spatial is 1.
 type channels[T real] struct {
 	prims[T]
 	sum           reducer[T]
 	n, c, spatial int
-	wide          int // channels side by side
-	run           int // elements of a run of memory: of a channel of a sample, or of a block of channels
+	wide          int // channels of a block
+	run           int // contiguous elements: of a channel of a sample, or of a block of channels
 }
 
-// runBlock is how many elements of a run are done at a time.
+// runBlock is the most elements of a run that are done at a time.
 const runBlock = 1024
 
 func newChannels[T real](k *maker, n, c, spatial int) channels[T] {
@@ -31,7 +31,8 @@ func newChannels[T real](k *maker, n, c, spatial int) channels[T] {
 
 func (h *channels[T]) pieces() int { return (h.c + h.wide - 1) / h.wide }
 
-// scratch is memory for two runs, and for four numbers of each channel of a block.
+// scratch returns memory for two runs, four numbers for each channel of a block, and an
+// accumulator.
 func (h *channels[T]) scratch(w *worker) (a, b unsafe.Pointer, of [4][]T, acc unsafe.Pointer) {
 	bytes := size[T]()
 	at := unsafe.Add(w.scratch, 2*runBlock*bytes)
@@ -41,7 +42,7 @@ func (h *channels[T]) scratch(w *worker) (a, b unsafe.Pointer, of [4][]T, acc un
 	return w.scratch, unsafe.Add(w.scratch, runBlock*bytes), of, unsafe.Add(at, 4*columnBlock*bytes)
 }
 
-// each calls f with each run of a piece, first element and length.
+// each calls f with the first element and the length of each run of a piece.
 func (h *channels[T]) each(i int, f func(at, n int)) {
 	c := i * h.wide
 	if h.wide > 1 {
@@ -58,8 +59,8 @@ func (h *channels[T]) each(i int, f func(at, n int)) {
 	}
 }
 
-// lane is an operand of a run that has one number for each channel: those of a block of channels,
-// or one.
+// lane returns an operand for a run with one number per channel: those of a block of channels, or a
+// single one.
 func (h *channels[T]) lane(w *worker, of []T) (p unsafe.Pointer, step int) {
 	if h.wide > 1 {
 		return unsafe.Pointer(unsafe.SliceData(of)), 1
@@ -68,13 +69,13 @@ func (h *channels[T]) lane(w *worker, of []T) (p unsafe.Pointer, step int) {
 	return unsafe.Pointer(&w.line), 0
 }
 
-// by is d[i] = op(a[i], the number of i's channel).
+// by computes d[i] = op(a[i], the number of i's channel).
 func (h *channels[T]) by(w *worker, op vecOp, n int, d, a unsafe.Pointer, of []T) {
 	p, step := h.lane(w, of)
 	h.do(w, op, n, d, a, p, 1, step)
 }
 
-// total adds up the results of run for each run of a piece, by channel.
+// total adds the results of run over the runs of a piece, by channel.
 func (h *channels[T]) total(w *worker, i int, to []T, acc unsafe.Pointer, run func(at, n int) unsafe.Pointer) {
 	if h.wide > 1 {
 		clear(to)

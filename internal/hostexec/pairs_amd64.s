@@ -1,9 +1,9 @@
 #include "textflag.h"
 
-// Max pooling of float32 by windows of 2 by 2 that lie side by side: what networks for images mostly have.
+// Max pooling of float32 by adjacent windows of 2 by 2, the most common ones.
 //
-// A row of outputs is done in vectors, the last of which ends with the row and does again what the one before it has done,
-// so that there is no rest. BX is where it begins.
+// A row of outputs is done in vectors. The last one ends with the row and repeats outputs of the one before, so that
+// there is no rest. BX is its first output.
 //
 // Bound: memory. The image is read once; the gradient's is written once, and not cleared before.
 
@@ -12,7 +12,7 @@
 	VMAXPS S, R, Y12; VMAXPS R, S, Y13; VANDPS Y13, Y12, Y12; \
 	VCMPPS $3, S, R, Y13; VADDPS S, R, R; VBLENDVPS Y13, R, Y12, R
 
-// NEXT goes on with the next N outputs of the row at LOOP, or falls through behind the last ones.
+// NEXT continues with the next N outputs of the row at LOOP, or falls through after the last ones.
 #define NEXT(N, LOOP, DONE) \
 	CMPQ    AX, BX; \
 	JEQ     DONE;   \
@@ -87,7 +87,7 @@ four:
 
 // func maxPairsGrad256(dx, x, y, dy unsafe.Pointer, step, rows, n int)
 //
-// The first element of a window, row by row, that is its y gets dy, the others 0.
+// The first element of a window, row by row, that equals its y gets dy, the others 0.
 //
 //	DI, R12 upper and lower row of dx   SI, R11 of x   R9 y   R10 dy   R8 step   CX rows left   DX n, at least 4   AX outputs done
 TEXT ·maxPairsGrad256(SB), NOSPLIT, $0-56

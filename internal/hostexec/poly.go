@@ -2,17 +2,17 @@ package hostexec
 
 import "math"
 
-// The functions of float32, after Cephes (S. L. Moshier, single precision: expf.c, logf.c,
-// tanhf.c): within 2 units in the last place of the true value. Every product is rounded before it
-// is added, here and in assembly, so that all give the same bits; the conversions do that.
+// Functions of float32, after Cephes (S. L. Moshier, single precision: expf.c, logf.c, tanhf.c):
+// within 2 units in the last place. Every product is rounded before it is added, here and in
+// assembly, so that all give the same bits. The conversions do that rounding.
 
 const (
-	expMost  = 89.0   // exp of it is beyond the largest float32
-	expLeast = -176.0 // 2^-254, of whose two factors one is 0: zeros of masked elements that underflow would take four times as long
+	expMost  = 89.0   // exp of it exceeds the largest float32
+	expLeast = -176.0 // 2^-254, of whose two factors one is 0: masked elements that underflow to subnormal factors would take four times as long
 	log2e    = 1.44269504088896341
-	ln2Hi    = 0.693359375 // few bits: an exponent times it is exact
+	ln2Hi    = 0.693359375 // few bits: its product with an exponent is exact
 	ln2Lo    = -2.12194440e-4
-	rounder  = 0x1.8p23 // x + rounder - rounder is x to the nearest integer
+	rounder  = 0x1.8p23 // x + rounder - rounder is x rounded to an integer
 )
 
 var expTerms = [...]float32{1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1}
@@ -80,7 +80,7 @@ func log32(x float32) float32 {
 
 var tanhTerms = [...]float32{-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1}
 
-// tanhSmall is from where on 1 - 2/(exp(2x)+1) has all bits.
+// tanhSmall is the least argument for which 1 - 2/(exp(2x)+1) has full precision.
 const tanhSmall = 0.625
 
 func tanh32(x float32) float32 {

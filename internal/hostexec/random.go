@@ -10,8 +10,8 @@ const (
 	philoxW0, philoxW1 = 0x9E3779B9, 0xBB67AE85
 )
 
-// philox is the first word of Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3", 2011) with counter (index, step), each of 64 bits, low word first.
+// philox returns the first word of Philox-4x32-10 (Salmon et al., "Parallel random numbers: as easy
+// as 1, 2, 3", 2011) with counter (index, step), each of 64 bits, low word first.
 func philox(key, index, step uint64) uint32 {
 	c0, c1, c2, c3 := uint32(index), uint32(index>>32), uint32(step), uint32(step>>32)
 	k0, k1 := uint32(key), uint32(key>>32)
@@ -25,15 +25,15 @@ func philox(key, index, step uint64) uint32 {
 	return c0
 }
 
-// uniform is 24 bits of a word as a number in [0, 1).
+// uniform converts 24 bits of a word to a number in [0, 1).
 func uniform[T real](word uint32) T { return T(word>>8) * (1.0 / (1 << 24)) }
 
-// wordsOf returns the arguments of a level's uniform.
+// wordsOf returns the argument of a level's uniform.
 func wordsOf(key, index, step uint64) [6]uint32 {
 	return [6]uint32{uint32(key), uint32(key >> 32), uint32(index), uint32(index >> 32), uint32(step), uint32(step >> 32)}
 }
 
-// draw is dst = the random numbers of elements lo and on of the space.
+// draw sets dst to the random numbers of the space's elements from lo on.
 func (c *code[T]) draw(w *worker, o *operand, dst []T, lo int) {
 	clock := unsafe.Slice((*uint64)(w.mem.at(w.mem.p.Clock, 0)), 2)
 	step, first := clock[0], clock[1]*uint64(o.random.PerUnit)

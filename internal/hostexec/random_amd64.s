@@ -8,7 +8,7 @@
 //
 //	DI dst   CX numbers left   AX rounds left   R9 words: key, index and step, low half first
 //	registers 0 to 3 the words of the counters   4, 5 the key   6 the next low words   7 the upper half of index
-//	8, 9 the words of step   10, 11 the multipliers   12 what the low words go up by   13, 14, 15 and 16 for a while
+//	8, 9 the words of step   10, 11 the multipliers   12 the step of the low words   13 to 16 temporaries
 //
 // Bound: 4 multiplications of half a vector and 14 other instructions a round.
 
@@ -41,7 +41,7 @@ DATA first<>+48(SB)/8, $0
 DATA first<>+56(SB)/8, $0
 GLOBL first<>(SB), RODATA, $64
 
-// PRODUCT512 is LO and HI = the halves of W times M in each lane. K2 is the odd lanes.
+// PRODUCT512 sets LO and HI to the halves of W times M in each lane. K2 is the odd lanes.
 #define PRODUCT512(W, M, LO, HI) \
 	VPSRLQ $32, W, LO;     \
 	VPMULUDQ M, W, HI;     \

@@ -6,16 +6,16 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// raw is a copy from an In to an Out of its dtype, if the code computes in another one: bit for
-// bit, so it is exact for all integers. A block of it waits in scratch memory until the block has
-// read all of its inputs.
+// raw is a copy between an In and an Out of one dtype that the code does not compute in. It copies
+// bits, so it is exact for all integers. A block of it waits in scratch memory until all reads of
+// the block are done.
 type raw struct {
 	from, to operand
 	bytes    int // of an element
 	at       int // in scratch
 }
 
-// raws takes the copies out of the Outs that are stored from registers.
+// raws moves copies from the Outs that are stored from registers to c.raws.
 func (k *compiler[T]) raws() {
 	c := k.c
 	kept := c.outs[:0]
@@ -40,7 +40,7 @@ func (c *code[T]) place() {
 	c.bytes = at
 }
 
-// fetch reads elements lo to lo+n of the copied Ins.
+// fetch reads elements lo to lo+n of all copies.
 func (c *code[T]) fetch(w *worker, lo, n int) {
 	for i := range c.raws {
 		r := &c.raws[i]
@@ -50,7 +50,7 @@ func (c *code[T]) fetch(w *worker, lo, n int) {
 	}
 }
 
-// put stores the elements of fetch.
+// put stores the elements that fetch has read.
 func (c *code[T]) put(w *worker, lo, n int) {
 	for i := range c.raws {
 		r := &c.raws[i]
@@ -62,8 +62,8 @@ func (c *code[T]) put(w *worker, lo, n int) {
 
 func (c *code[T]) stride(o *operand) int { return o.strides[len(o.strides)-1] }
 
-// walk calls f for each run of elements lo to lo+n along the innermost dimension: how many are
-// done, where the run is in the operand, and its length.
+// walk calls f for each run of elements lo to lo+n along the innermost dimension: done is the
+// elements so far, at the offset of the run in the operand, k its length.
 func (c *code[T]) walk(w *worker, o *operand, lo, n int, f func(done, at, k int)) {
 	last := len(c.sp.dims) - 1
 	at := c.seek(w, o, lo)
@@ -75,7 +75,7 @@ func (c *code[T]) walk(w *worker, o *operand, lo, n int, f func(done, at, k int)
 	}
 }
 
-// moveRun copies n elements of some bytes each, that lie a number of elements apart.
+// moveRun copies n elements of some bytes each, at steps in elements.
 func moveRun(bytes int, to, from unsafe.Pointer, toStep, fromStep, n int) {
 	switch {
 	case toStep == 1 && fromStep == 1:

@@ -23,7 +23,7 @@ func (k *compiler[T]) needs() {
 	}
 }
 
-// fuse makes one instruction of an Add and of a Mul without other readers.
+// fuse joins an Add with a Mul that no other instruction reads.
 func (k *compiler[T]) fuse() {
 	code := k.src.code
 	readers := make([]int, len(code))
@@ -50,7 +50,7 @@ func (k *compiler[T]) fuse() {
 	}
 }
 
-// instruction is the primitive of register r, and the registers that it reads.
+// instruction returns the primitive of register r, and the registers that it reads.
 func (k *compiler[T]) instruction(r int) (vecOp, []int) {
 	in := &k.src.code[r]
 	x := k.fused[r]
@@ -72,7 +72,7 @@ func filled(n, x int) []int {
 	return all
 }
 
-// reads is the registers that an instruction reads.
+// reads returns the registers that an instruction reads.
 func reads(in *program.Instr) []int {
 	return []int{in.A, in.B, in.C}[:arity(in.Op)]
 }

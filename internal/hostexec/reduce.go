@@ -7,33 +7,33 @@ import (
 )
 
 const (
-	partElems   = 32 << 10 // elements of a part where a long reduction is cut into parts
-	enoughUnits = 32       // units of work from which on nothing is cut into parts
+	partElems   = 32 << 10 // elements per part of a long reduction
+	enoughUnits = 32       // units of work from which reductions are not cut into parts
 	mostParts   = 64
 )
 
-// reduceStep is a Reduce over a space whose reduced dimensions have been moved between the kept
-// ones: outer results by inner results, each of count elements. Element r of result (o, i) is
-// number (o*count+r)*inner+i of the space.
+// reduceStep is a Reduce over a space whose reduced dimensions are between the kept ones: outer
+// results by inner results, each of count elements. Element r of result (o, i) is number
+// (o*count+r)*inner+i of the space.
 //
-// A unit of work is a block of the inner results of one outer one. Where there are few units, count
-// is cut into parts, and a second phase joins them in order. All of this follows from the shape, so
-// that the number of goroutines does not show in the bits.
+// A unit of work is a block of inner results of one outer one. If there are few units, count is cut
+// into parts, and a second phase joins them in order. The cuts follow from the shape, so that the
+// bits do not depend on the number of goroutines.
 type reduceStep[T real] struct {
 	*code[T]
 	reducer[T]
 	outer, count, inner int
 
-	abreast    int // rows that are reduced side by side, where inner is short
+	abreast    int // rows that are reduced at once, if inner is short
 	blocks     int // of inner
-	parts, per int // parts of count, rows of one
+	parts, per int // parts of count, rows of a part
 	group      int // units of a piece
 	to         place
-	partial    place // (parts, outer, inner), if there are parts
-	accAt      int   // where accumulators are in scratch
+	partial    place // (parts, outer, inner), with parts
+	accAt      int   // offset of the accumulators in scratch
 }
 
-// place is elements of a value.
+// place is the elements of a value from an offset on.
 type place struct {
 	id     program.ID
 	offset int
@@ -78,8 +78,8 @@ func newReduce[T real](k *maker, s *program.Step, op *program.Reduce) ([]phase, 
 	return append(phases, stored...), err
 }
 
-// reduceOrder returns the dimensions in the order outer, reduced, inner, and the first of the inner
-// ones: those after the last reduced one.
+// reduceOrder returns the dimensions in the order outer, reduced, inner, and the number of the
+// first inner one: inner ones come after the last reduced one.
 func reduceOrder(op *program.Reduce) (order []int, inner int) {
 	inner = len(op.Space)
 	for inner > 0 && (!op.Reduced[inner-1] || op.Space[inner-1] == 1) {
@@ -98,7 +98,7 @@ func reduceOrder(op *program.Reduce) (order []int, inner int) {
 	return order, inner
 }
 
-// split decides how the work is cut.
+// split cuts the work into parts and units.
 func (r *reduceStep[T]) split() {
 	r.blocks = (r.inner + r.block - 1) / r.block
 	r.abreast = 1
@@ -121,7 +121,7 @@ func (r *reduceStep[T]) piece(w *worker, i int) {
 	part := i % r.parts
 	first, last := i/r.parts*r.group, min((i/r.parts+1)*r.group, r.units())
 	lo, hi := part*r.per, min((part+1)*r.per, r.count)
-	if r.sp.total > 0 { // else the operands may have no elements to look at
+	if r.sp.total > 0 { // else operands may have no elements
 		r.enter(w)
 	}
 	switch {
@@ -138,12 +138,12 @@ func (r *reduceStep[T]) piece(w *worker, i int) {
 	}
 }
 
-// at is where a part of result number n goes.
+// at returns the address for part part of result n.
 func (r *reduceStep[T]) at(w *worker, part, n int) *T {
 	return (*T)(w.mem.at(r.partial.id, r.partial.offset+part*r.outer*r.inner+n))
 }
 
-// manyRows reduces rows first to last, several of them in a block of the code.
+// manyRows reduces rows first to last, several of them in each block of the code.
 func (r *reduceStep[T]) manyRows(w *worker, first, last int) {
 	for o := first; o < last; {
 		n := last - o
@@ -173,7 +173,7 @@ func (r *reduceStep[T]) longRow(w *worker, lo, n int) T {
 	return r.close(acc)
 }
 
-// columns reduces rows lo to hi of unit u to a row.
+// columns reduces rows lo to hi of unit u to one row.
 func (r *reduceStep[T]) columns(w *worker, part, u, lo, hi int) {
 	o, from := u/r.blocks, u%r.blocks*r.block
 	to := min(from+r.block, r.inner)
@@ -198,7 +198,7 @@ func (r *reduceStep[T]) columns(w *worker, part, u, lo, hi int) {
 	}
 }
 
-// narrow is columns for short rows, several of which lie side by side in an accumulator.
+// narrow is columns for short rows, several of which are side by side in an accumulator.
 func (r *reduceStep[T]) narrow(w *worker, part, o, lo, hi int) {
 	acc, wide := unsafe.Add(w.scratch, r.accAt), r.abreast*r.inner
 	lanes, x := unsafe.Slice((*T)(acc), wide), neutral[T](r.red)
@@ -237,9 +237,8 @@ func (j *joinStep[T]) piece(w *worker, _ int) {
 	}
 }
 
-// storeResults returns the place of the results of a Reduce in the order outer, inner: its Out if
-// that has this order, else memory of the step's own, and the phases that copy them from there to
-// Out.
+// storeResults returns the place for the results of a Reduce in the order outer, inner. That is its
+// Out, or temporary memory with phases that copy from there to Out.
 func storeResults[T real](k *maker, s *program.Step, op *program.Reduce, order []int) (place, []phase, error) {
 	var shape, strides []int
 	for _, d := range order {

@@ -2,7 +2,7 @@ package hostexec
 
 import "golang.org/x/sys/unix"
 
-// machineBytes returns the memory of this machine, with swap; 0 if unknown.
+// machineBytes returns the memory of this machine, including swap; 0 if unknown.
 func machineBytes() int64 {
 	var s unix.Sysinfo_t
 	if unix.Sysinfo(&s) != nil {

@@ -2,5 +2,5 @@
 
 package hostexec
 
-// machineBytes is the memory of this machine, which it does not tell.
+// machineBytes returns 0: the memory of this machine is unknown.
 func machineBytes() int64 { return 0 }

@@ -18,21 +18,21 @@ var ErrUnbound = errors.New("value is not bound")
 
 // runner is a loaded program.
 type runner struct {
-	p       *program.Program // as it was given
-	mem     *memory          // of that and of the values that loading added
+	p       *program.Program // the caller's
+	mem     *memory          // of p's values and of those that loading added
 	env     program.Env
 	crew    *crew
 	steps   []step
 	needed  []program.ID // the Outside values that steps touch
-	bound   bool         // all of needed are
+	bound   bool         // all of needed have memory
 	pending []dist.Work  // collectives that have been started, by step
 	open    []int        // steps of pending that have not been waited for, oldest first
 	watched []tensor.Buffer
 	closed  bool
 }
 
-// step is one step made ready: phases, each of which is done before the next starts; or a
-// collective, or a call.
+// step is a prepared step: phases, each of which ends before the next starts; or a collective, or a
+// call.
 type step struct {
 	index  int // in the program
 	phases []phase
@@ -42,18 +42,18 @@ type step struct {
 	after  []int // collectives that must be done before
 }
 
-// phase is pieces of work that may be done side by side.
+// phase is a task and its pieces, which may run in parallel.
 type phase struct {
 	task   task
 	pieces int
 }
 
-// New loads a program, which has been planned, to run on the host: it takes memory for the arena
-// and the constants, makes every step ready and starts the goroutines that compute.
+// New loads a program, which has been planned, to run on the host. It allocates the arena and the
+// constants, prepares every step and starts the goroutines that compute.
 //
 // Returns: a runner, which the caller closes. Owns: p and env stay the caller's and must not change
 // while the runner is open. Errors: program.ErrInvalid; a step that cannot be run, by name; a group
-// or a call that env has not; an arena that memory does not hold.
+// or a call that is missing in env; an arena larger than the memory.
 func New(p *program.Program, cfg Config, env program.Env) (program.Runner, error) {
 	r, err := load(p, cfg, env, best())
 	if err != nil {
@@ -62,7 +62,7 @@ func New(p *program.Program, cfg Config, env program.Env) (program.Runner, error
 	return r, nil
 }
 
-// load is New with the kernels of an instruction set; nil is plain Go.
+// load is New with the kernels of an instruction set. nil is plain Go.
 func load(p *program.Program, cfg Config, env program.Env, l *level) (*runner, error) {
 	k, err := ready(p, cfg, env, l)
 	if err != nil {
@@ -81,7 +81,7 @@ func load(p *program.Program, cfg Config, env program.Env, l *level) (*runner, e
 	return r, nil
 }
 
-// ready makes every step ready, without memory for their values.
+// ready prepares every step, without allocating the memory that steps work on.
 func ready(p *program.Program, cfg Config, env program.Env, l *level) (_ *maker, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -103,7 +103,7 @@ func ready(p *program.Program, cfg Config, env program.Env, l *level) (_ *maker,
 	return k, nil
 }
 
-// outside is the Outside values that steps touch, and the clock.
+// outside returns the Outside values that steps use, and the clock.
 func outside(p *program.Program) []program.ID {
 	used := make([]bool, len(p.Values))
 	for i := range p.Steps {
@@ -126,7 +126,7 @@ func outside(p *program.Program) []program.ID {
 	return ids
 }
 
-// draws reports whether an operation has random numbers.
+// draws reports whether an operation draws random numbers.
 func draws(op program.Op) bool {
 	var code []program.Instr
 	switch o := op.(type) {
@@ -143,7 +143,7 @@ func draws(op program.Op) bool {
 	return false
 }
 
-// stepError names a step.
+// stepError adds the step's name to an error.
 func stepError(p *program.Program, i int, err error) error {
 	s := &p.Steps[i]
 	return fmt.Errorf("step %d %q (%v): %w", i, s.Name, s.Op, err)
@@ -188,7 +188,7 @@ func (r *runner) Run() (err error) {
 			err = stepError(r.p, r.steps[at].index, fmt.Errorf("BUG: panic: %v\n%s", v, debug.Stack()))
 		}
 		if err != nil {
-			r.settle() // their buffers belong to the group until then; the first error is the one that counts
+			r.settle() // buffers belong to the group until then; the first error counts
 			err = fmt.Errorf("hostexec: %w", err)
 		}
 	}()
@@ -200,7 +200,7 @@ func (r *runner) Run() (err error) {
 	return r.settle()
 }
 
-// ready reports an Outside value without memory.
+// ready returns an error if an Outside value has no memory.
 func (r *runner) ready() error {
 	if r.bound {
 		return nil
@@ -214,8 +214,8 @@ func (r *runner) ready() error {
 	return nil
 }
 
-// step does a step, after the steps that it waits for. Errors: name their step, which may be one of
-// these.
+// step does a step after the steps that it waits for. Errors: name their step, which may be an
+// earlier one.
 func (r *runner) step(s *step) error {
 	for _, i := range s.after {
 		if err := r.await(i); err != nil {
@@ -257,7 +257,7 @@ func (r *runner) do(s *step) error {
 	return nil
 }
 
-// watch shows the Outs of a step to the environment.
+// watch passes the Outs of a step to the environment.
 func (r *runner) watch(s *step) error {
 	r.watched = r.watched[:0]
 	for _, v := range r.p.Steps[s.index].Out {
@@ -271,7 +271,7 @@ func (r *runner) watch(s *step) error {
 	return r.env.Watch(s.index, r.watched)
 }
 
-// Wait implements program.Runner. Run has waited for everything.
+// Wait implements program.Runner. Run has already waited for everything.
 func (r *runner) Wait() error {
 	if r.closed {
 		return fmt.Errorf("hostexec: wait: %w", ErrClosed)

@@ -210,8 +210,8 @@ func TestCollectivesEqualTheOracle(t *testing.T) {
 	}
 }
 
-// A collective is started where it stands, and the steps behind it run before the others of the
-// group have come to it.
+// A collective is started in the order of steps, and later steps run before the other ranks reach
+// it.
 func TestCollectivesOverlapComputation(t *testing.T) {
 	worlds, err := sim.New(2, sim.Config{})
 	if err != nil {

@@ -7,9 +7,8 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// rows is the middle of (outer, axis, inner). Where inner is 1 a row is a run of memory and several
-// rows are a piece; otherwise columns are walked side by side, a block of inner of one outer being
-// a piece.
+// rows is a step along the middle of (outer, axis, inner). If inner is 1, a row is contiguous and a
+// piece has several rows. Otherwise a piece is a block of neighbouring columns of one outer.
 type rows[T real] struct {
 	prims[T]
 	sum, top           reducer[T]
@@ -18,11 +17,10 @@ type rows[T real] struct {
 	log                bool
 }
 
-// batchedRow is the elements of a row up to which the exponentials of many rows are taken in one
-// go.
+// batchedRow is the longest row for which one call takes the exponentials of many rows.
 const batchedRow = 32
 
-// columnBlock is how many columns are walked side by side.
+// columnBlock is the number of neighbouring columns per piece.
 const columnBlock = 256
 
 func newRows[T real](k *maker, outer, axis, inner int, log bool) rows[T] {
@@ -35,7 +33,7 @@ func newRows[T real](k *maker, outer, axis, inner int, log bool) rows[T] {
 	return r
 }
 
-// pieces is how the rows are cut.
+// pieces returns the number of pieces.
 func (r *rows[T]) pieces() int {
 	switch {
 	case r.outer*r.axis*r.inner == 0:
@@ -46,14 +44,14 @@ func (r *rows[T]) pieces() int {
 	return r.outer * ((r.inner + columnBlock - 1) / columnBlock)
 }
 
-// column is the first element and the number of the columns of a piece.
+// column returns the first element and the number of the columns of a piece.
 func (r *rows[T]) column(i int) (at, n int) {
 	blocks := (r.inner + columnBlock - 1) / columnBlock
 	from := i % blocks * columnBlock
 	return i/blocks*r.axis*r.inner + from, min(columnBlock, r.inner-from)
 }
 
-// vectors is memory for two vectors of a block of columns.
+// vectors returns memory for two vectors of a block of columns.
 func (r *rows[T]) vectors(w *worker) (a, b unsafe.Pointer) {
 	return w.scratch, unsafe.Add(w.scratch, columnBlock*size[T]())
 }
@@ -71,7 +69,7 @@ func newSoftmax[T real](k *maker, s *program.Step, op *program.Softmax) ([]phase
 
 func placeOf(v *program.View) place { return place{v.Value, v.Offset} }
 
-// from is the address of element n of a place.
+// from returns the address of element n of a place.
 func (p place) from(w *worker, n int) unsafe.Pointer { return w.mem.at(p.id, p.offset+n) }
 
 func (m *softmaxStep[T]) piece(w *worker, i int) {
@@ -100,7 +98,7 @@ func (m *softmaxStep[T]) piece(w *worker, i int) {
 	}
 }
 
-// short does rows too short for a vector, whose exponentials are taken in one go.
+// short does rows that are too short for a vector; one call takes their exponentials.
 func (m *softmaxStep[T]) short(w *worker, px, py unsafe.Pointer, rows int) {
 	n := m.axis
 	x, y := unsafe.Slice((*T)(px), rows*n), unsafe.Slice((*T)(py), rows*n)
@@ -130,7 +128,7 @@ func (m *softmaxStep[T]) short(w *worker, px, py unsafe.Pointer, rows int) {
 	}
 }
 
-// highest is the largest of x; NaN if one is.
+// highest returns the largest of x, or NaN if one is NaN.
 func highest[T real](x []T) T {
 	top := neutral[T](program.Max)
 	for _, v := range x {

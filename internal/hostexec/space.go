@@ -8,20 +8,19 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// maxDims is the most dimensions that a space may have once dimensions of one element are gone and
+// maxDims is the most dimensions of a space after dimensions of one element are dropped and
 // neighbours merged.
 const maxDims = 16
 
-// space is an index space and the strides of some operands over it: dimensions of one element are
-// left out, and neighbours that all operands see as one are merged.
+// space is an index space and the strides of some operands over it. Dimensions of one element are
+// dropped, and neighbours are merged if the strides of all operands allow it.
 type space struct {
 	dims    []int
 	strides [][]int // of each operand, by dimension
 	total   int
 }
 
-// newSpace collapses a space. order is the dimensions in the order in which they are to be walked,
-// outermost first.
+// newSpace collapses a space. order is the dimensions in the order of the walk, outermost first.
 func newSpace(shape, order []int, operands [][]int) *space {
 	s := &space{total: 1, strides: make([][]int, len(operands))}
 	for _, d := range shape {
@@ -52,7 +51,7 @@ func newSpace(shape, order []int, operands [][]int) *space {
 	return s
 }
 
-// merges reports whether dimension d, of n elements, goes on where dimension last of s ends, for
+// merges reports whether dimension d, of n elements, can be merged into dimension last of s, for
 // all operands.
 func (s *space) merges(last, n, d int, operands [][]int) bool {
 	for k := range operands {
@@ -63,7 +62,7 @@ func (s *space) merges(last, n, d int, operands [][]int) bool {
 	return true
 }
 
-// inner is the length of the innermost dimension.
+// inner returns the length of the innermost dimension.
 func (s *space) inner() int { return s.dims[len(s.dims)-1] }
 
 // isWhole reports whether strides are those of C order without gaps over the dimensions.
@@ -88,7 +87,7 @@ func (s *space) isScalar(strides []int) bool {
 	return true
 }
 
-// row is the offset of an operand at the start of row number i: of the dimensions but the
+// row returns the offset of an operand at the start of row i, over all dimensions except the
 // innermost.
 func (s *space) row(strides []int, i int) int {
 	off := 0
@@ -100,8 +99,8 @@ func (s *space) row(strides []int, i int) int {
 	return off
 }
 
-// byStride is the dimensions of a shape sorted so that an operand is walked as it lies in memory:
-// largest stride first.
+// byStride returns the dimensions of a shape in the order of an operand's memory: the largest
+// stride first.
 func byStride(shape, strides []int) []int {
 	order := upTo(len(shape))
 	key := func(d int) int {
@@ -122,7 +121,7 @@ func upTo(n int) []int {
 	return all
 }
 
-// reach is the first and the last element that a view touches; lo > hi where it touches none.
+// reach returns the first and the last element of a view; lo > hi if it has none.
 func reach(shape []int, v *program.View) (lo, hi int) {
 	lo, hi = v.Offset, v.Offset
 	for i, d := range shape {

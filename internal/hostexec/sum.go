@@ -7,14 +7,14 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// width is how many running results a row is reduced to before these are joined, half onto half. It
-// is the same for all instruction sets, so that they give the same bits.
+// width is the number of partial results of a row, which are then joined, half onto half. All
+// instruction sets use the same, so that they give the same bits.
 const width = 64
 
-// shortRow is the elements up to which a row is reduced one after the other.
+// shortRow is the longest row that is reduced element by element.
 const shortRow = 16
 
-// neutral is the reduction of nothing.
+// neutral returns the reduction of nothing.
 func neutral[T real](red program.Reduction) T {
 	if red == program.Max {
 		return T(math.Inf(-1))
@@ -22,7 +22,7 @@ func neutral[T real](red program.Reduction) T {
 	return 0
 }
 
-// joiner is the primitive of a reduction.
+// joiner returns the primitive of a reduction.
 func joiner(red program.Reduction) vecOp {
 	if red == program.Max {
 		return opMaximum
@@ -48,7 +48,7 @@ func newReducer[T real](l *level, red program.Reduction) reducer[T] {
 	return reducer[T]{prims[T]{l}, red, joiner(red)}
 }
 
-// row is the reduction of n elements at p.
+// row returns the reduction of n elements at p.
 func (r *reducer[T]) row(w *worker, p unsafe.Pointer, n int) T {
 	if n <= shortRow {
 		return r.short(p, n)
@@ -84,9 +84,9 @@ func (r *reducer[T]) clear(acc unsafe.Pointer) {
 	}
 }
 
-// more goes on with a row: lane i gets the elements i, i+width, ...
+// more continues a row: lane i takes the elements i, i+width, ...
 func (r *reducer[T]) more(w *worker, acc, p unsafe.Pointer, n int) {
-	if size[T]() == 8 { // of which assembly has no folds
+	if size[T]() == 8 { // assembly has no folds of float64
 		for at := 0; at < n; at += width {
 			r.do(w, r.op, min(width, n-at), acc, acc, unsafe.Add(p, at*size[T]()), 1, 1)
 		}

@@ -6,22 +6,22 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// turn is a Map that only copies, from a view whose innermost dimension is not that of the Out: a
-// transposition, alone or of each of many matrices. It goes tile by tile, so that both sides are
-// read and written by whole lines.
+// turn is a Map that only copies, from a view whose innermost dimension is not that of the Out: one
+// transposition or a batch of them. It runs tile by tile, so that both sides are accessed in whole
+// cache lines.
 type turn struct {
 	sp          *space
 	from, to    place
 	bytes       int // of an element
-	along       int // the dimension that is innermost in the In
+	along       int // the innermost dimension of the In
 	pieces, per int // of along
 	level       *level
 }
 
-// tileRows is how many rows of the Out are written side by side: their lines fit the L1 cache.
+// tileRows is the rows of the Out per tile: their lines fit in the L1 cache.
 const tileRows = 128
 
-// newTurn is nil for a Map that is something else.
+// newTurn returns nil for a Map that is not a turn.
 func newTurn(k *maker, s *program.Step, op *program.Map) []phase {
 	if len(s.Out) != 1 || len(op.Stores) != 1 || op.Code[op.Stores[0]].Op != program.Load {
 		return nil
@@ -47,7 +47,7 @@ func newTurn(k *maker, s *program.Step, op *program.Map) []phase {
 	if n < 2*tileRows {
 		t.per = n
 	}
-	t.pieces = n / t.per // the last one has the rest
+	t.pieces = n / t.per // the last one takes the rest
 	return []phase{{t, sp.total / n / sp.dims[last] * t.pieces}}
 }
 
@@ -85,8 +85,8 @@ func (t *turn) piece(w *worker, i int) {
 	}
 }
 
-// blocks transposes n by inner elements in blocks of 8 by 8. Where 8 do not fit, the last block
-// does elements again.
+// blocks transposes n by inner elements in blocks of 8 by 8. At the edges the last block repeats
+// elements.
 func (t *turn) blocks(dst, src unsafe.Pointer, across, down, n int) {
 	inner := t.sp.inner()
 	for j := 0; j < inner; j += 8 {
@@ -99,8 +99,8 @@ func (t *turn) blocks(dst, src unsafe.Pointer, across, down, n int) {
 	}
 }
 
-// turned is element (j, i) of src, across bytes from j to j, at (i, j) of dst, down bytes from i to
-// i.
+// turned copies element (j, i) of src to (i, j) of dst. Rows are across bytes apart in src, and
+// down bytes in dst.
 func turned[E any](dst, src unsafe.Pointer, across, down, n, inner int) {
 	const block = 16
 	var e E

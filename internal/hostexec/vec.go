@@ -7,13 +7,13 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// real is the types that arithmetic is done in.
+// real is the types of arithmetic.
 type real interface{ float32 | float64 }
 
-// vecOp is one vector primitive: d[i] = op(a[i], b[i], c[i]).
+// vecOp is a vector primitive: d[i] = op(a[i], b[i], c[i]).
 type vecOp int
 
-// The primitives. Those before plainOps have assembly, in this order.
+// The primitives. Those before plainOps are in assembly, in this order.
 const (
 	opCopy vecOp = iota
 	opNeg
@@ -43,9 +43,9 @@ const (
 	opNotEqual
 	opSelect
 	opMulAdd  // a*b + c, the product rounded first
-	opFoldSum // lane i of d, of width lanes, += a[i] + a[i+width] + ..., in this order
+	opFoldSum // lane i of width lanes of d += a[i] + a[i+width] + ..., in this order
 	opFoldMax // the same with Maximum
-	opSum     // d[0] = the sum of a: lanes of 0 are folded, and then joined, half onto half
+	opSum     // d[0] = the sum of a: folded into lanes of 0, which are then joined, half onto half
 	opMax     // the same with Maximum and -inf
 	plainOps
 	opSign = plainOps + iota - 33
@@ -58,8 +58,7 @@ const (
 	opPow
 )
 
-// vecOps is the primitive of a scalar operation; those that are not here (Load, Const, Rand) are
-// operands.
+// vecOps maps scalar operations to primitives. Missing ones (Load, Const, Rand) are operands.
 var vecOps = [...]vecOp{
 	program.Neg: opNeg, program.Abs: opAbs, program.Sign: opSign, program.Ceil: opCeil, program.Floor: opFloor,
 	program.Sin: opSin, program.Cos: opCos, program.Exp: opExp, program.Log: opLog, program.Log2: opLog2,
@@ -71,7 +70,7 @@ var vecOps = [...]vecOp{
 	program.Equal: opEqual, program.NotEqual: opNotEqual, program.Select: opSelect,
 }
 
-// arity is how many operands a scalar operation has.
+// arity returns the number of operands of a scalar operation.
 func arity(op program.Scalar) int {
 	switch {
 	case op == program.Select:
@@ -84,16 +83,16 @@ func arity(op program.Scalar) int {
 	return 0
 }
 
-// vecArgs is a call of a primitive. It is a struct so that an instruction of a program is one word
-// for assembly. The offsets of its fields are in vec_amd64.s.
+// vecArgs is a call of a primitive. It is a struct so that assembly takes a single word.
+// vec_amd64.s has the offsets of its fields.
 type vecArgs struct {
 	op         vecOp
 	n          int
 	d, a, b, c unsafe.Pointer
-	sa, sb, sc int // 1, or 0 for an operand that is one number: then 64 bytes full of it
+	sa, sb, sc int // 1, or 0 for one number, repeated in 64 bytes
 }
 
-// lanes is T's operand as a slice, and the mask for indices into it.
+// lanes returns an operand as a slice, and the mask for its indices.
 func lanes[T real](p unsafe.Pointer, step, n int) ([]T, int) {
 	if step == 0 {
 		return unsafe.Slice((*T)(p), 1), 0
@@ -101,7 +100,7 @@ func lanes[T real](p unsafe.Pointer, step, n int) ([]T, int) {
 	return unsafe.Slice((*T)(p), n), -1
 }
 
-// vecPlain is a primitive in plain Go, with the bits of assembly.
+// vecPlain is a primitive in plain Go. It gives the same bits as assembly.
 func vecPlain[T real](v *vecArgs) {
 	a, ma := lanes[T](v.a, v.sa, v.n)
 	switch v.op {
@@ -253,8 +252,8 @@ func unary[T real](op vecOp, d, a []T, ma int) {
 	}
 }
 
-// functions computes primitives that are not arithmetic. Those of float32 that assembly has are
-// polynomials of their own; the others, and all of float64, are those of package math.
+// functions computes operations that are not arithmetic. For float32 some are polynomials, as in
+// assembly. The others, and all of float64, are those of package math.
 func functions[T real](op vecOp, d, a []T, ma int) {
 	if p := polynomial(op); p != nil && size[T]() == 4 {
 		for i := range d {
@@ -320,5 +319,5 @@ func sign(x float64) float64 {
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// softplus is log(1 + exp(x)) without overflow.
+// softplus returns log(1 + exp(x)) without overflow.
 func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }

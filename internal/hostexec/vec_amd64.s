@@ -512,7 +512,8 @@ GLOBL mask<>(SB), RODATA, $64
 #define REST3F64x256 \
 	VMASKMOVPD (SI), Y15, Y0; VMASKMOVPD (BX), Y15, Y4; VMASKMOVPD (DX), Y15, Y8
 
-// PRIMITIVE is a cheap primitive, MASK what makes the mask of the CX elements that are left, PER the elements of a vector.
+// PRIMITIVE is a cheap primitive, MASK makes the mask of the CX elements that are left, PER is the
+// elements of a vector.
 #define PRIMITIVE512(NAME, PER, FOUR, ONE, REST, INIT, OP, PUT) \
 TEXT NAME<>(SB), NOSPLIT, $0-0; \
 	INIT;                  \
@@ -556,7 +557,7 @@ done:                      \
 	VZEROUPPER;            \
 	RET
 
-// FUNCTION is one that takes long enough for a vector at a time.
+// FUNCTION is a primitive that is slow enough to be done a vector at a time.
 #define FUNCTION512(NAME, OP) \
 TEXT NAME<>(SB), NOSPLIT, $0-0; \
 	SUBQ $16, CX;          \
@@ -655,7 +656,7 @@ done:                      \
 #define NOTHING
 #define ZERO512 VPXORD Z31, Z31, Z31
 
-// EXP is R = exp(R), with A, B and C for itself: see exp32.
+// EXP sets R = exp(R), with A, B and C as temporaries: see exp32.
 #define EXP(R, A, B, C) \
 	VMOVUPS expMost<>(SB), A; VMINPS R, A, R;   \
 	VMOVUPS expLeast<>(SB), A; VMAXPS R, A, R;  \
@@ -674,7 +675,7 @@ done:                      \
 	VPADDD bias<>(SB), A, A; VPSLLD $23, A, A;  \
 	VMULPS C, B, B; VMULPS A, B, R
 
-// LOGTERMS is B = the logarithm of 2^E*(1+R), with Z and C for itself: see log32.
+// LOGTERMS sets B to the logarithm of 2^E*(1+R), with Z and C as temporaries: see log32.
 #define LOGTERMS(R, E, B, Z, C) \
 	VMULPS R, R, Z;                             \
 	VMULPS log0<>(SB), R, B; VADDPS log1<>(SB), B, B; \
@@ -725,7 +726,8 @@ done:                      \
 	VCMPPS $0, Y5, Y7, Y6; VBLENDVPS Y6, minusInf<>(SB), Y3, Y3; \
 	VCMPPS $21, infinity<>(SB), Y7, Y6; VBLENDVPS Y6, Y7, Y3, Y0
 
-// TANHS is B = tanh(X) by the terms for small X, and R = that of large ones without its sign, from R = abs(X): see tanh32.
+// TANHS sets B = tanh(X) by the series for small X, and R to that of large ones without its sign,
+// from R = abs(X): see tanh32.
 #define TANHS(R, X, A, B, C, D) \
 	VADDPS R, R, R;                             \
 	EXP(R, A, B, C);                            \
@@ -863,7 +865,7 @@ done:                      \
 	VZEROUPPER;            \
 	RET
 
-// SOME256 folds up to 8 of the CX elements that are left, at an offset, and takes them off CX.
+// SOME256 folds up to 8 of the CX elements that are left, at an offset, and subtracts them from CX.
 #define SOME256(at, R, OP) \
 	MOVQ CX, AX;           \
 	MOVQ $8, R8;           \
@@ -879,7 +881,8 @@ done:                      \
 	OP(R, Y8, Y10);        \
 	VBLENDVPS Y15, R, Y9, R
 
-// REDUCE512 is d[0] = the reduction of a: FOLD512 into lanes of INIT, which are then joined, half onto half.
+// REDUCE512 sets d[0] to the reduction of a: FOLD512 into lanes of INIT, which are then joined,
+// half onto half.
 #define REDUCE512(NAME, INIT, OP) \
 TEXT NAME<>(SB), NOSPLIT, $0-0; \
 	INIT;                  \

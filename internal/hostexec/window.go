@@ -6,11 +6,11 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// span is the outputs lo to hi of one dimension for which a tap lies inside the image, and the
-// image's element of the first of them. Neighbours are stride elements apart.
+// span is the outputs lo to hi of one dimension whose tap is inside the image, and the image's
+// element of the first one. Neighbours are stride elements apart.
 type span struct{ lo, hi, at int }
 
-// spanOf is the span of a tap: output o sees element o*stride + tap*dilation - pad of n.
+// spanOf returns the span of a tap: output o reads element o*stride + tap*dilation - pad of n.
 func spanOf(tap, n, out, stride, dilation, pad int) span {
 	first := tap*dilation - pad
 	s := span{0, out, 0}
@@ -45,8 +45,8 @@ func newWindow(w program.Window) window {
 	return x
 }
 
-// rowsOf is the part of a span of high for outputs from to to, and the row of the image for the
-// first of them.
+// rowsOf returns the part of high span r for outputs from to to, with the image row of its first
+// output.
 func (w *window) rowsOf(r, from, to int) span {
 	s := w.high[r]
 	lo := min(max(s.lo, from), s.hi)
@@ -57,7 +57,7 @@ func (w *window) image() int  { return w.H * w.W }
 func (w *window) result() int { return w.OutH * w.OutW }
 func (w *window) taps() int   { return w.R * w.S }
 
-// poolStep is MaxPool, AvgPool or one of their gradients: a piece is some planes (n, c).
+// poolStep is MaxPool, AvgPool or one of their gradients. A piece is some planes (n, c).
 type poolStep[T real] struct {
 	window
 	do  func(p *poolStep[T], w *worker, plane int)
@@ -66,9 +66,9 @@ type poolStep[T real] struct {
 	per int
 
 	level  *level
-	inside bool // no window reaches over the left or right edge
-	reach  int  // columns of the image that a window reaches over
-	pairs  bool // level.maxPairs does these windows
+	inside bool // no window crosses the left or right edge
+	reach  int  // columns of the image that a window covers
+	pairs  bool // windows suit level.maxPairs
 }
 
 func newPool[T real](k *maker, s *program.Step, w program.Window, do func(p *poolStep[T], w *worker, plane int)) ([]phase, error) {
@@ -92,13 +92,13 @@ func (p *poolStep[T]) piece(w *worker, i int) {
 	}
 }
 
-// plane is one plane of an operand, n elements long.
+// plane returns plane i of an operand, n elements long.
 func plane[T real](w *worker, p place, i, n int) []T {
 	return unsafe.Slice((*T)(p.from(w, i*n)), n)
 }
 
-// maxPool takes, for each row of outputs, the largest of each column of the rows under it, and then
-// of neighbours.
+// maxPool computes, for each row of outputs, the largest element of each column of its rows, and
+// then of neighbouring columns.
 func maxPool[T real](p *poolStep[T], w *worker, i int) {
 	x, y := plane[T](w, p.in[0], i, p.image()), plane[T](w, p.out, i, p.result())
 	if p.pairs {
@@ -139,7 +139,7 @@ func maxPool[T real](p *poolStep[T], w *worker, i int) {
 	}
 }
 
-// each calls f for each tap and each row of outputs that has elements under it.
+// each calls f for each tap and each row of outputs that the tap's elements reach.
 func (w *window) each(f func(oh, ih int, s span)) {
 	for r := range w.R {
 		high := w.high[r]
@@ -158,7 +158,7 @@ func maxPoolGrad[T real](p *poolStep[T], w *worker, i int) {
 	y, dy := plane[T](w, p.in[1], i, p.result()), plane[T](w, p.in[2], i, p.result())
 	if p.pairs {
 		if 2*p.OutH < p.H || 2*p.OutW < p.W {
-			clear(dx) // the row and the column that no window has
+			clear(dx) // the row and the column outside of all windows
 		}
 		p.level.maxPairsGrad(unsafe.Pointer(&dx[0]), unsafe.Pointer(&x[0]), unsafe.Pointer(&y[0]), unsafe.Pointer(&dy[0]), p.W*4, p.OutH, p.OutW)
 		return
@@ -174,7 +174,7 @@ func maxPoolGrad[T real](p *poolStep[T], w *worker, i int) {
 	}
 }
 
-// first is the first element of the window at (oh, ow) that is v; -1 if none is.
+// first returns the first element of the window at (oh, ow) that equals v, or -1.
 func (p *poolStep[T]) first(x []T, v T, oh, ow int) int {
 	h, w := oh*p.StrideH-p.PadH, ow*p.StrideW-p.PadW
 	at := -1

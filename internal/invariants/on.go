@@ -16,7 +16,7 @@ type CloseChecker struct {
 	first atomic.Pointer[[]byte] // the stack of the first Close
 }
 
-// Close notes that the resource is freed. It panics when it already was, and shows where.
+// Close records that the resource is freed. It panics with the first stack if it already was.
 func (c *CloseChecker) Close() {
 	stack := debug.Stack()
 	if !c.first.CompareAndSwap(nil, &stack) {
@@ -24,8 +24,7 @@ func (c *CloseChecker) Close() {
 	}
 }
 
-// Mangle fills b, memory that is about to be freed, with 0xCC, so that a late reader gets nonsense
-// instead of the old values.
+// Mangle fills b, memory that is about to be freed, with 0xCC, so that a late read is noticed.
 func Mangle(b []byte) {
 	for i := range b {
 		b[i] = 0xCC

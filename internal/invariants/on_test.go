@@ -15,7 +15,7 @@ func TestEnabledUnderTheTagAndUnderRace(t *testing.T) {
 	}
 }
 
-// closePanic is what c.Close panics with, or nil.
+// closePanic returns the panic of c.Close, or nil.
 func closePanic(c *CloseChecker) (value any) {
 	defer func() { value = recover() }()
 	c.Close()

@@ -51,16 +51,16 @@ func TestAdviceNamesTheRemedy(t *testing.T) {
 	}{
 		{"content", func(*Report) {}, ""},
 		{"world", func(r *Report) { r.Worlds = []World{{Backend: "shm", Problem: "no memory"}} }, "backend shm does not work: no memory"},
-		{"memfd", func(r *Report) { r.SharedMemory.Memfd = Trial{Problem: "EPERM"} }, "shared memory cannot be made (EPERM): a sandbox"},
+		{"memfd", func(r *Report) { r.SharedMemory.Memfd = Trial{Problem: "EPERM"} }, "shared memory cannot be created (EPERM): a sandbox"},
 		{"environment", func(r *Report) { r.Launcher.Problem = "RANK=x" }, "unset or correct the launcher's variables: RANK=x"},
 		{"no BLAS", func(r *Report) { r.BLAS = BLAS{Name: "gonum"} }, "apt-get install libopenblas0-pthread"},
 		{"no BLAS wanted", func(r *Report) { r.BLAS = BLAS{Name: "gonum", Off: true} }, ""},
 		{"bad BLAS", func(r *Report) {
 			r.BLAS = BLAS{Name: "gonum", Libraries: []Library{{Name: "mkl"}, {Name: "openblas", Path: "/o", Problem: "64 bits"}}}
-		}, "/o is there and not usable: 64 bits"},
+		}, "/o is installed but not usable: 64 bits"},
 		{"old BLAS", func(r *Report) {
 			r.CPU.ISA, r.BLAS = []string{"avx2", "fma"}, BLAS{Name: "openblas", Version: "0.3.21 Prescott"}
-		}, "openblas 0.3.21 Prescott does not know this processor, and computes as for one without AVX: set OPENBLAS_CORETYPE=Haswell"},
+		}, "openblas 0.3.21 Prescott does not know this processor and uses no AVX: set OPENBLAS_CORETYPE=Haswell"},
 		{"old BLAS for AVX-512", func(r *Report) {
 			r.CPU.ISA, r.BLAS = []string{"avx2", "fma", "avx512f", "avx512bw", "avx512vl"}, BLAS{Name: "openblas", Version: "0.3.21 Nehalem"}
 		}, "set OPENBLAS_CORETYPE=SkylakeX"},
@@ -71,7 +71,7 @@ func TestAdviceNamesTheRemedy(t *testing.T) {
 		{"set BLAS", func(r *Report) { r.BLAS = BLAS{Name: "gonum", Problem: "no file"} }, "set cpu.blas to auto"},
 		{"quota", func(r *Report) { r.CPU.Quota = 1.5 }, "the control group grants 1.5 of 8 cores"},
 		{"quota that is none", func(r *Report) { r.CPU.Quota = 8 }, ""},
-		{"affinity", func(r *Report) { r.CPU.Allowed = 1 }, "the affinity mask allows 1 of 8 cores: mpirun binds ranks so, --bind-to none does not"},
+		{"affinity", func(r *Report) { r.CPU.Allowed = 1 }, "the affinity mask allows 1 of 8 cores: mpirun sets it, unless it has --bind-to none"},
 		{"little memory left", func(r *Report) { r.Memory = Memory{LimitBytes: gib, UsableBytes: 100 * mib} }, "leaves 100 MiB of memory"},
 		{"small /dev/shm", func(r *Report) { r.SharedMemory.DevShm.TotalBytes = 64 * mib }, "/dev/shm has 64 MiB"},
 		{"no /dev/shm", func(r *Report) { r.SharedMemory.DevShm.Problem = "absent" }, "/dev/shm cannot be used (absent)"},
@@ -79,13 +79,13 @@ func TestAdviceNamesTheRemedy(t *testing.T) {
 			r.GPUs = GPUs{Driver: Library{Path: "/lib/libcuda.so.1", Problem: "cuInit: 999"}}
 		}, "the GPU driver does not work: cuInit: 999"},
 		{"no GPU", func(r *Report) { r.GPUs, r.GPULibraries = GPUs{Driver: Library{Problem: "not found"}}, nil }, ""},
-		{"no peers", func(r *Report) { r.GPUs.Peers[0][1] = false }, "not every GPU reaches"},
+		{"no peers", func(r *Report) { r.GPUs.Peers[0][1] = false }, "not every GPU can address"},
 		{"compute mode", func(r *Report) { r.GPUs.Devices[1].ComputeMode = "exclusive" }, "GPU 1 is in compute mode exclusive"},
-		{"no nccl", setLib("nccl", Library{}), "pip install nvidia-nccl-cu13, or say where it is with --lib nccl=FILE"},
+		{"no nccl", setLib("nccl", Library{}), "pip install nvidia-nccl-cu13, or set its path with --lib nccl=FILE"},
 		{"no cublas", setLib("cublas", Library{}), "pip install nvidia-cublas, or"},
 		{"broken cudnn", setLib("cudnn", Library{Path: "/c", Problem: "no libcudnn_graph"}), "cudnn at /c is not usable: no libcudnn_graph"},
-		{"newer than the driver", setLib("nvrtc", Library{Path: "/n", Version: "14.0", Usable: true, Chosen: true}), "nvrtc 14.0 is newer than the driver, which runs CUDA 13: update the driver, or install nvrtc for CUDA 13"},
-		{"newer than the driver, and so not chosen", setLib("nvrtc", Library{Path: "/n", Version: "14.0", Usable: true}), "nvrtc 14.0 is newer than the driver, which runs CUDA 13: update the driver, or install nvrtc for CUDA 13"},
+		{"newer than the driver", setLib("nvrtc", Library{Path: "/n", Version: "14.0", Usable: true, Chosen: true}), "nvrtc 14.0 is newer than the driver, which supports CUDA 13: update the driver, or install nvrtc for CUDA 13"},
+		{"newer than the driver, and so not chosen", setLib("nvrtc", Library{Path: "/n", Version: "14.0", Usable: true}), "nvrtc 14.0 is newer than the driver, which supports CUDA 13: update the driver, or install nvrtc for CUDA 13"},
 		{"older than the driver", setLib("nvrtc", Library{Path: "/n", Version: "12.9", Usable: true, Chosen: true}), ""},
 		{"two cudarts", func(r *Report) {
 			r.GPULibraries = append(r.GPULibraries, Library{Name: "cudart", Path: "/12", Version: "12.9", Usable: true})
@@ -102,7 +102,7 @@ func TestAdviceNamesTheRemedy(t *testing.T) {
 			r.Table.Problem, r.GPUs, r.GPULibraries = "no such file", GPUs{Driver: Library{Problem: "not found"}}, nil
 		}, ""},
 		{"one GPU has nothing to measure", func(r *Report) { r.Table.Rows, r.GPUs.Devices, r.GPUs.Peers = 0, r.GPUs.Devices[:1], nil }, ""},
-		{"signals", func(r *Report) { r.MPI[0].Notes = []string{"takes over the signal handlers of SIGFPE, SIGSEGV"} }, "openmpi takes the signal handlers that Go needs: set UCX_ERROR_SIGNALS="},
+		{"signals", func(r *Report) { r.MPI[0].Notes = []string{"replaces the signal handlers of SIGFPE, SIGSEGV"} }, "openmpi replaces signal handlers that Go needs: set UCX_ERROR_SIGNALS="},
 		{"broken MPI", func(r *Report) { r.MPI[0].Usable, r.MPI[0].Problem = false, "died" }, "openmpi at /lib/libmpi.so.40 is not usable: died"},
 		{"memlock", func(r *Report) { r.Limits.Memlock.Soft = 64 << 10 }, "at most 64 KiB may be locked in memory"},
 		{"files", func(r *Report) { r.Limits.NoFile.Hard = 1024 }, "at most 1024 open files"},

@@ -10,10 +10,10 @@ import (
 
 // Driver has the CUDA driver's answers about itself and the GPUs.
 type Driver struct {
-	CUDA    string   // the newest CUDA that it runs: "13.0"
-	Devices []GPU    // in the order of the driver, which CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER set
+	CUDA    string   // newest CUDA version that it supports: "13.0"
+	Devices []GPU    // in the driver's order, which CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER set
 	Peers   [][]bool // Peers[i][j] is whether GPU i can read and write the memory of GPU j
-	Atomics [][]bool // and whether it can do atomic operations there
+	Atomics [][]bool // whether it can also do atomic operations there
 }
 
 // GPU is one device.
@@ -27,8 +27,8 @@ type GPU struct {
 	Multiprocessors   int    `json:"multiprocessors"`
 	ComputeMode       string `json:"compute_mode"` // "default", "prohibited" or "exclusive"
 
-	// VirtualMemory is whether memory can be mapped piece by piece and shared by file descriptors,
-	// which symmetric heaps are made of.
+	// VirtualMemory is whether memory can be mapped in pieces and shared by file descriptors, which
+	// symmetric heaps need.
 	VirtualMemory bool `json:"virtual_memory"`
 }
 
@@ -47,7 +47,7 @@ const (
 	p2pNativeAtomics = 3
 )
 
-// driverAPI is the part of the driver that needs no context: asking takes no memory of any GPU.
+// driverAPI is the part of the driver that needs no context, and so takes no memory of a GPU.
 type driverAPI struct {
 	initialize  func(flags uint32) int32                        `dl:"cuInit"`
 	version     func(v *int32) int32                            `dl:"cuDriverGetVersion"`
@@ -64,7 +64,7 @@ type driverAPI struct {
 	errorString func(code int32, text **byte) int32             `dl:"cuGetErrorString"`
 }
 
-// check is nil for CUDA_SUCCESS, else the error in the driver's words.
+// check returns nil for CUDA_SUCCESS, else the driver's error text.
 func (d *driverAPI) check(call string, code int32) error {
 	if code == 0 {
 		return nil
@@ -80,13 +80,13 @@ func (d *driverAPI) check(call string, code int32) error {
 	return fmt.Errorf("%s: %s (%d): %s", call, name, code, text)
 }
 
-// askDriver starts the driver and asks for everything about the GPUs.
+// askDriver initializes the driver and asks for all data of the GPUs.
 func askDriver(lib *dl.Library, a *Answer) error {
 	var d driverAPI
 	if err := lib.Bind(&d); err != nil {
 		return err
 	}
-	// On one thread, so that the state that a call leaves there belongs to the next.
+	// All calls run on one thread, because they share its state.
 	return dl.OnThread(func() error {
 		var v int32
 		if err := d.check("cuDriverGetVersion", d.version(&v)); err != nil { // needs no cuInit
@@ -119,7 +119,7 @@ func askDriver(lib *dl.Library, a *Answer) error {
 	})
 }
 
-// describe is one GPU.
+// describe returns the data of one GPU.
 func (d *driverAPI) describe(index int, dev int32) (GPU, error) {
 	g := GPU{Index: index}
 	name := make([]byte, 256)
@@ -139,7 +139,7 @@ func (d *driverAPI) describe(index int, dev int32) (GPU, error) {
 	} {
 		var v int32
 		code := d.attribute(&v, attr, dev)
-		if code != 0 && attr < attrVirtualMemory { // older drivers do not know the others
+		if code != 0 && attr < attrVirtualMemory { // older drivers do not know the later attributes
 			return g, d.check(fmt.Sprintf("cuDeviceGetAttribute(%d)", attr), code)
 		}
 		if code == 0 {
@@ -155,7 +155,7 @@ func (d *driverAPI) describe(index int, dev int32) (GPU, error) {
 	return g, nil
 }
 
-// computeMode is the name of a CUcomputemode.
+// computeMode returns the name of a CUcomputemode.
 func computeMode(mode int32) string {
 	switch mode {
 	case 0:
@@ -168,7 +168,7 @@ func computeMode(mode int32) string {
 	return fmt.Sprintf("mode %d", mode)
 }
 
-// uuidOf is the UUID as nvidia-smi prints it, or "".
+// uuidOf returns the UUID as nvidia-smi prints it, or "".
 func (d *driverAPI) uuidOf(dev int32) string {
 	get := d.uuid
 	if get == nil {
@@ -181,7 +181,7 @@ func (d *driverAPI) uuidOf(dev int32) string {
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", id[0:4], id[4:6], id[6:8], id[8:10], id[10:16])
 }
 
-// peers fills in who can access whom.
+// peers fills in the peer access.
 func (d *driverAPI) peers(handles []int32, out *Driver) error {
 	for i, dev := range handles {
 		access, atomics := make([]bool, len(handles)), make([]bool, len(handles))
@@ -204,7 +204,7 @@ func (d *driverAPI) peers(handles []int32, out *Driver) error {
 	return nil
 }
 
-// cText is the text at an address in C's memory, up to its NUL or to 200 bytes.
+// cText returns the text at an address in C memory, up to its NUL or 200 bytes.
 func cText(p *byte) string {
 	var text []byte
 	for i := range 200 {

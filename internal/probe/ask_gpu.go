@@ -8,8 +8,8 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// None of these calls needs a GPU; a library that answers is one that could be loaded with all that
-// it depends on.
+// None of these calls needs a GPU. An answer shows that the library and its dependencies could be
+// loaded.
 
 // askCUDART asks the CUDA runtime, whose version is 1000*major + 10*minor.
 func askCUDART(lib *dl.Library, a *Answer) error {
@@ -27,11 +27,11 @@ func askCUDART(lib *dl.Library, a *Answer) error {
 	return nil
 }
 
-// cudaVersion is the text of a version of the CUDA driver or runtime: 13000 is 13.0.
+// cudaVersion formats a version of the CUDA driver or runtime: 13000 is 13.0.
 func cudaVersion(v int32) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// askCUBLAS asks for the three parts of the version (libraryPropertyType: 0, 1, 2), which, unlike
-// cublasGetVersion_v2, needs no handle and so no GPU.
+// askCUBLAS asks for the three parts of the version (libraryPropertyType: 0, 1, 2). Unlike
+// cublasGetVersion_v2, that needs no handle and so no GPU.
 func askCUBLAS(lib *dl.Library, a *Answer) error {
 	var api struct {
 		property func(which int32, value *int32) int32 `dl:"cublasGetProperty"`
@@ -65,7 +65,7 @@ func askCUDNN(lib *dl.Library, a *Answer) error {
 	return nil
 }
 
-// cudnnVersion is the text of cuDNN's version: 91002 is 9.10.2, and until version 8, 8907 is 8.9.7
+// cudnnVersion formats cuDNN's version: 91002 is 9.10.2 and, up to version 8, 8907 is 8.9.7
 // (CUDNN_VERSION of cudnn_version.h).
 func cudnnVersion(v int) string {
 	major := 10000
@@ -95,8 +95,8 @@ func askNCCL(lib *dl.Library, a *Answer) error {
 	return nil
 }
 
-// ncclVersion is the text of NCCL's version: 22803 is 2.28.3, and before 2.9, 2804 is 2.8.4
-// (NCCL_VERSION of nccl.h).
+// ncclVersion formats NCCL's version: 22803 is 2.28.3 and, before 2.9, 2804 is 2.8.4 (NCCL_VERSION
+// of nccl.h).
 func ncclVersion(v int32) string {
 	major := int32(10000)
 	if v < 10000 {
@@ -105,8 +105,7 @@ func ncclVersion(v int32) string {
 	return fmt.Sprintf("%d.%d.%d", v/major, v%major/100, v%100)
 }
 
-// askNVSHMEM asks for the version of the product and of the specification, both of which need no
-// initialisation.
+// askNVSHMEM asks for the versions of product and specification, which need no initialization.
 func askNVSHMEM(lib *dl.Library, a *Answer) error {
 	var api struct {
 		vendor func(major, minor, patch *int32) `dl:"nvshmemx_vendor_get_version_info"`
@@ -129,14 +128,14 @@ func askNVSHMEM(lib *dl.Library, a *Answer) error {
 	return nil
 }
 
-// The call that starts NVSHMEM without MPI, and the note on one that lacks it, before the reason.
+// NVSHMEM's bootstrap plugin for programs without MPI, and the start of the note if it is missing.
 const (
 	bootstrap     = "nvshmem_bootstrap_uid.so.3"
 	bootstrapBare = "nvshmem_bootstrap_uid.so"
 	cannotStart   = "NVSHMEM cannot start"
 )
 
-// askNVJitLink asks for the version, which libraries from 12.3 on tell.
+// askNVJitLink asks for the version, which libraries from 12.3 on report.
 func askNVJitLink(lib *dl.Library, a *Answer) error {
 	var api struct {
 		version func(major, minor *uint32) int32 `dl:"nvJitLinkVersion,optional,since=12.3"`
@@ -145,7 +144,7 @@ func askNVJitLink(lib *dl.Library, a *Answer) error {
 		return err
 	}
 	if api.version == nil {
-		a.Notes = append(a.Notes, "does not tell its version, so it is older than 12.3")
+		a.Notes = append(a.Notes, "reports no version, so it is older than 12.3")
 		return nil
 	}
 	var major, minor uint32
@@ -156,8 +155,8 @@ func askNVJitLink(lib *dl.Library, a *Answer) error {
 	return nil
 }
 
-// askNVRTC asks for the version and compiles a kernel: libnvrtc-builtins, without which NVRTC
-// compiles nothing, is loaded only then.
+// askNVRTC asks for the version and compiles a kernel, because libnvrtc-builtins, which NVRTC needs
+// for that, is loaded only then.
 func askNVRTC(lib *dl.Library, a *Answer) error {
 	var api struct {
 		version   func(major, minor *int32) int32                                                         `dl:"nvrtcVersion"`
@@ -205,5 +204,5 @@ func askNVRTC(lib *dl.Library, a *Answer) error {
 	return err
 }
 
-// capability is NVRTC's number for an architecture as a compute capability: 90 is 9.0.
+// capability formats NVRTC's number of an architecture as a compute capability: 90 is 9.0.
 func capability(arch int32) string { return fmt.Sprintf("%d.%d", arch/10, arch%10) }

@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// askBLAS has package blas try a library, or search for one.
+// askBLAS lets package blas try a library, or search for one.
 func askBLAS(q Question) Answer {
 	impl, err := blas.Open(blas.Config{Path: q.File})
 	switch {
@@ -31,7 +31,7 @@ func askBLAS(q Question) Answer {
 // at most 256.
 const mpiVersionBytes = 8192
 
-// askMPI tells which MPI a library is. MPI_Get_version and MPI_Get_library_version may be called
+// askMPI identifies an MPI library. MPI_Get_version and MPI_Get_library_version may be called
 // before MPI_Init (MPI 3.1, section 8.1.1).
 func askMPI(lib *dl.Library, a *Answer) error {
 	var api struct {
@@ -64,11 +64,11 @@ func askMPI(lib *dl.Library, a *Answer) error {
 	return nil
 }
 
-// mpiVersion returns the short form of the text of MPI_Get_library_version:
+// mpiVersion shortens the text of MPI_Get_library_version:
 //
 //	"Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, ..." is "Open MPI 4.1.4"
 //	"MPICH Version:\t4.0.2\nMPICH Release date:\t..." is "MPICH 4.0.2"
-//	"Intel(R) MPI Library 2021.12 for Linux* OS\n" stays, without the end of line
+//	"Intel(R) MPI Library 2021.12 for Linux* OS\n" stays, without the newline
 func mpiVersion(text string) string {
 	line := firstLine(text)
 	if rest, ok := strings.CutPrefix(line, "Open MPI v"); ok {

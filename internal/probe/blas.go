@@ -5,19 +5,19 @@ import (
 	"slices"
 )
 
-// BLAS is the matrix libraries.
+// BLAS has the matrix libraries.
 type BLAS struct {
-	Name      string    `json:"name"` // of the one that a program here gets: "openblas", or "gonum" for the built-in one
+	Name      string    `json:"name"` // of the library that a program gets here: "openblas", or "gonum" for the built-in one
 	Version   string    `json:"version"`
 	Path      string    `json:"path"`
-	Threads   int       `json:"threads"` // for one call, as the library would choose; 0 if it does not tell
-	Off       bool      `json:"off"`     // libraries are switched off by a setting
-	Problem   string    `json:"problem"` // why the set library cannot be used; programs then refuse to start
+	Threads   int       `json:"threads"` // for one call, as the library would choose; 0 if unknown
+	Off       bool      `json:"off"`     // a setting disables libraries
+	Problem   string    `json:"problem"` // why the configured library cannot be used; programs then refuse to start
 	Libraries []Library `json:"libraries"`
 }
 
-// FindBLAS is the matrix libraries, each tried as package blas tries them: identified, and
-// computing something small.
+// FindBLAS returns the matrix libraries. Each is tried as in package blas: identified, and tested
+// with a small computation.
 func FindBLAS(ctx context.Context, r Roots, o Options) BLAS {
 	var wanted []product
 	for _, p := range products {
@@ -26,7 +26,7 @@ func FindBLAS(ctx context.Context, r Roots, o Options) BLAS {
 		}
 	}
 	libs, _ := search(ctx, r, o, wanted)
-	// Package blas takes one library of all, not one of each product: it says which.
+	// Package blas takes one library of all products and reports which.
 	var a Answer
 	if !o.NoBLAS {
 		a = r.Ask(ctx, Question{Product: "blas", File: o.Files["blas"]})
@@ -44,7 +44,7 @@ func FindBLAS(ctx context.Context, r Roots, o Options) BLAS {
 		b.Problem = file + ": " + b.Problem
 	}
 	if b.Name == "" {
-		b.Name = "gonum" // the fallback of a program
+		b.Name = "gonum" // used if cpu.blas=gonum
 	}
 	return b
 }

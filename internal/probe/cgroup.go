@@ -7,7 +7,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cgroup"
 )
 
-// cpuQuota is how many processors' worth of time the control groups grant; 0 is no limit.
+// cpuQuota returns the processor time that the control groups grant, in processors; 0 means no
+// limit.
 func cpuQuota(r Roots) float64 {
 	dirs, version := cgroup.Dirs(r.text, "cpu")
 	least := 0.0
@@ -30,14 +31,13 @@ func cpuQuota(r Roots) float64 {
 	return least
 }
 
-// memoryLimit returns the tightest limit of the control groups: the limit that is nearest to being
-// reached, and the memory that counts against it. A limit of 0 is none. Cached files do not count:
-// the kernel drops them when memory is needed.
+// memoryLimit returns limit and use of the control group with the least remaining memory. A limit
+// of 0 means none. Cached files do not count: the kernel drops them when memory is needed.
 func memoryLimit(r Roots) (limit, used int64) {
 	dirs, version := cgroup.Dirs(r.text, "memory")
 	limitFile, usedFile, total := "/memory.max", "/memory.current", ""
 	if version == 1 {
-		limitFile, usedFile, total = "/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_" // with the groups below, as in version 2
+		limitFile, usedFile, total = "/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_" // including the groups below, as in version 2
 	}
 	for _, dir := range dirs {
 		l, ok := r.number(dir + limitFile) // "max" is no number
@@ -53,8 +53,7 @@ func memoryLimit(r Roots) (limit, used int64) {
 	return limit, used
 }
 
-// cachedFiles is the bytes of files that a group has in memory, which are not shared memory: that
-// is in neither kind.
+// cachedFiles returns the bytes of a group's cached files. They do not include shared memory.
 func cachedFiles(r Roots, dir, total string) (bytes int64) {
 	for line := range strings.Lines(r.text(dir + "/memory.stat")) {
 		key, text, _ := strings.Cut(strings.TrimSpace(line), " ")

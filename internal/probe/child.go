@@ -17,10 +17,10 @@ import (
 // Question is a question to a library.
 type Question struct {
 	Product string // the name of a product: "nccl"
-	File    string // a path, or a bare soname, for the loader; "" for the product "blas" is its own search
+	File    string // a path, or a bare soname for the loader; "" for product "blas" means its own search
 }
 
-// args is q as the arguments of a command, and parseQuestion its inverse.
+// args returns q as arguments of a command; parseQuestion is its inverse.
 func (q Question) args() []string { return []string{q.Product, q.File} }
 
 func parseQuestion(args []string) (Question, error) {
@@ -32,29 +32,29 @@ func parseQuestion(args []string) (Question, error) {
 
 // Answer is the answer of a library.
 type Answer struct {
-	Loaded  bool     // whether the loader found it and could load it
+	Loaded  bool     // whether the loader found and loaded it
 	Path    string   // of the file, links resolved
-	Version string   // as the library says it
+	Version string   // as reported by the library
 	Problem string   // why it cannot be used; "" if it can
-	Notes   []string // further notes for the user
+	Notes   []string // further facts for the user
 
-	BLAS   blas.Info // of the products of BLAS
+	BLAS   blas.Info // of BLAS products
 	Driver *Driver   // of the CUDA driver
 }
 
-// mark begins the line with the answer in the output of a child, among whatever libraries print.
+// mark starts the line with the answer in the output of a child, in which libraries may print as
+// well.
 const mark = "symgrad-answer: "
 
-// askLimit is how long a library may take to answer. A driver wakes up each GPU, which can take
-// seconds where no daemon keeps them awake.
+// askLimit is the time limit of an answer. A driver wakes up each GPU, which can take seconds
+// without a daemon that keeps them awake.
 const askLimit = 60 * time.Second
 
-// Child has questions answered by a process of their own: this command with the product and the
-// file as arguments, which should call Reply.
+// Child returns a function for Roots.Ask that answers each question in a separate process: it runs
+// command with product and file as arguments, which should call Reply.
 //
-// Returns: a function for Roots.Ask. If the process of a question dies, hangs or prints nothing,
-// the answer has a Problem with the reason. The process and the reader of its output have ended
-// when it returns.
+// Returns: if the process dies, hangs or prints no answer, the Answer has a Problem that says so.
+// The process and the readers of its output have ended when the function returns.
 func Child(command ...string) func(ctx context.Context, q Question) Answer {
 	return func(ctx context.Context, q Question) Answer { return askWithin(ctx, askLimit, command, q) }
 }
@@ -74,17 +74,16 @@ func askWithin(ctx context.Context, limit time.Duration, command []string, q Que
 	return Answer{Loaded: true, Path: q.File, Problem: obituary(ctx, limit, err, string(stderr.text))}
 }
 
-// windowBytes is the length of a child's output that is kept: an answer, and later output of a
-// library.
+// windowBytes is how much of a child's output is kept: an answer, and later output of the library.
 const windowBytes = 1 << 20
 
-// window keeps the end of the text written to it, at least the last windowBytes.
+// window keeps the end of the written text, at least the last windowBytes.
 type window struct{ text []byte }
 
 // Write implements io.Writer and never fails.
 func (w *window) Write(p []byte) (int, error) {
 	w.text = append(w.text, p...)
-	if over := len(w.text) - windowBytes; over > windowBytes { // not at every write: that would copy each time
+	if over := len(w.text) - windowBytes; over > windowBytes { // not at every write, which would copy each time
 		w.text = append(w.text[:0], w.text[over:]...)
 	}
 	return len(p), nil
@@ -101,7 +100,7 @@ func readAnswer(output []byte) (a Answer, ok bool) {
 	return Answer{}, false
 }
 
-// obituary is why a child gave no answer.
+// obituary returns why a child gave no answer.
 func obituary(ctx context.Context, limit time.Duration, err error, stderr string) string {
 	text := "the process that loaded it "
 	var exit *exec.ExitError
@@ -123,7 +122,7 @@ func obituary(ctx context.Context, limit time.Duration, err error, stderr string
 	return text
 }
 
-// firstLine is the first line of a text that is not empty, shortened.
+// firstLine returns the first non-empty line of a text, shortened.
 func firstLine(text string) string {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" {

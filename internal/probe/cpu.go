@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// CPU is the processors and how much of them this process may use.
+// CPU has the processors and the part of them that this process may use.
 type CPU struct {
 	Model     string   `json:"model"`
-	ISA       []string `json:"isa"`        // of the extensions that kernels here or in BLAS libraries use, those that this processor has
+	ISA       []string `json:"isa"`        // extensions that this processor has, of those used by kernels here or in BLAS libraries
 	Online    int      `json:"online"`     // logical processors of the machine
-	Allowed   int      `json:"allowed"`    // of those, how many the affinity mask lets this process run on
+	Allowed   int      `json:"allowed"`    // logical processors in the affinity mask of this process
 	Affinity  string   `json:"affinity"`   // the mask as a list: "0-3,8"
-	Quota     float64  `json:"quota"`      // processors' worth of time that the control groups grant; 0 is no limit
-	Usable    int      `json:"usable"`     // the smaller of Allowed and Quota, at least 1
+	Quota     float64  `json:"quota"`      // processor time that the control groups grant, in processors; 0 means no limit
+	Usable    int      `json:"usable"`     // minimum of Allowed and Quota, at least 1
 	NUMANodes []NUMA   `json:"numa_nodes"` // with memory or processors
 	Caches    []Cache  `json:"caches"`     // of the first processor
 }
 
-// NUMA is processors and the memory next to them.
+// NUMA is a NUMA node: processors and their local memory.
 type NUMA struct {
 	ID          int    `json:"id"`
 	CPUs        string `json:"cpus"` // "0-15,32-47"
@@ -36,15 +36,14 @@ type Cache struct {
 	SharedBy int    `json:"shared_by"` // logical processors
 }
 
-// interesting is the extensions worth reporting, under the names of /proc/cpuinfo for x86 and
-// arm64.
+// interesting are the reported extensions, as named in /proc/cpuinfo for x86 and arm64.
 var interesting = []string{
 	"avx", "avx2", "fma", "f16c",
 	"avx512f", "avx512bw", "avx512vl", "avx512_bf16", "avx512_fp16", "amx_bf16",
 	"asimd", "asimdhp", "bf16", "sve", "sve2",
 }
 
-// ReadCPU is the processors of this machine.
+// ReadCPU returns the processors of this machine.
 func ReadCPU(r Roots) CPU {
 	info := r.text("/proc/cpuinfo")
 	status := r.text("/proc/self/status")
@@ -108,7 +107,7 @@ func readCaches(r Roots) []Cache {
 	return caches
 }
 
-// suffixed is the bytes of "48K" or "32M"; 0 if it is neither.
+// suffixed parses sizes such as "48K" or "32M"; 0 if it is invalid.
 func suffixed(size string) int64 {
 	shift := 0
 	digits := size

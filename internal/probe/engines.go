@@ -10,15 +10,15 @@ import (
 	"github.com/symgrad/symgrad/dist/launch"
 )
 
-// Engine is a way between GPUs and whether this machine has it.
+// Engine is an engine between GPUs and whether it is available here.
 type Engine struct {
 	Name   string   `json:"name"` // one of package backend's: "nccl"
 	Usable bool     `json:"usable"`
-	Why    string   `json:"why"`   // the reason, either way
-	Notes  []string `json:"notes"` // further notes
+	Why    string   `json:"why"`   // the reason, in both cases
+	Notes  []string `json:"notes"` // further facts
 }
 
-// Least versions for the engines: see leastDriver of internal/cuda, and leastVersion and
+// Minimum versions of the engines: see leastDriver of internal/cuda, and leastVersion and
 // windowVersion of internal/nccl and internal/nvshmem.
 var (
 	leastCUDA    = []int{12, 0}
@@ -27,10 +27,10 @@ var (
 	leastNVSHMEM = []int{3, 0, 6}
 )
 
-// JudgeEngines returns every engine between GPUs, judged by the report's GPUs and libraries, for
-// the job of env.
+// JudgeEngines returns all engines between GPUs for the job of env, judged by the report's GPUs and
+// libraries. No engine is tried.
 //
-// Returns: one or more lines of reasons each; nothing was tried.
+// Returns: one or more lines of reasons per engine.
 func JudgeEngines(rep Report, env launch.Env) []Engine {
 	base := noGPU(rep.GPUs, env)
 	peers := firstOf(base, apart(rep.GPUs, env))
@@ -61,7 +61,7 @@ func JudgeEngines(rep Report, env launch.Env) []Engine {
 	return engines
 }
 
-// firstOf returns the first reason that is not empty.
+// firstOf returns the first non-empty reason.
 func firstOf(reasons ...string) string {
 	for _, r := range reasons {
 		if r != "" {
@@ -71,7 +71,7 @@ func firstOf(reasons ...string) string {
 	return ""
 }
 
-// noGPU is why the ranks of env have no GPU each.
+// noGPU returns why the ranks of env cannot have a GPU each; "" if they can.
 func noGPU(g GPUs, env launch.Env) string {
 	switch {
 	case !g.Driver.Usable && g.Driver.Path != "":
@@ -79,22 +79,22 @@ func noGPU(g GPUs, env launch.Env) string {
 	case !g.Driver.Usable:
 		return "no GPU: " + g.Driver.Problem
 	case len(g.Devices) == 0:
-		return "no GPU: the driver shows none"
+		return "no GPU: the driver reports none"
 	case older(strings.TrimPrefix(g.Driver.Version, "CUDA "), leastCUDA):
-		return fmt.Sprintf("too old: the driver is for %s, needed is one for CUDA %s: update NVIDIA's driver", g.Driver.Version, dotted(leastCUDA))
+		return fmt.Sprintf("too old: the driver supports %s, CUDA %s is needed: update NVIDIA's driver", g.Driver.Version, dotted(leastCUDA))
 	}
 	visible := launch.FindVisible([]string{})
 	if g.Visible != "" {
 		visible = launch.FindVisible([]string{"CUDA_VISIBLE_DEVICES=" + g.Visible})
 	}
 	if len(g.Devices) == 1 && len(visible.Names) == 1 {
-		return "" // perhaps the launcher shows each rank another one
+		return "" // the launcher may show each rank a different one
 	}
 	of := map[int]int{}
 	for local := range env.LocalSize {
 		gpu := launch.Env{LocalRank: local}.GPU(len(g.Devices))
 		if other, used := of[gpu]; used {
-			return fmt.Sprintf("GPU used twice: local ranks %d and %d would both have GPU %d, %s: start no more ranks than GPUs, or show each rank one of its own",
+			return fmt.Sprintf("GPU used twice: local ranks %d and %d would both have GPU %d, %s: start no more ranks than GPUs, or make a different GPU visible to each rank",
 				other, local, gpu, g.Devices[gpu].UUID)
 		}
 		of[gpu] = local
@@ -102,8 +102,8 @@ func noGPU(g GPUs, env launch.Env) string {
 	return ""
 }
 
-// apart is the first pair of GPUs of which one cannot address the memory of the other: of those
-// that the ranks of env have, or of all where these are not several.
+// apart returns the first pair of GPUs without peer access, among those of the ranks of env, or
+// among all if the ranks use fewer than two.
 func apart(g GPUs, env launch.Env) string {
 	if len(g.Devices) == 0 {
 		return ""
@@ -122,7 +122,7 @@ func apart(g GPUs, env launch.Env) string {
 	return ""
 }
 
-// judgeLibrary returns the reason why a library cannot be used, and notes if it can.
+// judgeLibrary returns why a library cannot be used, or notes on a usable one.
 func judgeLibrary(all []Library, name string, least []int) (why string, notes []string) {
 	var found []Library
 	for _, l := range all {
@@ -133,11 +133,11 @@ func judgeLibrary(all []Library, name string, least []int) (why string, notes []
 	chosen := slices.IndexFunc(found, func(l Library) bool { return l.Chosen })
 	switch {
 	case len(found) == 0:
-		return fmt.Sprintf("missing: no %s is found: install it, or say where it is with gpu.%s", display(name), name), nil
+		return fmt.Sprintf("missing: %s was not found: install it, or set gpu.%s to its path", display(name), name), nil
 	case chosen < 0:
 		return fmt.Sprintf("broken: %s: %s", found[0].Path, found[0].Problem), nil
 	case older(found[chosen].Version, least):
-		return fmt.Sprintf("too old: %s is %s %s, needed is %s or later", found[chosen].Path, display(name), found[chosen].Version, dotted(least)), nil
+		return fmt.Sprintf("too old: %s is %s %s, but %s or later is needed", found[chosen].Path, display(name), found[chosen].Version, dotted(least)), nil
 	}
 	for _, note := range found[chosen].Notes {
 		if strings.HasPrefix(note, cannotStart) {
@@ -146,15 +146,15 @@ func judgeLibrary(all []Library, name string, least []int) (why string, notes []
 	}
 	for i, l := range found {
 		if i != chosen && l.Usable && l.Version != found[chosen].Version && name != "nvrtc" {
-			notes = append(notes, fmt.Sprintf("two versions: %s, %s, is there too; a process must not load both: set gpu.%s where something else loads it",
+			notes = append(notes, fmt.Sprintf("two versions: %s, %s exists as well; a process must not load both: set gpu.%s if another library loads it",
 				l.Version, l.Path, name))
 		}
 	}
 	return "", notes
 }
 
-// tooNew returns the reason why no NVRTC that was found is usable: the driver cannot run kernels of
-// a later CUDA.
+// tooNew returns why no found NVRTC is usable: the driver cannot run the output of a later CUDA
+// version.
 func tooNew(all []Library, g GPUs) string {
 	newer := ""
 	for _, l := range all {
@@ -165,20 +165,19 @@ func tooNew(all []Library, g GPUs) string {
 				return ""
 			}
 		case newer == "" || l.Chosen:
-			newer = fmt.Sprintf("too new: %s is NVRTC %s, and the driver is for %s: install an NVRTC of that, or update NVIDIA's driver", l.Path, l.Version, g.Driver.Version)
+			newer = fmt.Sprintf("too new: %s is NVRTC %s, but the driver supports %s: install an NVRTC of that version, or update NVIDIA's driver", l.Path, l.Version, g.Driver.Version)
 		}
 	}
 	return newer
 }
 
-// runsOn reports whether the driver runs the CUDA of l, which has CUDA's version; true if either
-// version is unknown.
+// runsOn reports whether the driver supports the CUDA version of l; true if either is unknown.
 func runsOn(l Library, g GPUs) bool {
 	cuda, of := majorOf(strings.TrimPrefix(g.Driver.Version, "CUDA ")), majorOf(l.Version)
 	return cuda == 0 || of <= cuda
 }
 
-// majorOf is the first number of a version, and 0 where there is none.
+// majorOf returns the first number of a version; 0 if there is none.
 func majorOf(version string) int {
 	text, _, _ := strings.Cut(version, ".")
 	n, err := strconv.Atoi(text)
@@ -188,8 +187,8 @@ func majorOf(version string) int {
 	return n
 }
 
-// chooseNVRTC makes the program's choice among those that were found: the one that was set, else
-// the newest that the driver runs.
+// chooseNVRTC marks the program's choice among the found files: the newest that the driver
+// supports, unless one is configured.
 func chooseNVRTC(all []Library, g GPUs) {
 	chosen := slices.IndexFunc(all, func(l Library) bool { return l.Name == "nvrtc" && l.Chosen })
 	if chosen < 0 || all[chosen].FoundBy == BySetting || runsOn(all[chosen], g) {
@@ -204,7 +203,7 @@ func chooseNVRTC(all []Library, g GPUs) {
 	}
 }
 
-// ready is the chosen file of a library.
+// ready describes the chosen file of a library.
 func ready(all []Library, name string) string {
 	for _, l := range all {
 		if l.Name == name && l.Chosen {
@@ -214,10 +213,11 @@ func ready(all []Library, name string) string {
 	return ""
 }
 
-// display is how people write the name of a product.
+// display returns the usual spelling of a product's name.
 func display(name string) string { return strings.ToUpper(name) }
 
-// older reports whether a version such as "2.28.3" is below least. One that cannot be read is not.
+// older reports whether a version such as "2.28.3" is below least; false for a version that cannot
+// be parsed.
 func older(version string, least []int) bool {
 	for i, text := range strings.Split(version, ".") {
 		n, err := strconv.Atoi(text)
@@ -231,7 +231,7 @@ func older(version string, least []int) bool {
 	return false
 }
 
-// dotted is a version as text.
+// dotted formats a version.
 func dotted(v []int) string {
 	parts := make([]string, len(v))
 	for i, n := range v {
@@ -240,18 +240,18 @@ func dotted(v []int) string {
 	return strings.Join(parts, ".")
 }
 
-// Table is the table by which backend cuda chooses.
+// Table is the table by which backend cuda chooses engines.
 type Table struct {
-	File    string   `json:"file"`    // "" for the one that comes with the program
+	File    string   `json:"file"`    // "" for the built-in one
 	Problem string   `json:"problem"` // why it cannot be used
-	Machine string   `json:"machine"` // the GPU that was measured; "" for any
-	Fits    bool     `json:"fits"`    // the GPUs here are of that kind, so that its rows count
+	Machine string   `json:"machine"` // the measured GPU; "" for any
+	Fits    bool     `json:"fits"`    // the GPUs here are of that kind, so its rows apply
 	Rows    int      `json:"rows"`
 	Hash    string   `json:"hash"`
-	Lines   []string `json:"lines"` // its contents, in words
+	Lines   []string `json:"lines"` // its content in words
 }
 
-// tableFor returns the table for the present GPUs.
+// tableFor returns the table for the GPUs of this machine.
 func tableFor(o Options, g GPUs) (t Table) {
 	machine := ""
 	if len(g.Devices) > 0 {
@@ -264,7 +264,7 @@ func tableFor(o Options, g GPUs) (t Table) {
 	return t
 }
 
-// judge sets whether t fits the present GPUs.
+// judge sets whether t fits the GPUs of this machine.
 func (t *Table) judge(g GPUs) {
 	t.Fits = t.Problem == ""
 	for _, d := range g.Devices {
@@ -275,7 +275,7 @@ func (t *Table) judge(g GPUs) {
 	}
 }
 
-// adviseTable is about a table that does not fit, where there are GPUs.
+// adviseTable returns advice about a table that does not fit, if there are GPUs.
 func adviseTable(rep Report) []string {
 	if len(rep.GPUs.Devices) == 0 {
 		return nil

@@ -44,26 +44,26 @@ func TestEnginesSayWhyTheyAreNotThere(t *testing.T) {
 		{"all there", job(4), func(*Report) {}, nil, ""},
 		{"no driver", job(2), func(r *Report) { r.GPUs = GPUs{Driver: Library{Problem: "not found: no libcuda.so.1"}} }, all, "no GPU: not found: no libcuda.so.1"},
 		{"broken driver", job(2), func(r *Report) { r.GPUs = GPUs{Driver: Library{Path: "/lib/libcuda.so.1", Problem: "cuInit: 999"}} }, all, "no GPU: /lib/libcuda.so.1: cuInit: 999"},
-		{"no device", job(2), func(r *Report) { r.GPUs.Devices = nil }, all, "no GPU: the driver shows none"},
-		{"old driver", job(2), func(r *Report) { r.GPUs.Driver.Version = "CUDA 11.8" }, all, "too old: the driver is for CUDA 11.8, needed is one for CUDA 12.0"},
+		{"no device", job(2), func(r *Report) { r.GPUs.Devices = nil }, all, "no GPU: the driver reports none"},
+		{"old driver", job(2), func(r *Report) { r.GPUs.Driver.Version = "CUDA 11.8" }, all, "too old: the driver supports CUDA 11.8, CUDA 12.0 is needed"},
 		{"more ranks than GPUs", job(5), func(*Report) {}, all, "GPU used twice: local ranks 0 and 4 would both have GPU 0, GPU-a"},
 		{"one GPU for two ranks", job(2), func(r *Report) { r.GPUs.Devices = r.GPUs.Devices[:1] }, all, "GPU used twice: local ranks 0 and 1 would both have GPU 0, GPU-a"},
 		{"one GPU shown to each", job(2), func(r *Report) { r.GPUs.Devices, r.GPUs.Visible = r.GPUs.Devices[:1], "3" }, nil, ""},
 		{"peer access", job(4), func(r *Report) { r.GPUs.Peers[1][3] = false }, append(slices.Clone(own), "nccl-window", "nvshmem"), "peer access is missing: GPU 1 (GPU-b) cannot address the memory of GPU 3 (GPU-d)"},
 		{"peer access between GPUs of others", job(3), func(r *Report) { r.GPUs.Peers[1][3] = false }, nil, ""},
 		{"peer access and no job", job(1), func(r *Report) { r.GPUs.Peers[1][3] = false }, append(slices.Clone(own), "nccl-window", "nvshmem"), "peer access is missing"},
-		{"no NCCL", job(4), setLib("nccl", func(l *Library) { l.Path, l.Chosen = "", false }), []string{"nccl", "nccl-window"}, "missing: no NCCL is found: install it, or say where it is with gpu.nccl"},
-		{"old NCCL", job(4), setLib("nccl", func(l *Library) { l.Version = "2.12.12" }), []string{"nccl", "nccl-window"}, "too old: /lib/nccl is NCCL 2.12.12, needed is 2."},
-		{"NCCL without windows", job(4), setLib("nccl", func(l *Library) { l.Version = "2.26.5" }), []string{"nccl-window"}, "too old: /lib/nccl is NCCL 2.26.5, needed is 2.27.3 or later"},
+		{"no NCCL", job(4), setLib("nccl", func(l *Library) { l.Path, l.Chosen = "", false }), []string{"nccl", "nccl-window"}, "missing: NCCL was not found: install it, or set gpu.nccl to its path"},
+		{"old NCCL", job(4), setLib("nccl", func(l *Library) { l.Version = "2.12.12" }), []string{"nccl", "nccl-window"}, "too old: /lib/nccl is NCCL 2.12.12, but 2."},
+		{"NCCL without windows", job(4), setLib("nccl", func(l *Library) { l.Version = "2.26.5" }), []string{"nccl-window"}, "too old: /lib/nccl is NCCL 2.26.5, but 2.27.3 or later is needed"},
 		{"broken NVSHMEM", job(4), setLib("nvshmem", func(l *Library) { l.Chosen, l.Usable, l.Problem = false, false, "no libnvidia-ml.so.1" }), []string{"nvshmem"}, "broken: /lib/nvshmem: no libnvidia-ml.so.1"},
 		{
 			"NVSHMEM without its plugin", job(4), setLib("nvshmem", func(l *Library) { l.Notes = []string{"OpenSHMEM specification 1.3", cannotStart + ": no plugin"} }),
 			[]string{"nvshmem"},
 			"broken: /lib/nvshmem: NVSHMEM cannot start: no plugin",
 		},
-		{"old NVSHMEM", job(4), setLib("nvshmem", func(l *Library) { l.Version = "2.11.0" }), []string{"nvshmem"}, "too old: /lib/nvshmem is NVSHMEM 2.11.0, needed is 3.0.6 or later"},
-		{"new compiler", job(4), func(r *Report) { r.GPUs.Driver.Version = "CUDA 12.9" }, own, "too new: /lib/nvrtc is NVRTC 13.0, and the driver is for CUDA 12.9"},
-		{"no compiler", job(4), setLib("nvrtc", func(l *Library) { l.Path, l.Chosen = "", false }), own, "missing: no NVRTC is found"},
+		{"old NVSHMEM", job(4), setLib("nvshmem", func(l *Library) { l.Version = "2.11.0" }), []string{"nvshmem"}, "too old: /lib/nvshmem is NVSHMEM 2.11.0, but 3.0.6 or later is needed"},
+		{"new compiler", job(4), func(r *Report) { r.GPUs.Driver.Version = "CUDA 12.9" }, own, "too new: /lib/nvrtc is NVRTC 13.0, but the driver supports CUDA 12.9"},
+		{"no compiler", job(4), setLib("nvrtc", func(l *Library) { l.Path, l.Chosen = "", false }), own, "missing: NVRTC was not found"},
 	} {
 		r := fourGPUs()
 		tt.change(&r)
@@ -82,8 +82,8 @@ func TestEnginesSayWhyTheyAreNotThere(t *testing.T) {
 	}
 }
 
-// As internal/cuda does, which begins with the driver's own version of CUDA; what was set is taken
-// as it is.
+// The choice is that of internal/cuda, which starts with the driver's own CUDA version; a
+// configured file is always chosen.
 func TestChoosesTheNVRTCThatTheDriverRuns(t *testing.T) {
 	for _, tt := range []struct {
 		driver, foundBy, want string // want is the path that is chosen; "" for none
@@ -130,7 +130,7 @@ func TestEnginesNoteTwoVersions(t *testing.T) {
 	for _, e := range JudgeEngines(r, launch.Env{Size: 2, LocalSize: 2}) {
 		notes[e.Name] = strings.Join(e.Notes, "; ")
 	}
-	if want := "two versions: 2.27.7, /other, is there too; a process must not load both: set gpu.nccl where something else loads it"; notes["nccl"] != want {
+	if want := "two versions: 2.27.7, /other exists as well; a process must not load both: set gpu.nccl if another library loads it"; notes["nccl"] != want {
 		t.Errorf("nccl: %q", notes["nccl"])
 	}
 	if notes["nvshmem"] != "" || notes["oneshot"] != "" {

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// GPUs is the CUDA driver and the devices.
+// GPUs has the CUDA driver and the devices.
 type GPUs struct {
 	Driver      Library  `json:"driver"`
-	Module      string   `json:"module"`       // version of the kernel module: "580.159.04"; "" if it is not loaded or does not show
+	Module      string   `json:"module"`       // version of the kernel module: "580.159.04"; "" if it is not loaded or not visible
 	DeviceFiles []string `json:"device_files"` // "/dev/nvidia0"
-	Visible     string   `json:"visible"`      // CUDA_VISIBLE_DEVICES, which hides the others from the driver
+	Visible     string   `json:"visible"`      // CUDA_VISIBLE_DEVICES, which hides other devices from the driver
 	Devices     []GPU    `json:"devices"`
-	Peers       [][]bool `json:"peer_access"`  // peer_access[i][j] is whether GPU i reaches the memory of GPU j
-	Atomics     [][]bool `json:"peer_atomics"` // and whether it can do atomic operations there
+	Peers       [][]bool `json:"peer_access"`  // whether GPU i can address the memory of GPU j
+	Atomics     [][]bool `json:"peer_atomics"` // whether it can also do atomic operations there
 }
 
 // FindGPUs asks the CUDA driver for the GPUs.
@@ -42,13 +42,13 @@ func FindGPUs(ctx context.Context, r Roots, o Options) GPUs {
 	return g
 }
 
-// why returns the visible cause of a driver that does not work, as a further clause.
+// why returns a further clause on the cause if the driver does not work.
 func (g GPUs) why() string {
 	switch {
 	case g.Driver.Path == "" && g.Module == "" && len(g.DeviceFiles) == 0:
-		return "" // nothing speaks for a GPU
+		return "" // no sign of a GPU
 	case g.Driver.Path == "":
-		return "; the kernel module is there, so the driver's library is missing (a container needs it mounted)"
+		return "; the kernel module is loaded, so the driver's library is missing (a container needs it mounted)"
 	case g.Module == "" && len(g.DeviceFiles) == 0:
 		return "; no kernel module and no /dev/nvidia*: no GPU here, or none given to this container"
 	case len(g.DeviceFiles) == 0:
@@ -59,8 +59,8 @@ func (g GPUs) why() string {
 	return ""
 }
 
-// moduleVersion is the version in "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue
-// ..." or "... Open Kernel Module for x86_64  580.95.05  ...".
+// moduleVersion returns the version in "NVRM version: NVIDIA UNIX x86_64 Kernel Module 580.159.04
+// Tue ..." or "... Open Kernel Module for x86_64 580.95.05 ...".
 func moduleVersion(text string) string {
 	line := firstLine(text)
 	if !strings.HasPrefix(line, "NVRM version:") {
@@ -74,7 +74,7 @@ func moduleVersion(text string) string {
 	return ""
 }
 
-// AllPeers reports whether every GPU reaches the memory of every other.
+// AllPeers reports whether every GPU can address the memory of every other.
 func (g GPUs) AllPeers() bool {
 	for _, row := range g.Peers {
 		for _, yes := range row {

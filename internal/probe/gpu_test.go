@@ -48,7 +48,7 @@ func TestDriverThatDoesNotWorkIsExplainedByTheSystem(t *testing.T) {
 		want    string
 	}{
 		{"nothing", nil, "", "not found: no libcuda.so.1"},
-		{"module alone", []string{nvrm}, "", "not found: no libcuda.so.1; the kernel module is there, so the driver's library is missing (a container needs it mounted)"},
+		{"module alone", []string{nvrm}, "", "not found: no libcuda.so.1; the kernel module is loaded, so the driver's library is missing (a container needs it mounted)"},
 		{"library alone", []string{lib}, "", "no good; no kernel module and no /dev/nvidia*: no GPU here, or none given to this container"},
 		{"no device files", []string{lib, nvrm}, "", "no good; no /dev/nvidia*: none given to this container"},
 		{"hidden", []string{lib, nvrm, device}, "-1", "no good; CUDA_VISIBLE_DEVICES=-1"},

@@ -8,25 +8,24 @@ import (
 	"github.com/symgrad/symgrad/dist/launch"
 )
 
-// Launcher is who started this process, as a program would see it.
+// Launcher is the starter of this process, as a program would detect it.
 type Launcher struct {
-	Name      string     `json:"name"` // one of package launch's, "none" if it was started plainly
+	Name      string     `json:"name"` // one of package launch's, "none" without a launcher
 	Rank      int        `json:"rank"`
 	Size      int        `json:"size"`
 	LocalRank int        `json:"local_rank"`
 	LocalSize int        `json:"local_size"`
 	Problem   string     `json:"problem"`   // why a program would refuse this environment
-	Variables []Variable `json:"variables"` // those of launchers, also of launchers that are not the one
+	Variables []Variable `json:"variables"` // of all launchers, not only the detected one
 }
 
-// Variable is one variable of a launcher that is set. Its value may be private.
+// Variable is a launcher's variable that is set. Its value may be private and is not reported.
 type Variable struct {
 	Name string `json:"name"`
 	Of   string `json:"of"` // one of package launch's names
 }
 
-// marks is beginnings and whole names (those without "_" at the end) of variables that launchers
-// set.
+// marks are prefixes (with a final "_") and names of variables that launchers set.
 var marks = []struct{ name, of string }{
 	{"SYMGRAD_RANK", launch.Symgrad},
 	{"SYMGRAD_WORLD_SIZE", launch.Symgrad},
@@ -53,8 +52,8 @@ var marks = []struct{ name, of string }{
 	{"SLURM_", launch.Slurm},
 }
 
-// SeeLauncher returns the job as the environment describes it.
-// Returns: also the job, for ListBackends; of one rank if the environment is refused.
+// SeeLauncher returns the launcher by the environment. Returns: also the job, for ListBackends; a
+// job of one rank if the environment is invalid.
 func SeeLauncher(r Roots) (Launcher, launch.Env) {
 	l := Launcher{Variables: []Variable{}}
 	for _, s := range r.Environ {
@@ -76,7 +75,7 @@ func SeeLauncher(r Roots) (Launcher, launch.Env) {
 	return l, env
 }
 
-// ownRanks is the job of ranks that a program starts itself, where no launcher has started it.
+// ownRanks returns the job of ranks that a program starts itself, without a launcher.
 func ownRanks(env launch.Env, ranks int) launch.Env {
 	if env.Launcher == launch.None && ranks > 0 {
 		env.Size, env.LocalSize = ranks, ranks
@@ -84,16 +83,16 @@ func ownRanks(env launch.Env, ranks int) launch.Env {
 	return env
 }
 
-// Backend is a way to communicate and whether it can be used.
+// Backend is a backend and whether it can be used.
 type Backend struct {
 	Name   string `json:"name"`
 	Usable bool   `json:"usable"`
-	Why    string `json:"why"` // the reason, either way
+	Why    string `json:"why"` // the reason, in both cases
 	Chosen bool   `json:"chosen"`
 }
 
-// ListBackends returns all backends for the job of env, in the order in which they are tried, with
-// the one that cfg means marked as chosen. Those between GPUs follow engines.
+// ListBackends returns all backends for the job of env, in the order of preference, and marks the
+// one that cfg selects. Backends between GPUs are judged by engines.
 func ListBackends(cfg backend.Config, env launch.Env, engines []Engine) []Backend {
 	list := []Backend{}
 	for _, c := range cfg.Choices(env) {
@@ -107,7 +106,8 @@ func ListBackends(cfg backend.Config, env launch.Env, engines []Engine) []Backen
 	return list
 }
 
-// ofEngines is whether a backend of the named engines can be used, and why: one of them is enough.
+// ofEngines returns whether a backend with the named engines can be used, and why. One usable
+// engine is enough.
 func ofEngines(names []string, engines []Engine) (usable bool, why string) {
 	var there, reasons []string
 	for _, e := range engines {

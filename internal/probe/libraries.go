@@ -14,40 +14,40 @@ import (
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
-// Library is a file that was found for a product, or the absence of one.
+// Library is a file found for a product, or a product that was not found.
 type Library struct {
 	Name    string   `json:"name"`     // of the product: "nccl"
 	Path    string   `json:"path"`     // links resolved; "" if there is none
-	FoundBy string   `json:"found_by"` // "loader", "search" (one of dl.Places), "set" (Options.Files, or a variable as NCCL_HOME), or ""
+	FoundBy string   `json:"found_by"` // "loader", "search" (one of dl.Places), "set" (Options.Files, or a variable such as NCCL_HOME), or ""
 	Version string   `json:"version"`
 	Usable  bool     `json:"usable"`
 	Problem string   `json:"problem"` // why it is not usable
-	Chosen  bool     `json:"chosen"`  // it is the one that a program here gets
+	Chosen  bool     `json:"chosen"`  // a program here gets this one
 	Notes   []string `json:"notes"`
 }
 
-// How a library was found.
+// The ways to find a library, in Library.FoundBy.
 const (
 	ByLoader  = "loader"
 	BySearch  = "search"
 	BySetting = "set"
 )
 
-// Options has the user's settings of the search.
+// Options are the user's settings of the search.
 type Options struct {
-	Files  map[string]string // for a product's name (see ProductNames) the one file, or soname, to look at
-	NoBLAS bool              // programs will use the built-in matrix routines whatever there is
+	Files  map[string]string // per product (see ProductNames) the only file, or soname, to try
+	NoBLAS bool              // programs use the built-in matrix routines
 
-	Ranks    int                        // that programs start on this host themselves; 0 where they leave that to a launcher
-	Settings backend.Config             // of programs; its Env is ignored
-	Table    func(machine string) Table // by which backend cuda would choose between GPUs of a name, "" where there are none; may be nil
+	Ranks    int                        // ranks that programs here start themselves; 0 if a launcher does
+	Settings backend.Config             // settings of programs; its Env is ignored
+	Table    func(machine string) Table // returns the table of backend cuda for the named GPU, "" for none; may be nil
 }
 
-// Validate reports a name that is no product's.
+// Validate rejects unknown products.
 func (o Options) Validate() error {
 	for _, name := range slices.Sorted(maps.Keys(o.Files)) {
 		if _, ok := productByName(name); !ok {
-			return fmt.Errorf("no library is called %q: want one of %s", name, strings.Join(ProductNames(), ", "))
+			return fmt.Errorf("unknown library %q: use one of %s", name, strings.Join(ProductNames(), ", "))
 		}
 		if o.Files[name] == "" {
 			return fmt.Errorf("no file for library %s", name)
@@ -56,11 +56,11 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// maxAsked is how many libraries are asked at a time. More would make slow ones, which wake up GPUs
-// or start threads, slower.
+// maxAsked is how many libraries are asked concurrently. More would slow down those that wake up
+// GPUs or start threads.
 const maxAsked = 4
 
-// search asks all files of the products. Returns: for each product at least one Library, and their
+// search asks all files of the products. Returns: at least one Library per product, with its
 // answers, in the order of products.
 func search(ctx context.Context, r Roots, o Options, of []product) ([]Library, []Answer) {
 	loaderDirs, places := dl.LoaderDirs(r.FS, r.Environ), dl.Places(r.FS, r.Environ)
@@ -83,8 +83,8 @@ func search(ctx context.Context, r Roots, o Options, of []product) ([]Library, [
 	return slices.Concat(found...), slices.Concat(answers...)
 }
 
-// searchOne asks the files of one product: the one that is set; or the one that the loader takes
-// for each soname, then every other file that exists.
+// searchOne asks the files of one product: the configured one; else the one that the loader finds
+// for each soname, then every other file.
 func searchOne(ctx context.Context, r Roots, s dl.Search, loaderDirs []string, ask func(Question) Answer) ([]Library, []Answer) {
 	var libs []Library
 	var answers []Answer
@@ -100,7 +100,7 @@ func searchOne(ctx context.Context, r Roots, s dl.Search, loaderDirs []string, a
 		add(ask(Question{s.Name, s.Override}), BySetting)
 		return choose(libs), answers
 	}
-	var nameless []Answer // loaded, by who knows which path: the process that knew it died
+	var nameless []Answer // loaded, but the path is unknown because the process died
 	for _, soname := range s.Sonames {
 		switch a := ask(Question{s.Name, soname}); {
 		case !a.Loaded:
@@ -137,7 +137,7 @@ func searchOne(ctx context.Context, r Roots, s dl.Search, loaderDirs []string, a
 	return choose(libs), answers
 }
 
-// library is an answer as a Library.
+// library returns an answer as a Library.
 func library(name string, a Answer, by string) Library {
 	l := Library{
 		Name: name, Path: a.Path, FoundBy: by, Version: a.Version, Problem: a.Problem, Usable: a.Problem == "", Notes: a.Notes,
@@ -148,8 +148,8 @@ func library(name string, a Answer, by string) Library {
 	return l
 }
 
-// choose marks the first usable one, which dl.Open would take: the loader's before those of other
-// places, the better soname first.
+// choose marks the first usable one, as dl.Open does: the loader's before others, the better soname
+// first.
 func choose(libs []Library) []Library {
 	for i := range libs {
 		if libs[i].Usable {
@@ -160,8 +160,8 @@ func choose(libs []Library) []Library {
 	return libs
 }
 
-// chooseOne leaves only the first choice: a process takes one MPI, the first product of the table
-// that is usable.
+// chooseOne keeps only the first choice: a process takes one MPI, the first usable product of the
+// table.
 func chooseOne(libs []Library) {
 	chosen := false
 	for i := range libs {
@@ -170,7 +170,7 @@ func chooseOne(libs []Library) {
 	}
 }
 
-// FindLibraries is the libraries of MPI, OpenSHMEM and of the toolkits for GPUs.
+// FindLibraries returns the libraries of MPI, OpenSHMEM and the GPU toolkits.
 func FindLibraries(ctx context.Context, r Roots, o Options) (mpi, shmem, gpu []Library) {
 	var wanted []product
 	for _, p := range products {

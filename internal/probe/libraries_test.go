@@ -191,7 +191,7 @@ func TestOptionsNameOnlyWhatIsKnown(t *testing.T) {
 	}{
 		{nil, ""},
 		{map[string]string{"nccl": "/x", "blas": "y"}, ""},
-		{map[string]string{"nccl": "/x", "ncll": "/x"}, `no library is called "ncll": want one of mkl, openblas, `},
+		{map[string]string{"nccl": "/x", "ncll": "/x"}, `unknown library "ncll": use one of mkl, openblas, `},
 		{map[string]string{"nccl": ""}, "no file for library nccl"},
 	} {
 		err := Options{Files: tt.files}.Validate()

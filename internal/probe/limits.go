@@ -5,29 +5,29 @@ import (
 	"strings"
 )
 
-// Unlimited is a limit that is none.
+// Unlimited means no limit.
 const Unlimited = -1
 
-// Limits has the limits of the system for a process.
+// Limits are the system's limits for a process.
 type Limits struct {
-	Memlock Limit `json:"memlock"` // bytes of memory kept from being paged out: RDMA registers that much
+	Memlock Limit `json:"memlock"` // bytes of memory that cannot be paged out, which RDMA registers
 	NoFile  Limit `json:"nofile"`  // open files; Go raises its own soft limit to the hard one
 	Stack   Limit `json:"stack"`   // bytes, of the first thread
 	NProc   Limit `json:"nproc"`   // processes and threads of the user
 
 	// PtraceScope is Yama's setting: 0 is classic rules, 1 only ancestors, 2 only administrators, 3
-	// no process, -1 no Yama. From 1 on, libraries that copy between processes by process_vm_readv
-	// (CMA of MPI and UCX) need permission.
+	// no process, -1 no Yama. From 1 on, libraries that copy between processes with
+	// process_vm_readv (CMA of MPI and UCX) need permission; this module does not.
 	PtraceScope int `json:"ptrace_scope"`
 }
 
-// Limit is a pair of limits of setrlimit(2), Unlimited being none.
+// Limit is a pair of limits of setrlimit(2).
 type Limit struct {
 	Soft int64 `json:"soft"`
 	Hard int64 `json:"hard"`
 }
 
-// ReadLimits is the limits of this process.
+// ReadLimits returns the limits of this process.
 func ReadLimits(r Roots) Limits {
 	text := r.text("/proc/self/limits")
 	l := Limits{
@@ -44,7 +44,7 @@ func ReadLimits(r Roots) Limits {
 	return l
 }
 
-// limit is one line of /proc/PID/limits: name, soft and hard limit, units.
+// limit parses one line of /proc/PID/limits: name, soft and hard limit, units.
 func limit(text, name string) Limit {
 	for line := range strings.Lines(text) {
 		rest, ok := strings.CutPrefix(line, name+" ")
@@ -59,7 +59,7 @@ func limit(text, name string) Limit {
 
 func limitNumber(word string) int64 {
 	n, err := strconv.ParseInt(word, 10, 64)
-	if err != nil { // "unlimited", or more than fits
+	if err != nil { // "unlimited", or out of range
 		return Unlimited
 	}
 	return n

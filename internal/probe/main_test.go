@@ -44,7 +44,7 @@ func fake(t *testing.T, soname string, defines ...string) string {
 	return dltest.Compile(t, soname, filepath.Join("testdata", "fake.c"), flags...)
 }
 
-// deadline bounds what a test waits for a child that misbehaves.
+// deadline bounds how long a test waits for a child that misbehaves.
 func deadline(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

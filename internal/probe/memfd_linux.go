@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// statfs is the size of the file system at a path, and how much of it is free for this user.
+// statfs returns the size of the file system at a path, and the part that is free for this user.
 func statfs(path string) (total, free int64, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
@@ -16,7 +16,7 @@ func statfs(path string) (total, free int64, err error) {
 	return int64(s.Blocks) * int64(s.Bsize), int64(s.Bavail) * int64(s.Bsize), nil
 }
 
-// tryMemfd makes shared memory as backend shm does and gives it back.
+// tryMemfd creates shared memory as backend shm does and frees it.
 func tryMemfd(bytes int64) (err error) {
 	fd, err := unix.MemfdCreate("symgrad-doctor", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {

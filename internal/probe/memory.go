@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Memory is the memory of the machine and how much of it there is for this process.
+// Memory is the memory of the machine and the part available to this process.
 type Memory struct {
 	TotalBytes     int64 `json:"total_bytes"`
 	AvailableBytes int64 `json:"available_bytes"` // without swapping, by the kernel's estimate
-	LimitBytes     int64 `json:"limit_bytes"`     // of the control group that is nearest to its limit; 0 is no limit
+	LimitBytes     int64 `json:"limit_bytes"`     // of the control group nearest to its limit; 0 means no limit
 	LimitUsedBytes int64 `json:"limit_used_bytes"`
-	UsableBytes    int64 `json:"usable_bytes"` // the smaller of the available memory and the rest of the limit
+	UsableBytes    int64 `json:"usable_bytes"` // minimum of the available memory and the remainder of the limit
 }
 
-// ReadMemory is the memory of this machine.
+// ReadMemory returns the memory of this machine.
 func ReadMemory(r Roots) Memory {
 	info := r.text("/proc/meminfo")
 	m := Memory{TotalBytes: kibibytes(info, "MemTotal"), AvailableBytes: kibibytes(info, "MemAvailable")}
@@ -31,7 +31,7 @@ func ReadMemory(r Roots) Memory {
 // SharedMemory is the memory that ranks of one host can share.
 type SharedMemory struct {
 	Memfd     Trial      `json:"memfd"`   // anonymous shared memory, which backend shm uses
-	DevShm    FileSystem `json:"dev_shm"` // for other libraries (NCCL, MPI, PyTorch)
+	DevShm    FileSystem `json:"dev_shm"` // used by other libraries (NCCL, MPI, PyTorch)
 	HugePages []HugePage `json:"huge_pages"`
 
 	// The settings of transparent huge pages ("always", "madvise", "never"), for private and for
@@ -40,14 +40,14 @@ type SharedMemory struct {
 	THPShmem string `json:"thp_shmem"`
 }
 
-// Trial is something that was tried.
+// Trial is the result of a trial.
 type Trial struct {
 	Usable  bool   `json:"usable"`
 	Problem string `json:"problem"`
-	Bytes   int64  `json:"bytes"` // how much was made
+	Bytes   int64  `json:"bytes"` // size of the trial
 }
 
-// FileSystem is the size of one.
+// FileSystem is the size of a file system.
 type FileSystem struct {
 	Path       string `json:"path"`
 	TotalBytes int64  `json:"total_bytes"`
@@ -62,10 +62,10 @@ type HugePage struct {
 	Free      int64 `json:"free"`
 }
 
-// trialBytes is how much shared memory is made for a trial: two huge pages.
+// trialBytes is the size of shared memory in a trial: two huge pages.
 const trialBytes = 4 << 20
 
-// ReadSharedMemory tries to make shared memory and reads its sizes.
+// ReadSharedMemory tries to create shared memory and reads its settings.
 func ReadSharedMemory(r Roots) SharedMemory {
 	s := SharedMemory{
 		Memfd: Trial{Bytes: trialBytes}, DevShm: FileSystem{Path: "/dev/shm"}, HugePages: []HugePage{},
@@ -96,7 +96,7 @@ func ReadSharedMemory(r Roots) SharedMemory {
 	return s
 }
 
-// selected is the word in brackets of a setting of the kernel's: "madvise" for "always [madvise]
+// selected returns the word in brackets of a kernel setting: "madvise" for "always [madvise]
 // never".
 func selected(setting string) string {
 	_, after, ok := strings.Cut(setting, "[")

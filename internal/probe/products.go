@@ -2,7 +2,7 @@ package probe
 
 import "github.com/symgrad/symgrad/internal/dl"
 
-// family is which section of the report a product belongs to.
+// family is the section of the report that a product belongs to.
 type family int
 
 const (
@@ -13,23 +13,23 @@ const (
 	familyGPU
 )
 
-// product is a library to search: its names, and how to ask its version.
+// product is a library to search: its names, and the function that asks for its version.
 type product struct {
 	Name    string
 	family  family
 	sonames []string   // the best first
-	home    dl.Product // whose variable goes before all others; the zero Product where there is none
+	home    dl.Product // its variable has the highest priority; the zero Product for none
 	global  bool       // needs RTLD_GLOBAL: it loads plugins that look for its symbols
 	ask     func(lib *dl.Library, a *Answer) error
 }
 
-// products is everything that is looked for, in the order of the report. The sonames are those of
+// products are all libraries to search, in the order of the report. The sonames are those of
 // Debian's packages and of NVIDIA's wheels, CUDA 11 to 13.
 var products = []product{
 	{Name: "mkl", family: familyBLAS, sonames: []string{"libmkl_rt.so.2"}},
 	{Name: "openblas", family: familyBLAS, sonames: []string{"libopenblas.so.0"}},
 	{Name: "blis", family: familyBLAS, sonames: []string{"libblis.so.4"}},
-	{Name: "blas", family: familyBLAS}, // whichever the program would take, or one that was set
+	{Name: "blas", family: familyBLAS}, // the program's choice, or the configured one
 
 	{Name: "mpi-abi", family: familyMPI, sonames: []string{"libmpi_abi.so.0", "libmpi_abi.so"}, global: true, ask: askMPI},
 	{Name: "openmpi", family: familyMPI, sonames: []string{"libmpi.so.40"}, global: true, ask: askMPI},
@@ -47,7 +47,7 @@ var products = []product{
 	{Name: "nvshmem", family: familyGPU, home: dl.NVSHMEM, sonames: []string{"libnvshmem_host.so.3", "libnvshmem_host.so.2"}, global: true, ask: askNVSHMEM},
 }
 
-// productByName is the product of this name.
+// productByName returns the product with this name.
 func productByName(name string) (product, bool) {
 	for _, p := range products {
 		if p.Name == name {
@@ -57,7 +57,7 @@ func productByName(name string) (product, bool) {
 	return product{}, false
 }
 
-// ProductNames is the names of everything that is looked for, which Options.Files may name.
+// ProductNames returns the names of all products, for Options.Files.
 func ProductNames() []string {
 	names := make([]string, len(products))
 	for i, p := range products {

@@ -10,10 +10,10 @@ import (
 )
 
 // Reply answers the question in the arguments of a child process. It loads a library into this
-// process, which may change or end it: the caller does nothing else and exits.
+// process, which may change or end it: the caller must only exit afterwards.
 //
-// Errors: arguments that are no question, an answer that cannot be written. A library that is
-// missing or broken is an answer.
+// Errors: invalid arguments, an answer that cannot be written. A missing or broken library is an
+// answer.
 func Reply(args []string, out io.Writer) error {
 	q, err := parseQuestion(args)
 	if err != nil {
@@ -23,7 +23,7 @@ func Reply(args []string, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("probe: %s: %w", q.Product, err)
 	}
-	// One write, on a line of its own: the library may have left half a line on the same stream.
+	// One write that starts a new line: the library may have left half a line on the stream.
 	if _, err := fmt.Fprintf(out, "\n%s%s\n", mark, text); err != nil {
 		return fmt.Errorf("probe: write the answer: %w", err)
 	}
@@ -39,7 +39,7 @@ func answer(q Question) (a Answer) {
 	before := signalHandlers()
 	defer func() {
 		if taken := before.changed(signalHandlers()); len(taken) > 0 {
-			a.Notes = append(a.Notes, "takes over the signal handlers of "+strings.Join(taken, ", "))
+			a.Notes = append(a.Notes, "replaces the signal handlers of "+strings.Join(taken, ", "))
 		}
 	}()
 	if p.family == familyBLAS {
@@ -56,14 +56,14 @@ func answer(q Question) (a Answer) {
 	return a
 }
 
-// plainWords is an error in one line, without the library's name and path, which the report says
-// anyway.
+// plainWords returns an error on one line, without the library's name and path, which the report
+// prints anyway.
 func plainWords(err error, lib *dl.Library) string {
 	text := strings.ReplaceAll(err.Error(), "dl: "+lib.String()+": ", "")
 	return strings.ReplaceAll(text, "\n", "; ")
 }
 
-// loaderWords returns the loader's message, without the parts that the report has anyway.
+// loaderWords returns the loader's error, without the path, which the report prints anyway.
 func loaderWords(err error, file string) string {
 	text := err.Error()
 	if _, after, ok := strings.Cut(text, "at the path that was set: "); ok {

@@ -25,7 +25,7 @@ func TestLibrariesAreAskedForTheirVersion(t *testing.T) {
 		{"cudart", "cudart", []string{"CUDART"}, "13.0", "", nil},
 		{"cudnn", "cudnn", []string{"CUDNN"}, "9.10.2", "", []string{"built with CUDA 13.0"}},
 		{"nvjitlink", "nvjitlink", []string{"NVJITLINK"}, "13.0", "", nil},
-		{"nvjitlink before 12.3", "nvjitlink", nil, "", "", []string{"does not tell its version, so it is older than 12.3"}},
+		{"nvjitlink before 12.3", "nvjitlink", nil, "", "", []string{"reports no version, so it is older than 12.3"}},
 		{"nvrtc", "nvrtc", []string{"NVRTC=0"}, "13.0", "", []string{"compiles for compute capability 7.5 to 12.1"}},
 		{
 			"nvrtc without its builtins", "nvrtc",
@@ -54,7 +54,7 @@ func TestLibrariesAreAskedForTheirVersion(t *testing.T) {
 			"takes signal handlers", "nccl",
 			[]string{"NCCL=22803", "THIEF"},
 			"2.28.3", "",
-			[]string{"takes over the signal handlers of SIGFPE, SIGSEGV"},
+			[]string{"replaces the signal handlers of SIGFPE, SIGSEGV"},
 		},
 		{"prints what looks like an answer", "nccl", []string{"NCCL=22803", "NOISY"}, "2.28.3", "", nil},
 	}

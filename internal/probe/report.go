@@ -8,12 +8,11 @@ import (
 	"github.com/symgrad/symgrad/dist/backend"
 )
 
-// Report is all findings. Its form as JSON is an interface: names of keys stay, and lists are never
-// null.
+// Report has all findings. Its JSON form is an interface: keys stay, and lists are never null.
 type Report struct {
-	OK      bool     `json:"ok"`      // programs would start here with the chosen parts; no world is opened on GPUs
+	OK      bool     `json:"ok"`      // programs would start here with the chosen backend; no world is opened on GPUs
 	Verdict string   `json:"verdict"` // the same in one sentence
-	Advice  []string `json:"advice"`  // the most useful first
+	Advice  []string `json:"advice"`  // remedies and improvements, the most useful first
 
 	System       System       `json:"system"`
 	CPU          CPU          `json:"cpu"`
@@ -32,10 +31,10 @@ type Report struct {
 	Worlds       []World      `json:"worlds"`
 }
 
-// Collect is the whole report.
+// Collect returns the whole report.
 //
-// Returns: always a report; a missing part has the reason in its place. Canceling ctx ends the
-// questions to libraries.
+// Returns: always a report, with a text for each unknown finding. Canceling ctx ends the questions
+// to libraries.
 func Collect(ctx context.Context, r Roots, o Options) Report {
 	var rep Report
 	var libraries sync.WaitGroup
@@ -55,18 +54,18 @@ func Collect(ctx context.Context, r Roots, o Options) Report {
 	rep.Engines = JudgeEngines(rep, env)
 	rep.Backends = ListBackends(o.Settings, env, rep.Engines)
 	rep.Table = tableFor(o, rep.GPUs)
-	rep.Worlds = TryWorlds() // when nothing else runs: its ranks wait for each other
+	rep.Worlds = TryWorlds() // when nothing else runs, because its ranks wait for each other
 	rep.OK, rep.Verdict = rep.judge(o.Settings.Name())
 	rep.Advice = Advise(rep)
 	return rep
 }
 
-// judge is whether the default works, or the backend of this name that settings ask for.
+// judge returns whether the default works or, if settings ask for a backend, that one: name.
 func (rep Report) judge(name string) (ok bool, verdict string) {
 	if rep.Launcher.Problem != "" {
 		return false, "programs would refuse to start here: " + rep.Launcher.Problem
 	}
-	if rep.BLAS.Problem != "" { // they open it wherever they compute
+	if rep.BLAS.Problem != "" { // programs open the BLAS on every device
 		return false, "programs would refuse to start here: BLAS " + rep.BLAS.Problem
 	}
 	for _, b := range rep.Backends {
@@ -82,13 +81,13 @@ func (rep Report) judge(name string) (ok bool, verdict string) {
 	}
 	for _, b := range rep.Backends {
 		if b.Name == name && backend.OnGPUs(name) {
-			return false, fmt.Sprintf("backend %s is asked for and cannot be used: %s", name, b.Why)
+			return false, fmt.Sprintf("backend %s is configured but cannot be used: %s", name, b.Why)
 		}
 	}
 	return false, "no backend is usable for this job"
 }
 
-// accelerators describes the devices that compute.
+// accelerators lists the devices that compute.
 func (rep Report) accelerators() string {
 	cores := plural(rep.CPU.Usable, "core")
 	if n := len(rep.GPUs.Devices); n > 0 {
@@ -97,7 +96,7 @@ func (rep Report) accelerators() string {
 	return cores
 }
 
-// plural is "1 core" or "2 cores".
+// plural returns "1 core" or "2 cores".
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

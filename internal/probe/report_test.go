@@ -136,7 +136,7 @@ func TestVerdictFollowsTheJobAndTheTrial(t *testing.T) {
 	}
 	gpus := Report{CPU: CPU{Usable: 1}, GPUs: GPUs{Devices: make([]GPU, 2)}, BLAS: BLAS{Name: "gonum"}, Backends: []Backend{{Name: "shm", Chosen: true}}}
 	gone := Report{Backends: []Backend{{Name: "shm", Usable: true}, {Name: "nccl", Why: "missing: no NCCL is found"}}}
-	if ok, verdict := gone.judge("nccl"); ok || verdict != "backend nccl is asked for and cannot be used: missing: no NCCL is found" {
+	if ok, verdict := gone.judge("nccl"); ok || verdict != "backend nccl is configured but cannot be used: missing: no NCCL is found" {
 		t.Errorf("%t, %q", ok, verdict)
 	}
 	unusable := gpus
@@ -172,7 +172,7 @@ func TestLauncherIsTheOneThatProgramsSee(t *testing.T) {
 	}
 }
 
-// One that was left behind may be why programs refuse to start.
+// A remaining variable may be why programs refuse to start.
 func TestVariablesOfOurLauncherAreAllListed(t *testing.T) {
 	for _, name := range launch.Variables() {
 		r := roots()

@@ -9,28 +9,28 @@ import (
 	"strings"
 )
 
-// Roots is everything that this package reads from.
+// Roots has all input of this package.
 type Roots struct {
-	FS      fs.FS    // the file system from "/" on; it should know symbolic links (fs.ReadLinkFS)
+	FS      fs.FS    // the file system from "/" on; should support symbolic links (fs.ReadLinkFS)
 	Environ []string // as from os.Environ
 
-	// Statfs is the size of the file system at a path, and how much of it is free, in bytes.
+	// Statfs returns the total and free bytes of the file system at a path.
 	Statfs func(path string) (total, free int64, err error)
 
-	// TryMemfd makes shared memory of some bytes as backend shm does: creates, reserves, seals,
-	// maps and touches it, and gives it back.
+	// TryMemfd creates shared memory as backend shm does: it creates, reserves, seals, maps,
+	// touches and frees it.
 	TryMemfd func(bytes int64) error
 
-	// Ask has a library answer a question. It should be a Child.
+	// Ask asks a library a question. It should be a Child.
 	Ask func(ctx context.Context, q Question) Answer
 }
 
-// This is the Roots of this machine.
+// This returns the Roots of this machine.
 func This(environ []string, ask func(ctx context.Context, q Question) Answer) Roots {
 	return Roots{FS: os.DirFS("/"), Environ: environ, Statfs: statfs, TryMemfd: tryMemfd, Ask: ask}
 }
 
-// text is the text of a file without space around it, or "" if it cannot be read.
+// text returns the content of a file without surrounding space, or "" if it cannot be read.
 func (r Roots) text(name string) string {
 	b, err := fs.ReadFile(r.FS, strings.TrimPrefix(path.Clean(name), "/"))
 	if err != nil {
@@ -39,13 +39,13 @@ func (r Roots) text(name string) string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(b), "?"))
 }
 
-// number is the number in a file.
+// number returns the number in a file.
 func (r Roots) number(name string) (int64, bool) {
 	n, err := strconv.ParseInt(r.text(name), 10, 64)
 	return n, err == nil
 }
 
-// glob is the absolute paths that match an absolute pattern, sorted.
+// glob returns the absolute paths that match an absolute pattern, sorted.
 func (r Roots) glob(pattern string) []string {
 	names, _ := fs.Glob(r.FS, strings.TrimPrefix(pattern, "/")) // the patterns of this package are well-formed
 	for i, n := range names {
@@ -54,7 +54,7 @@ func (r Roots) glob(pattern string) []string {
 	return names
 }
 
-// variable is the value of an environment variable; the last one counts.
+// variable returns the value of an environment variable; the last one counts.
 func (r Roots) variable(name string) string {
 	value := ""
 	for _, s := range r.Environ {
@@ -65,7 +65,7 @@ func (r Roots) variable(name string) string {
 	return value
 }
 
-// field is the value of the first line "name : value" of a file of /proc.
+// field returns the value of the first line "name : value" of a file of /proc.
 func field(text, name string) string {
 	for line := range strings.Lines(text) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
@@ -75,7 +75,7 @@ func field(text, name string) string {
 	return ""
 }
 
-// kibibytes is the bytes in a field "24684092 kB"; 0 if it is not one.
+// kibibytes returns the bytes in a field "24684092 kB"; 0 if it is invalid.
 func kibibytes(text, name string) int64 {
 	digits, ok := strings.CutSuffix(field(text, name), " kB")
 	if !ok {
@@ -88,7 +88,7 @@ func kibibytes(text, name string) int64 {
 	return n << 10
 }
 
-// countList is how many numbers a list of the kernel's holds: 6 for "0-3,8,10".
+// countList returns how many numbers a kernel list contains: 6 for "0-3,8,10".
 func countList(list string) int {
 	count := 0
 	for _, part := range strings.Split(strings.TrimSpace(list), ",") {

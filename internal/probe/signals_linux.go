@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// handlers is the addresses of the handlers of the signals below, as the kernel has them.
+// handlers are the addresses of the handlers of the watched signals, as the kernel has them.
 type handlers [len(watched)]uintptr
 
-// watched is the signals whose handlers Go depends on, and those that MPI libraries are known to
-// take.
+// watched are the signals whose handlers Go needs, and those that MPI libraries are known to
+// replace.
 var watched = [...]struct {
 	number uintptr
 	name   string
@@ -26,8 +26,8 @@ var watched = [...]struct {
 	{uintptr(unix.SIGURG), "SIGURG"}, // Go preempts goroutines with it
 }
 
-// kernelSigaction is the kernel's struct sigaction of amd64; arm64's has its mask at the offset of
-// restorer, which is not read here.
+// kernelSigaction is the kernel's struct sigaction of amd64. On arm64 the mask is in the place of
+// restorer, which is not read.
 type kernelSigaction struct {
 	handler  uintptr
 	flags    uint64
@@ -35,7 +35,7 @@ type kernelSigaction struct {
 	mask     uint64
 }
 
-// signalHandlers asks the kernel, not the C library, which some libraries lie to.
+// signalHandlers asks the kernel, not the C library, whose answers some libraries change.
 func signalHandlers() handlers {
 	var h handlers
 	for i, s := range watched {
@@ -48,7 +48,7 @@ func signalHandlers() handlers {
 	return h
 }
 
-// changed is the names of the signals whose handlers differ.
+// changed returns the names of the signals whose handlers differ.
 func (h handlers) changed(after handlers) []string {
 	var names []string
 	for i, s := range watched {

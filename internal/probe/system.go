@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// System is the operating system and the program.
+// System describes the operating system and the program.
 type System struct {
 	OS           string `json:"os"`           // "linux"
 	Distribution string `json:"distribution"` // "Debian GNU/Linux 12 (bookworm)"
 	Kernel       string `json:"kernel"`       // "6.1.0-31-amd64"
 	Arch         string `json:"arch"`         // "amd64"
 	Go           string `json:"go"`           // "go1.26.8"
-	Container    string `json:"container"`    // "docker", "podman" or "kubernetes"; "" if there are no marks of one
+	Container    string `json:"container"`    // "docker", "podman", "kubernetes" or ""
 }
 
-// ReadSystem is the operating system and the program.
+// ReadSystem returns the operating system and the program.
 func ReadSystem(r Roots) System {
 	return System{
 		OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version(),
@@ -26,7 +26,7 @@ func ReadSystem(r Roots) System {
 	}
 }
 
-// container names the container engine by the marks that it leaves.
+// container returns the container engine, by the marks that it leaves.
 func container(r Roots) string {
 	switch {
 	case r.variable("KUBERNETES_SERVICE_HOST") != "":
@@ -39,7 +39,7 @@ func container(r Roots) string {
 	return r.variable("container") // systemd-nspawn, LXC
 }
 
-// shellValue is the value of NAME="value" in a file like os-release(5).
+// shellValue returns the value of NAME="value" in a file like os-release(5).
 func shellValue(text, name string) string {
 	for line := range strings.Lines(text) {
 		value, ok := strings.CutPrefix(strings.TrimSpace(line), name+"=")

@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// World is the result of a world that was opened in this process.
+// World is the result of opening a world in this process.
 type World struct {
 	Backend string `json:"backend"`
 	Ranks   int    `json:"ranks"`
@@ -22,12 +22,12 @@ type World struct {
 
 const (
 	trialRanks   = 2
-	trialLength  = 1000 // elements, more than any shortcut for small operations takes
+	trialLength  = 1000 // elements, more than the shortcuts for small operations handle
 	trialTimeout = 20 * time.Second
 )
 
-// TryWorlds opens a world of two ranks of each backend that can run inside of one process, and sums
-// a vector over each.
+// TryWorlds opens a world of two ranks for each backend that runs inside one process, and sums a
+// vector over it.
 func TryWorlds() []World {
 	return []World{
 		tryWorld(backend.SHM, trySHM),
@@ -47,7 +47,7 @@ func tryWorld(name string, run func() error) World {
 	return w
 }
 
-// trySHM has goroutines for ranks, which share memory as processes would.
+// trySHM runs goroutines as ranks. They share memory as processes would.
 func trySHM() error {
 	transports, err := shm.Local(trialRanks, shm.Mapped, shm.Config{StepTimeout: trialTimeout, InitTimeout: trialTimeout})
 	if err != nil {
@@ -73,7 +73,7 @@ func trySHM() error {
 	return errors.Join(errs...)
 }
 
-// sum adds a vector over the ranks of w and looks at the result.
+// sum sums a vector over the ranks of w and checks the result.
 func sum(w *dist.World) error {
 	values := make([]float32, trialLength)
 	for i := range values {

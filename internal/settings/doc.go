@@ -1,4 +1,4 @@
-// Package settings translates the settings of a run into the plain structs of the packages that do
-// the work, which config does not know. Training programs and symgrad plan use it, so a setting
-// means the same to both.
+// Package settings converts the settings of a run into the configurations of the packages that do
+// the work. Package config does not know those packages, and they take plain structs. Training
+// programs and symgrad plan use it, so settings mean the same in both.
 package settings

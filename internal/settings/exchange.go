@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Exchange returns the settings of the exchange of gradients and of sharding.
+// Exchange returns the configuration of gradient exchange and sharding.
 //
 // Errors: those of ddp.ParseAverage.
 func Exchange(c *config.Config) (ddp.Config, error) {
@@ -35,8 +35,7 @@ func Exchange(c *config.Config) (ddp.Config, error) {
 
 func inMiB(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// Check rejects settings that exclude each other for solver and exchange, which config.Load cannot
-// know.
+// Check reports conflicts between settings of solver and exchange, which config.Load cannot know.
 func Check(c *config.Config) error {
 	if err := Solver(c, false, 1, 1).Validate(); err != nil {
 		return fmt.Errorf("optim: %w", err)
@@ -49,27 +48,27 @@ func Check(c *config.Config) error {
 		return fmt.Errorf("ddp, shard and comm: %w", err)
 	}
 	if c.Shard.OverlapGather && c.Shard.Stage == 3 {
-		return fmt.Errorf("shard.overlap_gather: has no effect, because with shard.stage=3 weights are gathered where they are used: remove it, or use shard.stage 1 or 2")
+		return fmt.Errorf("shard.overlap_gather: has no effect, because with shard.stage=3 weights are gathered before each use: remove it, or use shard.stage 1 or 2")
 	}
 	if c.DDP.VirtualRanks > 0 && c.Data.AccumSteps > 1 {
-		return fmt.Errorf("data.accum_steps=%d: ddp.virtual_ranks=%d says already in how many parts a batch is computed; set accum_steps to 1",
+		return fmt.Errorf("data.accum_steps=%d: ddp.virtual_ranks=%d already sets the number of parts of a batch; set accum_steps to 1",
 			c.Data.AccumSteps, c.DDP.VirtualRanks)
 	}
 	if d.ErrorFeedback && d.Stage > 1 && c.Data.AccumSteps > 1 {
-		return fmt.Errorf("comm.error_feedback: it keeps what is of the gradients of whole steps, and with shard.stage=%d each of data.accum_steps=%d parts is reduced by itself: use shard.stage 0 or 1, or leave one of them out",
+		return fmt.Errorf("comm.error_feedback: residuals belong to whole steps, but with shard.stage=%d each of data.accum_steps=%d parts is reduced separately: use shard.stage 0 or 1, or remove one of these settings",
 			d.Stage, c.Data.AccumSteps)
 	}
 	if c.DDP.LocalSteps > 1 && c.Optim.EMADecay > 0 {
-		return fmt.Errorf("optim.ema_decay=%v: with ddp.local_steps=%d each rank would have averages of its own weights: leave one of them out",
+		return fmt.Errorf("optim.ema_decay=%v: with ddp.local_steps=%d each rank would average its own weights: remove one of them",
 			c.Optim.EMADecay, c.DDP.LocalSteps)
 	}
 	return nil
 }
 
-// CheckRanks reports settings that so many ranks cannot have.
+// CheckRanks reports settings that the number of ranks does not allow.
 func CheckRanks(c *config.Config, ranks int) error {
 	if v := c.DDP.VirtualRanks; v%ranks != 0 {
-		return fmt.Errorf("ddp.virtual_ranks=%d: %d ranks do not divide it", v, ranks)
+		return fmt.Errorf("ddp.virtual_ranks=%d: not divisible by %d ranks", v, ranks)
 	}
 	return nil
 }

@@ -41,8 +41,8 @@ func TestSettingsThatExcludeEachOtherAreNamed(t *testing.T) {
 		"comm.error_feedback: ": func(c *config.Config) {
 			c.Comm.WireDType, c.Comm.ErrorFeedback, c.Shard.Stage, c.Data.AccumSteps = "bf16", true, 2, 2
 		},
-		"optim.ema_decay=0.9":      func(c *config.Config) { c.DDP.LocalSteps, c.Optim.EMADecay = 4, 0.9 },
-		"ddp.virtual_ranks=4: 3 r": func(c *config.Config) { c.DDP.VirtualRanks = 4 },
+		"optim.ema_decay=0.9":   func(c *config.Config) { c.DDP.LocalSteps, c.Optim.EMADecay = 4, 0.9 },
+		"ddp.virtual_ranks=4: ": func(c *config.Config) { c.DDP.VirtualRanks = 4 },
 	} {
 		c := config.Default()
 		change(&c)

@@ -7,12 +7,12 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// Solver returns the settings of the solver for a run of so many steps, by so many goroutines.
-// Those that the rule does not read stay zero, which the solver insists on.
+// Solver returns the configuration of the solver for a run of so many steps and goroutines.
+// Settings that the rule does not use stay zero, as the solver requires.
 //
-// A gradient that is not finite ends a run at its step, before it spoils the weights. To see it
-// costs the norm of the gradients. On a GPU, where that is some kernels more in a step, only
-// gradients that are narrow on the wire, or scaled, are looked at: others show in the loss.
+// A gradient that is not finite ends a run at its step, before it spoils the weights. Detecting it
+// costs the norm of the gradients. On a GPU that takes extra kernels, so only gradients that are
+// narrow on the wire, or scaled, are checked; others show in the loss.
 func Solver(all *config.Config, gpu bool, steps, threads int) optim.Config {
 	c := all.Optim
 	o := optim.Config{
@@ -22,7 +22,7 @@ func Solver(all *config.Config, gpu bool, steps, threads int) optim.Config {
 		KeepGradients: true, // every run overwrites them
 		Workers:       threads,
 	}
-	// A loss whose scale adapts is too large now and then: that is how it finds out.
+	// An adaptive loss scale is sometimes too large, and adapts by skipping that step.
 	scale, dynamic, _ := c.Scale()
 	o.SkipNonFinite = c.SkipNonFinite || dynamic
 	if o.ClipNorm == 0 && !o.SkipNonFinite && (!gpu || all.Comm.WireDType != "f32" || scale != 0) {
@@ -47,7 +47,7 @@ func Solver(all *config.Config, gpu bool, steps, threads int) optim.Config {
 	return o
 }
 
-// groups is the parameters without weight decay.
+// groups returns the parameters without weight decay.
 func groups(c config.Optim) []optim.Group {
 	if c.WeightDecay == 0 {
 		return nil

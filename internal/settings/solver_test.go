@@ -16,7 +16,7 @@ func TestEveryOptimizerSettingIsTaken(t *testing.T) {
 		for _, schedule := range []string{"constant", "cosine", "step"} {
 			for _, steps := range []int{1, 100} {
 				all := config.Default()
-				c := &all.Optim // with defaults for what other rules read
+				c := &all.Optim // with defaults of the settings of other rules
 				c.Name, c.Schedule.Name, c.Schedule.WarmupSteps = rule, schedule, 5
 				c.WeightDecay, c.ClipNorm, c.Schedule.MinLR = 0.01, 1, 1e-5
 				c.NoDecay, c.ClipValue, c.EMADecay, c.LossScale = "vectors, *.gain", 2, 0.99, "dynamic"

@@ -2,16 +2,15 @@ package ticks
 
 import "time"
 
-// Clock turns ticks into times that count from its epoch. The zero Clock is not usable.
+// Clock converts ticks to times since its epoch. The zero Clock is not usable.
 type Clock struct {
 	epoch time.Time
 	ticks int64 // at epoch
 }
 
-// NewClock is a clock whose epoch is now.
+// NewClock returns a clock whose epoch is now.
 func NewClock() Clock {
-	// The smallest of a few distances between the two readings: a process may be stopped between
-	// them.
+	// Keep the pair of readings with the smallest distance: the process may be stopped between two.
 	var best Clock
 	shortest := int64(-1)
 	for range 3 {
@@ -24,7 +23,7 @@ func NewClock() Clock {
 	return best
 }
 
-// Epoch is the time from which the clock counts.
+// Epoch returns the time from which the clock counts.
 func (c Clock) Epoch() time.Time { return c.epoch }
 
 // Scale returns the length of a tick in nanoseconds, measured from the epoch to now. It is more
@@ -41,12 +40,12 @@ func (c Clock) Scale() float64 {
 	return float64(now.epoch.Sub(c.epoch)) / float64(d)
 }
 
-// Nanoseconds returns the time of a reading of Now since the epoch; scale is the result of Scale.
+// Nanoseconds returns the time of a reading of Now since the epoch. scale is a result of Scale.
 func (c Clock) Nanoseconds(tick int64, scale float64) int64 {
 	return int64(float64(tick-c.ticks) * scale)
 }
 
-// start is where ticks count from when they are nanoseconds.
+// start is the origin of ticks that are nanoseconds.
 var start = time.Now()
 
 func nanoseconds() int64 { return int64(time.Since(start)) }

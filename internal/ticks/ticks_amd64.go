@@ -1,9 +1,9 @@
 package ticks
 
-// counter tells whether ticks are those of the processor's counter.
+// counter reports whether ticks are those of the processor's counter.
 var counter = invariant()
 
-// Now is the present tick.
+// Now returns the current tick.
 func Now() int64 {
 	if counter {
 		return rdtsc()

@@ -4,5 +4,5 @@ package ticks
 
 const counter = false
 
-// Now is the present tick, here a nanosecond.
+// Now returns the current tick, here a nanosecond.
 func Now() int64 { return nanoseconds() }

@@ -1,5 +1,5 @@
 // Package trace writes timelines in the Chrome trace format, which ui.perfetto.dev and
-// chrome://tracing open: one process a rank, one thread a stream.
+// chrome://tracing open: a process for each rank, and a thread for each stream.
 //
 // Source: "Trace Event Format", Google (complete events "X" and metadata events "M").
 package trace
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Span is something that took time.
+// Span is an interval of time on a stream of a rank.
 type Span struct {
 	Rank   int
 	Stream string // "compute", "communication"
@@ -31,8 +31,8 @@ type event struct {
 	Args  map[string]any `json:"args,omitempty"`
 }
 
-// Write writes spans as one trace; times count from the earliest of them. Threads are numbered in
-// the order in which their streams first appear.
+// Write writes spans as one trace; times count from the earliest one. Threads are numbered in the
+// order in which their streams first appear.
 //
 // Errors: a span that ends before it starts, and those of w.
 func Write(w io.Writer, spans []Span) error {

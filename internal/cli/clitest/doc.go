@@ -1,2 +1,2 @@
-// Package clitest has terminals for tests.
+// Package clitest provides terminals for tests.
 package clitest

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Terminal makes a pseudo terminal of that many columns. What is written to terminal can be read
-// from screen. The test is skipped where there are no pseudo terminals; the end of the test closes
-// both.
+// Terminal opens a pseudo terminal of that many columns. Text written to terminal can be read from
+// screen. It skips the test if there are no pseudo terminals; the end of the test closes both.
 func Terminal(t testing.TB, columns int) (screen, terminal *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)

@@ -1,19 +1,19 @@
-// What a runner launches besides the kernels of its program's steps.
+// Kernels that a runner launches in addition to those of its program's steps.
 
 typedef unsigned long long u64;
 typedef unsigned int u32;
 typedef unsigned short u16;
 typedef unsigned char u8;
 
-// Copies is what the end of a run copies to the host: sources, bytes of each, and where in a slot each goes.
+// Copies are the copies to the host at the end of a run: source, bytes, and offset in the slot.
 struct Copies {
   const u8 *from[COPIES];
   u32 bytes[COPIES];
   u32 to[COPIES];
 };
 
-// tail ends a run: it copies what the host wants to see to slot *runs % SLOTS of the ring, which is memory of the host, and
-// counts the run. clock, if there is one, has the number of the next step then. One block.
+// tail ends a run: it makes the copies c to slot *runs % SLOTS of the ring, which is host memory,
+// and counts the run. It sets clock, if any, to the number of the next step. One block.
 extern "C" __global__ void tail(u64 *clock, u64 *runs, u8 *ring, u64 slotBytes, Copies c) {
   u8 *slot = ring + *runs % SLOTS * slotBytes;
   for (int k = 0; k < COPIES; k++) {
@@ -35,17 +35,18 @@ extern "C" __global__ void tail(u64 *clock, u64 *runs, u8 *ring, u64 slotBytes, 
   if (clock) clock[0] += 1;
 }
 
-// stamp notes the time of the device in nanoseconds.
+// stamp writes the time of the device in nanoseconds.
 extern "C" __global__ void stamp(u64 *at) {
   u64 t;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
   *at = t;
 }
 
-// transposed makes to, of cols rows, the transpose of from, of rows rows; ldFrom and ldTo elements are from one row to the
-// next. A block turns a tile of EDGE by EDGE elements by way of shared memory, so that a warp reads and writes elements that
-// lie side by side; rows of the tile are longer by a word, so that a column of it lies in different banks. Each thread has all
-// it loads on the way at once.
+// transposed writes the transpose of from, which has rows rows, to to, which has cols rows. ldFrom
+// and ldTo are the elements from one row to the next. A block transposes a tile of EDGE by EDGE
+// elements through shared memory, so that a warp reads and writes adjacent elements. Rows of the
+// tile are a word longer, so that a column spreads over banks. Each thread issues all its loads at
+// once.
 template <class T> static __device__ void transposed(const T *__restrict__ from, T *__restrict__ to, u64 rows, u64 cols, u64 ldFrom, u64 ldTo) {
   const u32 down = THREADS / 32, ups = EDGE / down, acrosses = EDGE / 32;
   __shared__ T tile[EDGE][EDGE + (sizeof(T) < 4 ? 4 / sizeof(T) : 1)];
@@ -77,7 +78,7 @@ template <class T> static __device__ void transposed(const T *__restrict__ from,
   }
 }
 
-// transpose2, transpose4 and transpose8 are transposed for elements of so many bytes.
+// transpose2, transpose4 and transpose8 are transposed for elements of 2, 4 and 8 bytes.
 extern "C" __global__ void transpose2(const u16 *from, u16 *to, u64 rows, u64 cols, u64 ldFrom, u64 ldTo) {
   transposed<u16>(from, to, rows, cols, ldFrom, ldTo);
 }

@@ -1,13 +1,15 @@
-// Attention and its gradient on tensor cores, without the matrix of scores in memory: a block has some queries of a head, or some
-// keys, and goes through all of the others in tiles, the next of which is fetched meanwhile. Operands are bf16, sums f32; shares are
-// rounded to bf16 for their products. Tiles whose bias is -inf everywhere are left out. Every sum has one order.
+// Attention and its gradient on tensor cores, without the matrix of scores in memory. A block has
+// some queries or keys of a head and scans all of the others in tiles. It fetches the next tile
+// meanwhile. Operands are bf16, sums f32; shares are rounded to bf16 for their products. Tiles
+// whose bias is -inf everywhere are skipped. Every sum has a fixed order.
 //
-// A warp has 16 rows. Of a tile of sums, thread t has the elements (t/4, t%4*2), the one to the right of it, and both of them 8
-// rows below, for every 8 columns; see PTX ISA, "Matrix Fragments for mma.m16n8k16".
+// A warp has 16 rows. For every 8 columns of a tile of sums, thread t has the elements (t/4,
+// t%4*2), the one to the right of it, and both of them 8 rows below; see PTX ISA, "Matrix Fragments
+// for mma.m16n8k16".
 //
-// Sources: T. Dao, FlashAttention-2, 2023 (order of loops, the sums that are scaled when a larger score comes).
+// Source: T. Dao, FlashAttention-2, 2023 (order of loops, rescaling of sums at a larger score).
 
-// statTile is the edge of the tiles that it is known of what their bias is.
+// statTile is the edge of the tiles whose range of bias is known.
 static constexpr int statTile = 64;
 
 static constexpr float log2e = 1.4426950408889634f;
@@ -20,7 +22,7 @@ INLINE float power2(float x) {
 
 INLINE float minusInf() { return __uint_as_float(0xff800000u); }
 
-// pair is two numbers as bf16, the first one lowest.
+// pair packs two numbers as bf16, the first one lowest.
 INLINE u32 pair(float a, float b) {
   u32 r;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(b), "f"(a));
@@ -35,20 +37,21 @@ INLINE void putPair(float *to, float a, float b) {
   store(to, v);
 }
 
-// sharedAt is an address in shared memory as instructions for it take it.
+// sharedAt returns an address in shared memory as its instructions take it.
 INLINE u32 sharedAt(const void *p) {
   u32 at;
   asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(at) : "l"(p));
   return at;
 }
 
-// piece is where 8 numbers of a row of a tile of D columns are, from column 8*c on: so that pieces of 8 rows are in different banks.
+// piece returns the address of 8 numbers of a row of a tile of D columns, from column 8*c on.
+// Pieces of 8 rows are in different banks.
 template <int D>
 INLINE u32 piece(u32 tile, int row, int c) {
   return tile + (u32)(row * D * 2 + (c ^ (D == 32 ? row >> 1 & 3 : row & 7)) * 16);
 }
 
-// fetch begins to copy ROWS rows of D numbers into a tile; all threads of the block take part.
+// fetch starts the copy of ROWS rows of D numbers into a tile; all threads of the block take part.
 template <int ROWS, int D, int THREADS, class I>
 INLINE void fetch(u32 tile, const bf16 *from, I stride) {
 #pragma unroll
@@ -60,14 +63,14 @@ INLINE void fetch(u32 tile, const bf16 *from, I stride) {
 
 INLINE void fetched() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// arrived waits for all that was fetched but for the newest LATER groups, of all threads.
+// arrived waits for all fetches of all threads except the newest LATER groups.
 template <int LATER>
 INLINE void arrived() {
   asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
   __syncthreads();
 }
 
-// left is 16 rows and 16 columns, k-th, of a tile, as the left operand of products.
+// left loads 16 rows and 16 columns, the k-th, of a tile as a left operand.
 template <int D>
 INLINE void left(u32 *a, u32 tile, int row, int k) {
   const int lane = threadIdx.x % 32;
@@ -76,7 +79,8 @@ INLINE void left(u32 *a, u32 tile, int row, int k) {
                : "r"(piece<D>(tile, row + lane % 16, 2 * k + lane / 16)));
 }
 
-// right is 16 rows and 16 columns, k-th, of a tile, transposed: as two right operands for 8 columns of the product each.
+// right loads 16 rows and 16 columns, the k-th, of a tile, transposed: two right operands for 8
+// columns of the product each.
 template <int D>
 INLINE void right(u32 *b, u32 tile, int row, int k) {
   const int lane = threadIdx.x % 32;
@@ -85,7 +89,8 @@ INLINE void right(u32 *b, u32 tile, int row, int k) {
                : "r"(piece<D>(tile, row + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2)));
 }
 
-// below is 16 rows and 16 columns, n-th, of a tile as it is: as two right operands for 8 columns of the product each.
+// below loads 16 rows and 16 columns, the n-th, of a tile as stored: two right operands for 8
+// columns of the product each.
 template <int D>
 INLINE void below(u32 *b, u32 tile, int row, int n) {
   const int lane = threadIdx.x % 32;
@@ -101,7 +106,7 @@ INLINE void multiply(float *c, const u32 *a, const u32 *b) {
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// rounded is sums of 16 rows and 16 columns, k-th, as a left operand.
+// rounded rounds sums of 16 rows and 16 columns, the k-th, to a left operand.
 INLINE void rounded(u32 *a, const float (*c)[4], int k) {
   a[0] = pair(c[2 * k][0], c[2 * k][1]);
   a[1] = pair(c[2 * k][2], c[2 * k][3]);
@@ -123,7 +128,7 @@ INLINE void scores(float (*s)[4], const u32 (*a)[4], u32 tile) {
     }
 }
 
-// scoresOf is scores of 16 rows that are in a tile as well, from row on.
+// scoresOf is scores for 16 rows of a tile, from row on.
 template <int COLS, int D>
 INLINE void scoresOf(float (*s)[4], u32 rows, int row, u32 tile) {
 #pragma unroll
@@ -157,7 +162,7 @@ INLINE void weigh(float (*o)[4], const float (*s)[4], u32 tile) {
   }
 }
 
-// lefts is the left operands of 16 rows of a tile.
+// lefts loads the left operands of 16 rows of a tile.
 template <int D>
 INLINE void lefts(u32 (*a)[4], u32 tile, int row) {
 #pragma unroll
@@ -172,7 +177,7 @@ INLINE void zero(float (*c)[4]) {
     for (int e = 0; e < 4; e++) c[j][e] = 0.0f;
 }
 
-// write writes 16 rows of D sums; to is where those of this thread begin.
+// write writes 16 rows of D sums; to is the address of this thread's first ones.
 template <int D, class T, class I>
 INLINE void writeRows(T *to, I stride, const float (*c)[4], float first, float second) {
 #pragma unroll
@@ -182,15 +187,15 @@ INLINE void writeRows(T *to, I stride, const float (*c)[4], float first, float s
   }
 }
 
-// Place is which tile of which head a block has, and which elements its threads have of it.
+// Place is the head and tile of a block, and the elements of its threads.
 template <class S>
 struct Place {
   int head, batch, inBatch; // of all heads, of the batch, among the heads of that
   int tile;
   int warp, row, col;
 
-  // Blocks that run at once have heads whose tiles stay in the cache, S::Group of them; of those the tiles with most to do come first,
-  // which are the last ones, or not, where scores of later keys are left out.
+  // Blocks that run at once share S::Group heads, whose tiles stay in the cache. Tiles with most
+  // work come first: the last ones if scores of later keys are masked.
   INLINE Place(int tiles, bool lastFirst) {
     const int group = blockIdx.x / (S::Group * tiles), in = blockIdx.x % (S::Group * tiles);
     const int left = S::Batch * S::Heads - group * S::Group, size = left < S::Group ? left : S::Group;
@@ -205,8 +210,9 @@ struct Place {
   }
 };
 
-// addBias adds to scores what the bias is, which is -inf or no less than S::LeastBias, over the scale. The score of row i and column j is at[i*stepRow + j*stepCol] from this
-// thread's first one.
+// addBias adds the bias, divided by the scale, to scores. The bias is -inf or at least
+// S::LeastBias. From this thread's first score, that of row i and column j is at[i*stepRow +
+// j*stepCol].
 template <int COLS, class S, class I>
 INLINE void addBias(float (*s)[4], const float *at, I stepRow, I stepCol) {
 #pragma unroll
@@ -218,7 +224,7 @@ INLINE void addBias(float (*s)[4], const float *at, I stepRow, I stepCol) {
     }
 }
 
-// attention is the output of ROWS queries, and the logarithms of the sums of their exponentials.
+// attention computes the output of ROWS queries, and the logarithms of their exponential sums.
 template <class S, class T>
 INLINE void attention(const bf16 *q, const bf16 *k, const bf16 *v, const float *bias, const float *top, const float *far, T *out, float *lse) {
   typedef typename S::I I;
@@ -302,7 +308,7 @@ INLINE void attention(const bf16 *q, const bf16 *k, const bf16 *v, const float *
   }
 }
 
-// attentionGradKeys is the gradients of ROWS keys and of their values.
+// attentionGradKeys computes the gradients of ROWS keys and of their values.
 template <class S, class T, class U>
 INLINE void attentionGradKeys(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *dout, const float *lse, const float *delta,
                               const float *bias, const float *top, const float *far, T *dk, U *dv) {
@@ -371,7 +377,7 @@ INLINE void attentionGradKeys(const bf16 *q, const bf16 *k, const bf16 *v, const
   writeRows<D>(dv, (I)S::DVRow, sv, 1.0f, 1.0f);
 }
 
-// attentionGradQueries is the gradients of ROWS queries.
+// attentionGradQueries computes the gradients of ROWS queries.
 template <class S, class T>
 INLINE void attentionGradQueries(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *dout, const float *lse, const float *delta,
                                  const float *bias, const float *top, const float *far, T *dq) {

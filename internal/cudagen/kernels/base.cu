@@ -1,5 +1,5 @@
-// What all kernels share: types, loads and stores, the scalar operations, and sums over the threads of a block. ARCH is the
-// device's architecture, 90 for sm_90.
+// Code of all kernels: types, loads and stores, scalar operations, and sums over the threads of a
+// block. ARCH is the architecture, 90 for sm_90.
 
 typedef unsigned long long u64;
 typedef long long s64;
@@ -34,7 +34,7 @@ INLINE void store(T *p, Vec<T, V> v) {
   *reinterpret_cast<Vec<T, V> *>(p) = v;
 }
 
-// number is an element as arithmetic has it.
+// number converts an element for arithmetic.
 INLINE float number(f16 x) {
   float f;
   asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(x.bits));
@@ -46,8 +46,8 @@ INLINE T number(T x) {
   return x;
 }
 
-// put is the inverse of number: a number as an element, rounded to the nearest. Integers are rounded towards 0, to the nearest
-// that there is, and NaN is 0.
+// put is the inverse of number: it rounds a number to an element. Integers are rounded towards 0
+// and clamped, and NaN becomes 0.
 template <class A, class T>
 INLINE void put(T &to, A x) {
   to = (T)x;
@@ -81,8 +81,8 @@ INLINE void put(bf16 &to, float x) {
 }
 INLINE void put(bf16 &to, double x) { put(to, (float)x); }
 
-// The scalar operations, for float and double. None is approximate: libdevice's own are within a few units of the last
-// place. Maximum and minimum give NaN where one operand is.
+// The scalar operations, for float and double. None is approximate: libdevice's are within a few
+// units of the last place. Maximum and minimum return NaN if an operand is NaN.
 #define UNARY(name, f, d)                 \
   INLINE float name(float x) { return f; } \
   INLINE double name(double x) { return d; }
@@ -131,7 +131,7 @@ INLINE A opSelect(A a, A b, A c) {
   return a != (A)0 ? b : c;
 }
 
-// Sum and Max are reductions: what an empty one is, and how two are put together.
+// Sum and Max are reductions: the value of an empty one, and the combination of two.
 struct Sum {
   template <class A>
   static INLINE A none() {
@@ -154,15 +154,15 @@ struct Max {
   }
 };
 
-// across is the reduction of x over LANES neighbouring threads, in an order that does not change; all of them get it. LANES is
-// a power of 2; above 32 it is the whole block.
+// across reduces x over LANES neighbouring threads, in a fixed order, and returns the result to
+// all. LANES is a power of 2; above 32 it is the whole block.
 template <class Red, int LANES, class A>
 INLINE A across(A x) {
 #pragma unroll
   for (int d = (LANES < 32 ? LANES : 32) / 2; d > 0; d /= 2) x = Red::join(x, __shfl_xor_sync(0xffffffffu, x, d));
   if (LANES > 32) {
     __shared__ A part[LANES > 32 ? LANES / 32 : 1];
-    __syncthreads(); // a call before may still read
+    __syncthreads(); // an earlier call may still read
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
     __syncthreads();
     x = part[0];
@@ -172,8 +172,8 @@ INLINE A across(A x) {
   return x;
 }
 
-// meet lets the LANES threads that have a row go on when all are here, who see then what each has written. Above 32 they are the
-// whole block.
+// meet synchronizes the LANES threads of a row, and makes their writes visible to each other. Above
+// 32 they are the whole block.
 template <int LANES>
 INLINE void meet() {
   if (LANES > 32)
@@ -182,8 +182,8 @@ INLINE void meet() {
     __syncwarp();
 }
 
-// down is the reduction of x over the LANES threads that have one threadIdx.x % WIDTH; those with threadIdx.x < WIDTH get it.
-// The block has LANES*WIDTH threads. LANES is a power of 2.
+// down reduces x over the LANES threads with equal threadIdx.x % WIDTH. Threads with threadIdx.x <
+// WIDTH get the result. The block has LANES*WIDTH threads. LANES is a power of 2.
 template <class Red, int LANES, int WIDTH, class A>
 INLINE A down(A x) {
   __shared__ A part[LANES * WIDTH];
@@ -197,8 +197,8 @@ INLINE A down(A x) {
   return x;
 }
 
-// lastOf reports whether this block is the last of n to come here: what the others wrote before, it sees behind. The counter
-// is 0 again then.
+// lastOf reports whether this block is the last of n to call it. The last one sees all earlier
+// writes of the others, and the counter is 0 again.
 INLINE bool lastOf(u32 *counter, u32 n) {
   __shared__ bool last;
   __threadfence();
@@ -209,7 +209,7 @@ INLINE bool lastOf(u32 *counter, u32 n) {
   return last;
 }
 
-// fault notes the first fault of a run.
+// fault records the first fault of a run.
 __device__ __noinline__ void fault(u64 *words, u64 code, u64 step, double value) {
   if (atomicCAS(words, 0ull, code) != 0) return;
   words[1] = step;

@@ -1,5 +1,5 @@
-// Convolution and its gradients as matrix products whose operands are found where they lie: nothing is laid out as columns.
-// Pixels are those of all images, image by image.
+// Convolution and its gradients as matrix products that read their operands in place, without
+// im2col. Pixels are those of all images, image by image.
 
 // Filters is the filter (K, C, R, S) as a matrix K by C*R*S.
 template <class P, class T>
@@ -41,7 +41,8 @@ struct WindowsTurned {
   INLINE typename P::A operator()(int b, typename P::I pixel, typename P::I e) const { return x(b, e, pixel); }
 };
 
-// Reached is dy as a matrix K*R*S by pixels of x: the gradient that comes to a pixel by way of an element of the filter.
+// Reached is dy as a matrix K*R*S by pixels of x: the gradient that reaches a pixel through an
+// element of the filter.
 template <class P, class T>
 struct Reached {
   const T *p;
@@ -67,7 +68,7 @@ struct Gradients {
   }
 };
 
-// SaveImages is a matrix channels by pixels as images; P::Channels and P::Plane are theirs.
+// SaveImages stores a matrix channels by pixels as images of P::Channels and P::Plane.
 template <class P, class T>
 struct SaveImages {
   T *p;
@@ -76,7 +77,7 @@ struct SaveImages {
   }
 };
 
-// SaveFilters is a matrix K by C*R*S.
+// SaveFilters stores a matrix K by C*R*S.
 template <class P, class T>
 struct SaveFilters {
   T *p;

@@ -1,6 +1,6 @@
-// Rows by their numbers, and their gradients.
+// Rows by index, and their gradients.
 
-// whole is an index as an integer, negative for what is none.
+// whole returns an index as an integer, negative if invalid.
 template <class K>
 INLINE s64 whole(K x) {
   return (s64)x;
@@ -8,7 +8,7 @@ INLINE s64 whole(K x) {
 INLINE s64 whole(double x) { return x >= 0 && x < 9e18 ? (s64)x : -1; }
 INLINE s64 whole(float x) { return x >= 0 && x < 9e18f ? (s64)x : -1; }
 
-// rowOf is an index as a row's number; -1, and a fault, where there is no such row.
+// rowOf returns an index as a row number, or -1, with a fault, if the row does not exist.
 template <class P, class K>
 INLINE int rowOf(K index, u64 *words, u64 step) {
   const s64 x = whole(number(index));
@@ -32,7 +32,7 @@ INLINE void gatherRows(const T *x, const K *indices, T *y, u64 *words, u64 step)
   }
 }
 
-// List is the places, in ascending order, at which a part of the indices has a row.
+// List is the positions, in ascending order, of a row in a part of the indices.
 template <int Threads>
 struct List {
   int places[Threads];
@@ -40,7 +40,7 @@ struct List {
   int count;
 };
 
-// find puts into list those of the places from first, a block's worth, whose index is row.
+// find lists the positions from first on, one per thread of the block, whose index is row.
 template <class P, class K>
 INLINE void find(List<P::Threads> &list, const K *indices, int first, int row, u64 *words, u64 step, bool check) {
   const int k = first + threadIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -51,7 +51,7 @@ INLINE void find(List<P::Threads> &list, const K *indices, int first, int row, u
     if (check && (x < 0 || x >= P::Axis)) fault(words, 1, step, (double)number(indices[k]));
   }
   const u32 votes = __ballot_sync(0xffffffffu, match);
-  __syncthreads(); // the list before is read
+  __syncthreads(); // all threads have read the previous list
   if (lane == 0) list.warps[warp] = __popc(votes);
   __syncthreads();
   int at = __popc(votes & ((1u << lane) - 1)), count = 0;
@@ -65,10 +65,11 @@ INLINE void find(List<P::Threads> &list, const K *indices, int first, int row, u
   __syncthreads();
 }
 
-// gatherGradRows has a block for P::Columns of one row of the result: it looks at all indices, so what is read is the indices
-// once for each block, and dy once. By rows (P::ByRow) a block's row is its number. Otherwise it is the row that an index
-// names, and a block whose row an earlier index names has nothing to do: with more rows than indices that is less to look at,
-// but the rest of the result must be zeros already. Within a row, P::Lanes threads share the work in a fixed order.
+// gatherGradRows has a block for P::Columns of a row of the result. Each block scans all indices;
+// dy is read once. With P::ByRow the row is the block's number. Otherwise it is the row of an
+// index, and the block ends if an earlier index has the same row. That scans less if there are more
+// rows than indices, but the other rows must be zeros already. P::Lanes threads share a row in a
+// fixed order.
 template <class P, class D, class K, class U>
 INLINE void gatherGradRows(const D *dy, const K *indices, U *dx, u64 *words, u64 step) {
   typedef typename P::A A;
@@ -99,7 +100,7 @@ INLINE void gatherGradRows(const D *dy, const K *indices, U *dx, u64 *words, u64
   if (lane == 0 && column < P::Inner) put(dx[(outer * P::Axis + row) * P::Inner + column], sum);
 }
 
-// zeros makes the result of a gradient 0.
+// zeros zeros the result of a gradient.
 template <class P, class U>
 INLINE void zeros(U *dx) {
   typedef typename P::I I;

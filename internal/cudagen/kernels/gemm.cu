@@ -1,8 +1,9 @@
-// Matrix products by tiles in shared memory, for what no library does. Every sum has one order.
+// Matrix products by tiles in shared memory, if no library does them. Sums have a fixed order.
 
-// gemm is save(b, m, n, sum over k of left(b, m, k) * right(b, k, n)) for a tile of P::BM by P::BN, of which each thread has
-// 4 by 4. While a slice of P::BK is worked on, the next is on its way. P::Splits blocks share the k of a tile, P::Chunk each;
-// the last of them adds up. Neighbouring threads load neighbours along k where P::LeftByK and P::RightByK say so.
+// gemm computes save(b, m, n, sum over k of left(b, m, k) * right(b, k, n)) for a tile of P::BM by
+// P::BN, 4 by 4 results per thread. It loads the next slice of P::BK while it multiplies one.
+// P::Splits blocks share the k of a tile, P::Chunk each; the last adds up. Neighbouring threads
+// load neighbours along k with P::LeftByK and P::RightByK.
 template <class P, class Left, class Right, class Save>
 INLINE void gemm(const Left &left, const Right &right, const Save &save, typename P::A *part, u32 *counts) {
   typedef typename P::A A;

@@ -1,4 +1,4 @@
-// Arithmetic on integers of 64 bits that wrap around. W is s64, or u64 where the operands are of it.
+// 64-bit integer arithmetic that wraps around. W is s64, or u64 for operands of u64.
 
 #define INTEGER(name, x)                 \
   template <class W>                     \

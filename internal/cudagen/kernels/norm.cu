@@ -1,9 +1,9 @@
-// Batch normalization over (N, C, Spatial). A block has P::Width channels, with P::Lanes threads for each; P::Splits blocks
-// share the elements of the same channels. Sums have one order. The variance is that of differences from the mean, so that
-// nothing cancels; parts are put together as T. Chan et al. do ("Updating formulae and a pairwise algorithm for computing
-// sample variances", 1979).
+// Batch normalization over (N, C, Spatial). A block has P::Width channels, with P::Lanes threads
+// each. P::Splits blocks share the elements of the same channels. Sums have a fixed order. The
+// variance is that of differences from the mean, to avoid cancellation; parts are combined as in T.
+// Chan et al., "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
 
-// ofChannel is the sum of x over the lanes of a channel; all of them get it.
+// ofChannel returns the sum of x over the lanes of a channel to all of them.
 template <class P, class A>
 INLINE A ofChannel(A x) {
   if (P::Width == 1) return across<Sum, P::Lanes>(x);
@@ -14,7 +14,7 @@ INLINE A ofChannel(A x) {
   return all[threadIdx.x % P::Width];
 }
 
-// Channel is what a thread has to do.
+// Channel is the work of a thread.
 template <class P>
 struct Channel {
   typedef typename P::I I;
@@ -31,7 +31,7 @@ struct Channel {
     end = begin + P::Chunk < (I)P::Count ? begin + P::Chunk : (I)P::Count;
     if (!in) end = begin;
   }
-  // at is where element i of the channel lies.
+  // at returns the offset of element i of the channel.
   INLINE I at(I i) const { return (i / P::Spatial * P::C + c) * P::Spatial + i % P::Spatial; }
 };
 
@@ -82,7 +82,7 @@ INLINE void batchNorm(const T *x, const R *oldMean, const S *oldVar, U *y, M *me
   for (I i = ch.begin + ch.lane; i < ch.end; i += P::Lanes) put(y[ch.at(i)], ((A)number(x[ch.at(i)]) - mid) * r);
 }
 
-// normalize is the rest of batchNorm where several blocks share a channel.
+// normalize is the second pass of batchNorm if several blocks share a channel.
 template <class P, class T, class U, class M, class D>
 INLINE void normalize(const T *x, U *y, const M *mean, const D *rstd) {
   typedef typename P::A A;
@@ -93,7 +93,7 @@ INLINE void normalize(const T *x, U *y, const M *mean, const D *rstd) {
   }
 }
 
-// batchNormFixed takes the running mean and variance for those of the batch.
+// batchNormFixed uses the running mean and variance instead of those of the batch.
 template <class P, class T, class R, class S, class U, class M, class D>
 INLINE void batchNormFixed(const T *x, const R *runningMean, const S *runningVar, U *y, M *mean, D *rstd) {
   typedef typename P::A A;
@@ -149,7 +149,8 @@ INLINE void batchNormGrad(const D *dy, const T *x, const M *mean, const R *rstd,
     put(dx[ch.at(i)], r * ((A)number(dy[ch.at(i)]) - a - ((A)number(x[ch.at(i)]) - mid) * b));
 }
 
-// normalizeGrad is the rest of batchNormGrad where several blocks share a channel; totals is the sums of each.
+// normalizeGrad is the second pass of batchNormGrad if several blocks share a channel; totals has
+// the sums of each.
 template <class P, class D, class T, class M, class R, class U>
 INLINE void normalizeGrad(const D *dy, const T *x, const M *mean, const R *rstd, U *dx, const typename P::A *totals) {
   typedef typename P::A A;
@@ -161,7 +162,7 @@ INLINE void normalizeGrad(const D *dy, const T *x, const M *mean, const R *rstd,
   }
 }
 
-// batchNormGradFixed is the gradient where mean and rstd are constants.
+// batchNormGradFixed is the gradient with constant mean and rstd.
 template <class P, class D, class T, class M, class R, class U>
 INLINE void batchNormGradFixed(const D *dy, const T *, const M *, const R *rstd, U *dx) {
   typedef typename P::A A;

@@ -1,7 +1,7 @@
-// Pooling, one thread for each element of the result, but for the largest of windows that do not overlap. Gradients are
-// gathered: an element looks at the windows that it lies in, so nothing is added by several threads.
+// Pooling, one thread for each element of the result, except for windows that do not overlap.
+// Gradients are gathered: an element visits its windows, so no sum has several threads.
 
-// poolPlace is where an element of the result lies.
+// PoolPlace is the position of an element of the result.
 template <class P>
 struct PoolPlace {
   typename P::I image; // n*C + c
@@ -79,10 +79,11 @@ INLINE void maxPoolGrad(const T *x, const V *y, const D *dy, U *dx) {
   }
 }
 
-// Windows that do not overlap: each element lies in at most one, so a thread has P::Beside windows side by side, and reads and
-// writes what they have once, a row at a time where P::Vector says that rows are aligned. There is no padding and no dilation.
+// Windows that do not overlap: each element is in at most one, so a thread has P::Beside adjacent
+// windows and accesses their elements once, in vectors of a row with P::Vector. There is no padding
+// and no dilation.
 
-// readRow is COUNT neighbouring elements as numbers.
+// readRow loads COUNT neighbouring elements as numbers.
 template <class P, int COUNT, class T>
 INLINE void readRow(typename P::A *to, const T *from) {
   if constexpr (P::Vector) {
@@ -95,7 +96,7 @@ INLINE void readRow(typename P::A *to, const T *from) {
   }
 }
 
-// writeRow is its inverse.
+// writeRow stores COUNT neighbouring elements.
 template <class P, int COUNT, class U>
 INLINE void writeRow(U *to, const typename P::A *from) {
   if constexpr (P::Vector) {
@@ -130,8 +131,8 @@ INLINE void maxPoolApart(const T *x, U *y) {
   writeRow<P, P::Beside>(y + i * P::Beside, most);
 }
 
-// maxPoolGradApart does not read y: it is the largest of the elements that are there anyway. A NaN is equal to none, and what
-// is behind the last window gets zeros.
+// maxPoolGradApart computes y, the largest element of the window, instead of reading it. A NaN
+// equals no element. Elements after the last window get zeros.
 template <class P, class T, class D, class U>
 INLINE void maxPoolGradApart(const T *x, const D *dy, U *dx) {
   typedef typename P::A A;

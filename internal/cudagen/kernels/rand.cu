@@ -1,7 +1,8 @@
 // Random numbers by counting: J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Philox-4x32-10 with
 // the constants of its section 4.
 
-// uniform is a number in [0, 1) of 24 bits, from the first word of Philox with counter (element, step) and key key.
+// uniform returns a number in [0, 1) of 24 bits, from the first word of Philox with counter
+// (element, step) and key key.
 template <class A>
 INLINE A uniform(u64 element, u64 step, u64 key) {
   u32 a = (u32)element, b = (u32)(element >> 32), c = (u32)step, d = (u32)(step >> 32);

@@ -1,7 +1,7 @@
-// Softmax and cross entropy. Lanes threads have a row; what they have read they keep in registers, at most Keep numbers each,
-// or else read again.
+// Softmax and cross entropy. Lanes threads have a row. They keep at most Keep numbers each in
+// registers, or read them again.
 
-// softmaxOf makes the softmax of a row of what each of its lanes has of it, or its logarithm; -inf where there is no element.
+// softmaxOf makes the softmax of a row, or its logarithm, in its lanes' arrays, padded with -inf.
 template <int LANES, bool LOG, int N, class A>
 INLINE void softmaxOf(A (&x)[N]) {
   A most = Max::none<A>(), sum = 0;
@@ -20,8 +20,8 @@ INLINE void softmaxOf(A (&x)[N]) {
   for (int k = 0; k < N; k++) x[k] = LOG ? x[k] - last : x[k] * last;
 }
 
-// softmaxGradOf makes of x, the gradient of what softmaxOf has given, y, that of what it had been given; 0 where there is no
-// element.
+// softmaxGradOf turns x, the gradient of softmaxOf's result y, into that of its input. Missing
+// elements are 0.
 template <int LANES, bool LOG, int N, class A>
 INLINE void softmaxGradOf(const A (&y)[N], A (&x)[N]) {
   A sum = 0;
@@ -32,7 +32,7 @@ INLINE void softmaxGradOf(const A (&y)[N], A (&x)[N]) {
   for (int k = 0; k < N; k++) x[k] = LOG ? x[k] - opExp(y[k]) * sum : y[k] * (x[k] - sum);
 }
 
-// softmaxRows is over packed rows of P::Axis elements.
+// softmaxRows works on packed rows of P::Axis elements.
 template <class P, class T, class U>
 INLINE void softmaxRows(const T *x, U *y) {
   typedef typename P::A A;
@@ -70,7 +70,7 @@ INLINE void softmaxRows(const T *x, U *y) {
   }
 }
 
-// softmaxGradRows is over packed rows of P::Axis elements.
+// softmaxGradRows works on packed rows of P::Axis elements.
 template <class P, class T, class D, class U>
 INLINE void softmaxGradRows(const T *y, const D *dy, U *dx) {
   typedef typename P::A A;
@@ -94,8 +94,8 @@ INLINE void softmaxGradRows(const T *y, const D *dy, U *dx) {
   }
 }
 
-// softmaxColumns is softmaxRows where P::Inner neighbours belong to different rows: a thread has a row, and its neighbours
-// read neighbours.
+// softmaxColumns is softmaxRows for rows that are interleaved P::Inner at a time: each thread has a
+// row, and neighbours read neighbours.
 template <class P, class T, class U>
 INLINE void softmaxColumns(const T *x, U *y) {
   typedef typename P::A A;
@@ -116,7 +116,7 @@ INLINE void softmaxColumns(const T *x, U *y) {
   }
 }
 
-// softmaxGradColumns is softmaxGradRows likewise.
+// softmaxGradColumns is softmaxGradRows for interleaved rows.
 template <class P, class T, class D, class U>
 INLINE void softmaxGradColumns(const T *y, const D *dy, U *dx) {
   typedef typename P::A A;
@@ -137,7 +137,7 @@ INLINE void softmaxGradColumns(const T *y, const D *dy, U *dx) {
   }
 }
 
-// crossRow is the loss of one row, to its first lane, and its gradient where P::Grad.
+// crossRow returns the loss of a row to its first lane, and writes its gradient with P::Grad.
 template <class P, class T, class W, class D>
 INLINE typename P::A crossRow(const T *x, const W *target, D *dx, bool in, int lane) {
   typedef typename P::A A;
@@ -164,7 +164,7 @@ INLINE typename P::A crossRow(const T *x, const W *target, D *dx, bool in, int l
   return loss + weight * opLog(sum);
 }
 
-// crossEntropy adds the losses of rows up: those of a block's rows by their threads, those of blocks by the last block.
+// crossEntropy adds the losses of rows: in each block, and then in the last block.
 template <class P, class T, class W, class U, class D>
 INLINE void crossEntropy(const T *x, const W *target, U *loss, D *dx, typename P::A *part, u32 *count) {
   typedef typename P::A A;

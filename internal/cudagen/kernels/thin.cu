@@ -1,8 +1,9 @@
-// Convolution of few channels, and its gradient for the filter, without a matrix: the window of a few pixels is in registers
-// for all the filters that a thread works on, so that y is written, or dy is read, once, and nearly nothing else is moved.
+// Convolution of few channels, and its filter gradient, without a matrix. The window of a few
+// pixels is in registers for all filters of a thread, so that y is written, or dy read, once, with
+// little other traffic.
 
-// thinWindow is what P::Down by P::Beside neighbouring pixels of y see of one channel of x, from element (h0, w0); zeros
-// outside.
+// thinWindow loads the part of a channel of x that P::Down by P::Beside neighbouring pixels of y
+// see, from element (h0, w0), with zeros outside.
 template <class P, class T>
 INLINE void thinWindow(typename P::A (&in)[P::Tall][P::Broad], const T *x, int h0, int w0) {
 #pragma unroll
@@ -17,8 +18,8 @@ INLINE void thinWindow(typename P::A (&in)[P::Tall][P::Broad], const T *x, int h
   }
 }
 
-// thinConv has a thread for P::Beside pixels of a row and P::Slice filters, which lie in shared memory. The sum of a pixel
-// has the order of the filter, as that of gemm has.
+// thinConv has a thread for P::Beside pixels of a row and P::Slice filters, which are in shared
+// memory. Sums have the order of the filter, as in gemm.
 template <class P, class T, class V, class U>
 INLINE void thinConv(const T *x, const V *filter, U *y) {
   typedef typename P::A A;
@@ -57,9 +58,9 @@ INLINE void thinConv(const T *x, const V *filter, U *y) {
   }
 }
 
-// fold makes the sums over a warp of each of the M numbers that all lanes have. A lane gets count of them, in x[0] and on: those
-// of number first and on. Half of the numbers goes to the other half of the lanes, D away, then half of that: M + 5 exchanges
-// at most, where sums one by one would take 5*M. The order of a sum does not change.
+// fold sums each of M numbers over a warp. A lane gets count of the sums in x[0] and on: those of
+// number first and on. Each step gives half of the numbers to the lanes D away: at most M + 5
+// exchanges, instead of 5*M for one sum at a time. The order of a sum does not change.
 template <int M, int D, class A>
 INLINE void fold(A *x, int &first, int &count) {
   if constexpr (D > 0) {
@@ -76,8 +77,9 @@ INLINE void fold(A *x, int &first, int &count) {
   }
 }
 
-// thinGradFilter has all elements of P::Slice filters in each thread, as sums over the pixels that it looks at, P::Down of a
-// column at once. A block adds up those of its threads, and P::Splits blocks share the pixels: the last of them adds up theirs.
+// thinGradFilter keeps all elements of P::Slice filters in each thread, as sums over its pixels,
+// P::Down of a column at once. A block adds those of its threads. P::Splits blocks share the
+// pixels, and the last adds theirs.
 template <class P, class T, class D, class U>
 INLINE void thinGradFilter(const T *x, const D *dy, U *df, typename P::A *part, u32 *counts) {
   typedef typename P::A A;

@@ -1,4 +1,4 @@
-// Windows as rows, and back. One thread for each element of the result; col2im gathers, so that its sums have one order.
+// Windows as rows, and back, a thread for each result. col2im gathers: sums have a fixed order.
 
 template <class P, class T, class U>
 INLINE void im2col(const T *x, U *rows) {

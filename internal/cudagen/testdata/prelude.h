@@ -1,4 +1,4 @@
-// What NVRTC knows by itself, for clang without a CUDA installation.
+// Built-in names of NVRTC, for clang without CUDA.
 #define __device__ __attribute__((device))
 #define __global__ __attribute__((global))
 #define __shared__ __attribute__((shared))
