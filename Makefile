@@ -1,4 +1,4 @@
-# What a person does with this repository. `make` alone prints the targets.
+# The tasks of this repository. `make` alone prints the targets.
 #
 # It needs Go, make and a POSIX shell; gcc for the race detector in `make test-race`. The go command
 # downloads everything else, in the versions that go.mod and tools/go.mod name.
@@ -12,8 +12,8 @@ BENCH     ?= .
 COUNT     ?= 10
 TIMEOUT   ?= 10m
 
-# Programs are built without cgo, which is how they are meant to be shipped. The commit that they show is asked of git here:
-# the go command would end with an error where git does, in a checkout of another user for one.
+# Programs are built without cgo, as they are released. Their commit comes from git here, because the
+# go command fails if git does, for example in a checkout of another user.
 COMMIT    := $(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null)
 BUILD     := CGO_ENABLED=0 $(GO) build -buildvcs=false -ldflags='-X github.com/symgrad/symgrad/internal/build.stamp=$(COMMIT)'
 TOOL      := $(GO) tool -modfile=tools/go.mod
@@ -35,7 +35,7 @@ demo: data build ## train an MLP on MNIST with two ranks on this machine, after 
 	bin/ddp $(DEMO)
 
 .PHONY: data
-data: ## put the MNIST images into data/mnist, or another folder: make data DATA_DIR=...
+data: ## get the MNIST images: data/mnist, or make data DATA_DIR=...
 	@sh scripts/data.sh "$(DATA_DIR)"
 
 .PHONY: build
@@ -48,16 +48,16 @@ build: ## build the programs into bin/
 TEST := $(GO) test -vet=off -count=1 -shuffle=on -timeout=$(TIMEOUT)
 
 .PHONY: test
-test: data ## run the tests as programs are released: without cgo
+test: data ## run the tests without cgo, as programs are released
 	CGO_ENABLED=0 $(TEST) $(PKG)
 
-# test-race leaves out sequential code that takes long, package reduce, which shm and sim call, and
-# the tests of the conformance suite, which shm and sim run.
+# test-race omits slow sequential code, package reduce, which shm and sim call, and the tests of the
+# conformance suite, which shm and sim run.
 SEQUENTIAL := bench/compare|examples/(ddp/mnist|ddp/model|lm/model)|machine/machinetest
 NO_RACE := $(SEQUENTIAL)|internal/(conformance|cudagen|lint|pins|program/oracle|reduce)
 RACE_PKG = $(if $(filter ./...,$(PKG)),$$($(GO) list ./... | grep -vE '/($(NO_RACE))$$'),$(PKG))
 
-# The race detector makes each process wait a second at its end, and many tests start processes.
+# By default the race detector delays the end of each process by a second, and many tests start processes.
 .PHONY: test-race
 test-race: data ## run the tests under the race detector and with invariants checked
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(TEST) -race -tags=invariants $(RACE_PKG)
@@ -67,19 +67,19 @@ test-long: data ## run more cases of some tests: worlds, training steps, random 
 	sh scripts/long.sh "$(GO)"
 
 .PHONY: check
-check: check-format check-vet check-static check-rules check-modules check-generated check-commits ## look for mistakes without running tests
+check: check-format check-vet check-static check-rules check-modules check-generated check-commits ## run all checks except tests
 
 .PHONY: check-format
 check-format:
 	@files=$$($(TOOL) gofumpt -l .) || exit 1; \
 	[ -z "$$files" ] || { echo "$$files"; echo "check: not formatted; run: make fmt"; exit 1; }
 
-# The packages with files that only some builds have: with invariants, and on some processors.
+# Packages with files for some builds only: with invariants, and for some processors.
 INVARIANT = $$(grep -rlE --include='*.go' '^//go:build.*invariants' . | xargs -n1 dirname | sort -u)
 PROCESSOR = $$(find . -name '*_a*64*.go' -o -name '*.s' | xargs -n1 dirname | sort -u)
 
-# The last two keep other processors compiling, and on other systems what does not need Linux. Nothing else takes what the
-# third compiles, which need not be optimized for it.
+# The last two compile for other processors, and the packages that do not need Linux for other systems. The
+# third needs no optimization, because nothing else uses its output.
 PORTABLE := ./tensor ./symmetric ./dist ./dist/launch ./ops ./optim ./config ./internal/blas ./internal/dl ./internal/sim
 
 .PHONY: check-vet
@@ -89,7 +89,7 @@ check-vet:
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet -gcflags='-N -l' $(PROCESSOR)
 	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build $(PORTABLE)
 
-# With fewer garbage collections staticcheck takes less time, and more memory.
+# Fewer garbage collections make staticcheck faster, at the cost of memory.
 .PHONY: check-static
 check-static:
 	CGO_ENABLED=0 GOGC=400 $(TOOL) staticcheck ./...
@@ -106,7 +106,7 @@ check-modules:
 	done
 	$(GO) mod verify
 
-# Generated files are committed. Generating them again must change nothing.
+# Generated files are committed, and generating them again must not change them.
 .PHONY: check-generated
 check-generated:
 	@if command -v git >/dev/null && git rev-parse --git-dir >/dev/null 2>&1; then \
@@ -134,7 +134,7 @@ docs-check: docs ## open every page of the site in a headless browser; needs Nod
 	$(SITE) check
 
 .PHONY: lint
-lint: ## run golangci-lint too; its first build takes minutes
+lint: ## run golangci-lint; its first build takes minutes
 	CGO_ENABLED=0 $(GO) tool -modfile=tools/lint/go.mod golangci-lint run ./...
 
 .PHONY: fmt
@@ -142,28 +142,29 @@ fmt: ## format the source
 	$(TOOL) gofumpt -w .
 
 .PHONY: bench
-bench: ## run benchmarks and compare with the last kept ones: make bench PKG=./internal/shm BENCH=AllReduce
+bench: ## run benchmarks and compare with the kept ones: make bench PKG=./internal/shm BENCH=AllReduce
 	@mkdir -p .bench
 	CGO_ENABLED=0 $(GO) test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) -timeout=60m $(PKG) | tee .bench/new.txt
 	@! grep -q '^FAIL' .bench/new.txt
 	@if [ -f .bench/old.txt ]; then $(TOOL) benchstat .bench/old.txt .bench/new.txt; else $(TOOL) benchstat .bench/new.txt; fi
 
 .PHONY: bench-keep
-bench-keep: ## keep the last benchmarks as the ones to compare with
+bench-keep: ## keep the last benchmarks for comparison
 	cp .bench/new.txt .bench/old.txt
 
 .PHONY: bench-mpi
 bench-mpi: ## compare the collectives with Open MPI's and MPICH's; takes minutes on a quiet machine
 	bench/mpi.sh
 
-# What a machine with GPUs runs, which needs no Go for it; culink, which needs cgo and a toolkit, has a script of its own.
+# Tests and programs for a machine with GPUs, which needs no Go. culink needs cgo and a toolkit, and has
+# its own script.
 GPU_DIR   := bin/dev
 GPU_TESTS := ./internal/cuda ./internal/gpu ./internal/nccl ./internal/nvshmem ./internal/direct ./kernel ./dist/backend \
 	./cmd/symgrad ./examples/ring ./examples/jacobi ./examples/comm ./internal/cublas ./internal/cudnn ./internal/cudagen ./internal/cudaexec \
 	./machine ./examples/internal/train ./examples/ddp ./examples/mlp ./examples/lm
 
 .PHONY: gpu-tests
-gpu-tests: ## build the tests and programs for GPUs into bin/dev/, and print how to run them there
+gpu-tests: ## build tests and programs for GPUs into bin/dev/, and print how to run them
 	@mkdir -p $(GPU_DIR)
 	@CGO_ENABLED=0 $(GO) test -c -o $(GPU_DIR)/ $(GPU_TESTS)
 	@$(BUILD) -o $(GPU_DIR)/ ./cmd/symgrad ./bench/compare ./examples/ring ./examples/jacobi ./examples/ddp \
@@ -174,7 +175,7 @@ gpu-tests: ## build the tests and programs for GPUs into bin/dev/, and print how
 	@echo bench/train.sh
 
 .PHONY: cover
-cover: data ## measure what the tests cover; the page is .cover/index.html
+cover: data ## measure the coverage of the tests; the page is .cover/index.html
 	@mkdir -p .cover
 	CGO_ENABLED=0 $(GO) test -coverpkg=./... -coverprofile=.cover/profile.txt -timeout=$(TIMEOUT) $(PKG)
 	@$(GO) tool cover -html=.cover/profile.txt -o .cover/index.html
@@ -186,5 +187,5 @@ tools: ## build the pinned tools, and have git check commit messages (scripts/ho
 	git config core.hooksPath scripts/hooks
 
 .PHONY: clean
-clean: ## remove what make has built; data/ and runs/ stay
+clean: ## remove the output of make, except data/ and runs/
 	rm -rf bin .bench .cover

@@ -1,5 +1,5 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # variables of one are used by the other
-# What the scripts of this folder share. They source it, under set -euo pipefail.
+# shellcheck shell=bash disable=SC2034,SC2154 # other scripts use these variables
+# Common functions of the scripts in this folder, which source it under set -euo pipefail.
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$here")
@@ -11,9 +11,10 @@ die() {
 	exit 2
 }
 
-# Reads a command line: --some-name VALUE sets the variable some_name. Of NAMES, one that ends with ? takes no value and
-# becomes yes; one that ends with + is an array, which every VALUE is added to. --help prints the head of the script. What
-# stands behind the options is left in the array rest.
+# Reads a command line: --some-name VALUE sets the variable some_name. In NAMES, a name that ends
+# with ? takes no value and becomes yes, and a name that ends with + is an array to which each VALUE
+# is added. --help prints the header of the script. The arguments after the options are left in the
+# array rest.
 options() { # NAMES ARGUMENT...
 	local names=" $1 " name
 	shift
@@ -28,7 +29,7 @@ options() { # NAMES ARGUMENT...
 			continue
 		fi
 		[[ $names =~ " $name"\+?" " ]] || die "unknown option $1: see --help"
-		[ $# -ge 2 ] || die "$1 wants a value: see --help"
+		[ $# -ge 2 ] || die "$1 needs a value: see --help"
 		if [[ $names == *" $name+ "* ]]; then
 			local -n values=$name
 			values+=("$2")
@@ -40,40 +41,41 @@ options() { # NAMES ARGUMENT...
 	rest=("$@")
 }
 
-no_more() { # ARGUMENT...: dies of what stands behind the options
-	[ $# -eq 0 ] || die "\"$1\" is no option: see --help"
+no_more() { # ARGUMENT...: rejects arguments after the options
+	[ $# -eq 0 ] || die "unexpected argument \"$1\": see --help"
 }
 
-json() { # TEXT: as a string of JSON
+json() { # TEXT: as a JSON string
 	local text=${1//\\/\\\\}
 	text=${text//\"/\\\"}
 	printf '"%s"' "$(tr -d '\000-\037' <<<"$text")"
 }
 
-json_list() { # the lines of standard input that are not empty, as the inside of a list of JSON
+json_list() { # the non-empty lines of standard input as the items of a JSON list
 	local line
 	while IFS= read -r line; do [ -z "$line" ] || { json "$line"; echo; }; done | paste -sd,
 }
 
-smi() { # FIELDS: a line for each GPU that nvidia-smi shows; none where there is no such program
+smi() { # FIELDS: a line per GPU in nvidia-smi; none without nvidia-smi
 	{ nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null || true; } | sed 's/, / /'
 }
 
 kernel() { uname -r | cut -d- -f1; }
 
-# Makes the folder $temp, where programs keep their temporary files, so that nothing of them stays.
+# Makes the folder $temp for temporary files of programs, and removes it at the end.
 own_temp() {
 	temp=$(mktemp -d)
 	trap 'rm -rf "$temp"' EXIT
 	export TMPDIR=$temp
 }
 
-# NVLink multicast can put every GPU of a host out of service where the fabric is shared. Nobody here uses it.
+# NVLink multicast can break every GPU of a host with a shared fabric. No library here may use it.
 no_multicast() {
 	export NCCL_NVLS_ENABLE=0 NVSHMEM_DISABLE_NVLS=1 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 }
 
-# Runs a program within $limit seconds; its output goes to $raw/logs/NAME. What one that fails has left is judged by compare.
+# Runs a program for at most $limit seconds; its output goes to $raw/logs/NAME. compare judges the
+# results of a failed program.
 timed() { # NAME COMMAND...
 	local name=$1 begun=$SECONDS code=0
 	shift

@@ -1,33 +1,36 @@
 #!/usr/bin/env bash
-# Measures the collectives of symgrad between the GPUs of this machine, every engine of it in turn, and those of
-# torch.distributed and of torch's symmetric memory, and compares them: see bench/README.md.
+# Measures the collectives of symgrad between the GPUs of this machine, with every engine, and those
+# of torch.distributed and of torch's symmetric memory, and compares them: see bench/README.md.
 #
 #   bench/gpu.sh [--ranks N] [--rounds N] [--engines LIST] [--ops LIST] [--dtypes LIST] [--min SIZE] [--max SIZE]
 #                [--launches N] [--tune FILE] [--symgrad FILE] [--compare FILE] [--python FILE] [--nccl-tests FOLDER]
 #                [--raw FOLDER] [--out FILE]
 #
-# It needs no Go: --symgrad and --compare are the programs cmd/symgrad and bench/compare, built before; by default
-# bin/dev/symgrad and bin/dev/compare. --python is a Python with torch; without torch the comparison goes on without it.
-# --tune is a table of symgrad tune, measured on GPUs of this kind, for the engine auto, in place of the program's own.
-# --nccl-tests is a folder with all_reduce_perf, reduce_scatter_perf and all_gather_perf.
+# It needs no Go: --symgrad and --compare are the programs cmd/symgrad and bench/compare, by default
+# bin/dev/symgrad and bin/dev/compare. --python is a Python with torch; without torch the comparison
+# omits it. --tune is a table of symgrad tune for GPUs of this kind, which engine auto uses instead
+# of the built-in table. --nccl-tests is a folder with all_reduce_perf, reduce_scatter_perf and
+# all_gather_perf.
 #
-# Ranks of symgrad are kept on cores far apart, as --pin does it, so that what a caller pays is not that of two on one core.
+# Ranks of symgrad are pinned to distant cores with --pin, because two ranks on one core would raise
+# the host cost.
 #
-# A round is symgrad with operations queued on a stream, symgrad with captured graphs, torch in both ways, and nccl-tests.
-# Within a run of symgrad all engines take turns at every size, so that libraries start once. Results of the first round are
-# checked. With two GPUs an engine by itself takes up to 20 s in each of a round's two runs of symgrad; the first job on a
-# machine compiles kernels, too.
+# A round measures symgrad with operations queued on a stream, symgrad with captured graphs, torch
+# in both modes, and nccl-tests. In a run of symgrad all engines take turns at every size, so that
+# libraries start only once. Results of the first round are checked. With two GPUs a single engine
+# takes up to 20 s in each of a round's two runs of symgrad. The first job on a machine also
+# compiles kernels.
 #
-# Exit code: that of bench/compare (1 when a criterion does not hold); 2 for a command line that makes no sense or a
-# machine that cannot measure.
+# Exit code: that of bench/compare (1 when a criterion does not hold); 2 for an invalid command line
+# or an unsuitable machine.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# No run takes this long, and so much more for each engine, unless it hangs.
+# Time limits of a run, and the extra time per engine: a longer run hangs.
 readonly LIMIT_S=90
 readonly ENGINE_S=30
 
-# Each row is measured so often in one run.
+# Measurements of each row in one run.
 readonly TURNS=3
 
 ranks=
@@ -51,25 +54,25 @@ no_more "${rest[@]}"
 
 symgrad=${symgrad:-$root/bin/dev/symgrad}
 compare=${compare:-$root/bin/dev/compare}
-[ -x "$symgrad" ] || die "no program $symgrad: build ./cmd/symgrad there, or name another with --symgrad"
-[ -x "$compare" ] || die "no program $compare: build ./bench/compare there, or name another with --compare"
-[ -z "$tune" ] || [ -f "$tune" ] || die "--tune $tune: there is no such file"
-[ -z "$nccl_tests" ] || [ -x "$nccl_tests/all_reduce_perf" ] || die "--nccl-tests $nccl_tests: there is no all_reduce_perf"
+[ -x "$symgrad" ] || die "no program $symgrad: build ./cmd/symgrad there, or set --symgrad"
+[ -x "$compare" ] || die "no program $compare: build ./bench/compare there, or set --compare"
+[ -z "$tune" ] || [ -f "$tune" ] || die "--tune $tune: no such file"
+[ -z "$nccl_tests" ] || [ -x "$nccl_tests/all_reduce_perf" ] || die "--nccl-tests $nccl_tests: all_reduce_perf is missing"
 gpus=$(smi name,pci.bus_id)
-[ -n "$gpus" ] || die "nvidia-smi shows no GPU: there is nothing to measure"
+[ -n "$gpus" ] || die "nvidia-smi shows no GPU: nothing to measure"
 if [ -n "$tune" ]; then
 	measured=$(sed -n 's/^"machine": "\(.*\)",$/\1/p' "$tune")
 	[ -z "$measured" ] || [ "$measured" = "$(smi name | sed -n 1p)" ] ||
-		die "--tune $tune: it was measured on $measured, and this is $(smi name | sed -n 1p)"
+		die "--tune $tune: measured on $measured, but this is $(smi name | sed -n 1p)"
 fi
 ranks=${ranks:-$(wc -l <<<"$gpus")}
 for number in "$ranks" "$rounds" "$launches"; do
-	[[ $number =~ ^[1-9][0-9]{0,3}$ ]] || die "\"$number\" is no number from 1 to 9999"
+	[[ $number =~ ^[1-9][0-9]{0,3}$ ]] || die "invalid number \"$number\": want 1 to 9999"
 done
-[ "$ranks" -ge 2 ] || die "one GPU only: there is nothing to compare"
-[ "$ranks" -le "$(wc -l <<<"$gpus")" ] || die "--ranks $ranks: there are $(wc -l <<<"$gpus") GPUs"
+[ "$ranks" -ge 2 ] || die "one GPU only: nothing to compare"
+[ "$ranks" -le "$(wc -l <<<"$gpus")" ] || die "--ranks $ranks: only $(wc -l <<<"$gpus") GPUs"
 for size in "$min" "$max"; do
-	[[ $size =~ ^[1-9][0-9]*[KMG]?$ ]] || die "\"$size\" is no size: want one as 64M"
+	[[ $size =~ ^[1-9][0-9]*[KMG]?$ ]] || die "invalid size \"$size\": want for example 64M"
 done
 limit=$((LIMIT_S + ENGINE_S * $(tr , '\n' <<<"$engines" | wc -l)))
 raw=${raw:-$root/.bench/gpu/raw}
@@ -79,7 +82,7 @@ mkdir -p "$raw/logs"
 
 own_temp
 no_multicast
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # else torch's launcher says that it sets it
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # else torch's launcher warns that it sets it
 
 describe() { # writes session.json
 	local table="the program's own"
@@ -100,7 +103,7 @@ describe() { # writes session.json
 	END
 }
 
-together=yes # engines take turns in one run; else each has a run of its own, so that one that fails fails alone
+together=yes # engines take turns in one run; otherwise each has its own run, and a failure affects only that engine
 
 symgrad_run() { # NAME ENGINES CHECKS FLAGS...
 	local name=$1 list=$2 checks=$3
@@ -114,7 +117,7 @@ measure_symgrad() { # MODE ROUND FLAGS...
 	shift 2
 	if [ "$together" = yes ]; then
 		! symgrad_run "symgrad-$mode-$round" "$engines" "$checks" "$@" || return 0
-		[ ! -s "$raw/symgrad-$mode-$round.json" ] || return 0 # it measured, and found wrong results
+		[ ! -s "$raw/symgrad-$mode-$round.json" ] || return 0 # it finished, with wrong results
 		note "one engine at a time from here on"
 		together=no
 	fi
@@ -129,7 +132,7 @@ measure_torch() { # ROUND
 		--launches "$launches" || true
 }
 
-measure_tests() { # ROUND: the programs of nccl-tests, of one process
+measure_tests() { # ROUND: the programs of nccl-tests, in one process
 	local pair op dtype
 	for pair in allreduce:all_reduce reducescatter:reduce_scatter allgather:all_gather; do
 		op=${pair%%:*}

@@ -1,30 +1,32 @@
 #!/usr/bin/env bash
-# Measures the collectives of `symgrad bench` and of Open MPI and MPICH on this machine, interleaved, and compares them:
-# see bench/README.md.
+# Measures the collectives of `symgrad bench`, of Open MPI and of MPICH on this machine,
+# interleaved, and compares them: see bench/README.md.
 #
 #   bench/mpi.sh [--rounds N] [--ranks "2 4"] [--engines "LIST"] [--ops LIST] [--max SIZE] [--factor N] [--budget MS]
 #                [--near LOW,HIGH] [--patience SECONDS] [--tries N] [--out FILE]
 #
-# A round is one batch of each unit; a unit is a number of ranks, a style (osu or fresh) and a place (out of place, or in
-# place: allreduce and broadcast). A batch is every engine once, with a probe before and after each; the engine that goes first
-# changes from batch to batch. With factor 4 the sizes of odd rounds start at 8 B and those of even rounds at 16 B, so that two rounds have
-# every power of two.
+# A round is one batch of each unit. A unit is a number of ranks, a style (osu or fresh) and a place
+# (out of place, or in place: allreduce and broadcast). A batch runs every engine once, with a probe
+# before and after each run; the first engine changes from batch to batch. With factor 4 the sizes
+# of odd rounds start at 8 B and those of even rounds at 16 B, so two rounds have every power of
+# two.
 #
-# Every engine of a batch waits, --patience seconds at most, until the probe says that the cores are near; what it measured
-# is thrown away when the probe after it says that they are not, and measured again, --tries times in all; then the batch is.
-# --budget is the ms that collbench may spend on a row.
+# Before each run, the script waits until the probe finds the cores near, for at most --patience
+# seconds. If the probe after the run does not find them near, the run is repeated, --tries times in
+# all; then the batch is discarded. --budget is the time in ms that collbench may spend on a row.
 #
-# Exit code: that of bench/compare (1 when a criterion does not hold); 2 for a command line that makes no sense or a
-# machine that cannot measure.
+# Exit code: that of bench/compare (1 when a criterion does not hold); 2 for an invalid command line
+# or an unsuitable machine.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# Two cores are near, as far as these measurements are concerned, when a cache line makes the round trip in this many
-# nanoseconds: cores that share a last-level cache take 100 to 130, SMT siblings 30 to 50, cores of different caches or
-# packages 300 and more, cores that somebody else uses any number. Virtual machines move between these states.
+# Two cores are near when a cache line makes the round trip in this many nanoseconds. Cores with a
+# common last-level cache take 100 to 130, SMT siblings 30 to 50, cores of different caches or
+# packages 300 and more, and cores in use by other programs any time. Virtual machines move between
+# these states.
 near=60,200
 
-# No engine takes this long unless it hangs.
+# Time limit of an engine: a longer run hangs.
 readonly LIMIT_S=180
 
 readonly ALL_ENGINES="symgrad openmpi openmpi-ucx openmpi-malloc openmpi-sm mpich bare"
@@ -44,33 +46,33 @@ out=
 options "rounds ranks engines ops max factor budget near patience tries out" "$@"
 no_more "${rest[@]}"
 for number in "$rounds" "$factor" "$budget" "$patience" "$tries" $ranks; do
-	[[ $number =~ ^[1-9][0-9]{0,5}$ ]] || die "\"$number\" is no number from 1 to 999999"
+	[[ $number =~ ^[1-9][0-9]{0,5}$ ]] || die "invalid number \"$number\": want 1 to 999999"
 done
-[[ $near =~ ^[0-9]+,[0-9]+$ ]] || die "\"$near\" is no range of nanoseconds: want one as 60,200"
-[[ $max =~ ^[1-9][0-9]*[KMG]?$ ]] || die "\"$max\" is no size: want one as 64M"
+[[ $near =~ ^[0-9]+,[0-9]+$ ]] || die "invalid range of nanoseconds \"$near\": want for example 60,200"
+[[ $max =~ ^[1-9][0-9]*[KMG]?$ ]] || die "invalid size \"$max\": want for example 64M"
 for op in ${ops//,/ }; do
-	[[ ",$ALL_OPS," == *",$op,"* ]] || die "operation \"$op\" is none of $ALL_OPS"
+	[[ ",$ALL_OPS," == *",$op,"* ]] || die "unknown operation \"$op\": use some of $ALL_OPS"
 done
 for engine in $engines; do
-	[[ " $ALL_ENGINES " == *" $engine "* ]] || die "engine \"$engine\" is none of $ALL_ENGINES"
+	[[ " $ALL_ENGINES " == *" $engine "* ]] || die "unknown engine \"$engine\": use some of $ALL_ENGINES"
 done
 
 work=$root/.bench/mpi
 raw=$work/raw
 cores=$(nproc)
 out=${out:-$root/.bench/mpi-$(date +%F).json}
-[ "$cores" -ge 2 ] || die "one core only: there is nothing to compare"
+[ "$cores" -ge 2 ] || die "one core only: nothing to compare"
 mkdir -p "$work"
 
-# Two runs at a time would measure each other.
+# Concurrent runs would disturb each other.
 exec 9>"$work/lock"
-flock -n 9 || die "another run is measuring in $work: wait for its end"
+flock -n 9 || die "another run is measuring in $work: wait until it ends"
 rm -rf "$raw"
 mkdir "$raw"
 
 own_temp
 
-without() { # ENGINE-PATTERN: takes engines off the list
+without() { # ENGINE-PATTERN: removes engines from the list
 	local kept=() engine
 	for engine in $engines; do
 		# shellcheck disable=SC2053 # the right side is a pattern
@@ -79,7 +81,7 @@ without() { # ENGINE-PATTERN: takes engines off the list
 	engines="${kept[*]-}"
 }
 
-build_mpi() { # NAME PATTERN PACKAGES: compiles collbench with the compiler of an MPI, or does without it
+build_mpi() { # NAME PATTERN PACKAGES: compiles collbench with an MPI's compiler, or removes that engine
 	[[ " $engines " == *" $1"* ]] || return 0
 	if ! command -v "mpicc.$1" >/dev/null || ! command -v "mpirun.$1" >/dev/null; then
 		note "no mpicc.$1 or mpirun.$1: measuring without it; install $3 to have it"
@@ -101,13 +103,13 @@ build() {
 	fi
 	if [[ " $engines " == *" symgrad "* ]]; then
 		(cd "$root" && CGO_ENABLED=0 go build -buildvcs=false -o "$work/symgrad" ./cmd/symgrad) || die "symgrad does not build"
-		"$work/symgrad" bench --help >/dev/null || die "this symgrad has no bench command; --engines can leave it out"
+		"$work/symgrad" bench --help >/dev/null || die "this symgrad has no bench command: remove it from --engines"
 	fi
 	(cd "$root" && CGO_ENABLED=0 go build -buildvcs=false -o "$work/compare" ./bench/compare) || die "compare does not build"
-	[ -n "$engines" ] || die "no engine is left to measure"
+	[ -n "$engines" ] || die "no engine remains"
 }
 
-first_of() { # COMMAND...: the first line of what it prints, or nothing
+first_of() { # COMMAND...: the first line of its output, or nothing
 	{ "$@" 2>/dev/null || true; } | sed -n 1p
 }
 
@@ -137,7 +139,7 @@ describe() { # writes session.json
 	END
 }
 
-# Sets command to the launcher of an engine with n ranks, one on each core while there are cores enough.
+# Sets command to the launcher of an engine with n ranks, one per core if there are enough.
 launcher() { # ENGINE RANKS
 	case $1 in
 	openmpi*)
@@ -156,16 +158,16 @@ launcher() { # ENGINE RANKS
 	bare) command=(env BARE_RANKS="$2") ;; # starts the other ranks itself
 	esac
 	case $1 in
-	# Debian turns UCX off in openmpi-mca-params.conf and takes it for InfiniBand only: these turn it on for shared memory.
+	# Debian disables UCX in openmpi-mca-params.conf, except for InfiniBand: these enable it for shared memory.
 	openmpi-ucx) command+=(--mca pml ucx --mca osc ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any) ;;
-	# Large messages need scratch memory; by default malloc gives it back after every call, and page faults follow.
+	# Large messages need scratch memory; by default malloc returns it after every call, which causes page faults.
 	openmpi-malloc) command+=(-x MALLOC_MMAP_THRESHOLD_=1073741824 -x MALLOC_TRIM_THRESHOLD_=2147483647) ;;
-	# Collectives through shared memory directly instead of through messages; off by default.
+	# Run collectives directly in shared memory instead of with messages; off by default.
 	openmpi-sm) command+=(--mca coll_sm_priority 100) ;;
 	esac
 }
 
-# One run of one engine in a batch. What one that fails has left is judged by compare: rows with wrong results, perhaps,
+# Runs one engine of a batch. compare judges the results of a failed run: rows with wrong results,
 # or rows without an end.
 measure() { # BATCH-FOLDER ENGINE RANKS STYLE PLACE OPS FIRST-SIZE
 	local folder=$1 engine=$2 result=$1/$2.json command=() flags=()
@@ -190,14 +192,14 @@ measure() { # BATCH-FOLDER ENGINE RANKS STYLE PLACE OPS FIRST-SIZE
 	note "$engine failed: $(sed -n '/[a-z]/{p;q;}' "$folder/$engine.err") ($folder/$engine.err)"
 }
 
-probe() { # FILE: whether the cores are near; the answer goes to the file
+probe() { # FILE: whether the cores are near; writes the answer to the file
 	local code=0
 	"$work/pingpong" -r "$near" >"$1" || code=$?
 	[ "$code" -eq 0 ] || [ "$code" -eq 3 ] || die "the probe failed"
 	return "$code"
 }
 
-probe_until_near() { # FILE: fails when patience is at its end
+probe_until_near() { # FILE: fails after $patience seconds
 	local begun=$SECONDS
 	until probe "$1"; do
 		[ $((SECONDS - begun)) -lt "$patience" ] || return 1
@@ -205,16 +207,16 @@ probe_until_near() { # FILE: fails when patience is at its end
 	done
 }
 
-rotated() { # N: the engines, starting with the one after the first N
+rotated() { # N: the engines, rotated by N
 	local list=() shift_by
 	read -ra list <<<"$engines"
 	shift_by=$(($1 % ${#list[@]}))
 	echo "${list[@]:shift_by}" "${list[@]:0:shift_by}"
 }
 
-batches=0 # all that were begun
+batches=0 # all that were started
 
-# One batch; fails when its cores were not near throughout.
+# Runs one batch; fails when its cores were not always near.
 batch() { # RANKS STYLE PLACE OPS FIRST-SIZE
 	local folder engine
 	folder=$(printf '%s/batch-%04d' "$raw" "$batches")
@@ -228,7 +230,7 @@ batch() { # RANKS STYLE PLACE OPS FIRST-SIZE
 	done
 }
 
-# A run of one engine, again while the cores are not near at its end; fails when all tries are used up.
+# Runs one engine, again while the cores are not near at its end; fails after all tries.
 near_run() { # BATCH-FOLDER ENGINE RANKS STYLE PLACE OPS FIRST-SIZE
 	local try
 	for ((try = 1; try <= tries; try++)); do
@@ -239,7 +241,7 @@ near_run() { # BATCH-FOLDER ENGINE RANKS STYLE PLACE OPS FIRST-SIZE
 	return 1
 }
 
-unit() { # RANKS STYLE PLACE OPS FIRST-SIZE: a batch, again when it is thrown away
+unit() { # RANKS STYLE PLACE OPS FIRST-SIZE: runs a batch, again if it was discarded
 	local try begun=$SECONDS what="$1 ranks, $2, in place"
 	[ "$3" = in ] || what="$1 ranks, $2, out of place"
 	for ((try = 1; try <= tries; try++)); do

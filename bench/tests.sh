@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# Runs the tests that want GPUs on a machine that has them but no Go, and kills ranks in the middle of collectives to see how
-# soon the others know. Writes down what passed, where, and with which libraries: see bench/README.md.
+# Runs the tests that need GPUs on a machine that has GPUs but no Go. It also kills ranks during collectives and measures
+# how soon the others notice. It records the results, the machine and the libraries: see bench/README.md.
 #
 #   bench/tests.sh [--ranks N] [--tests FOLDER] [--symgrad FILE] [--backends LIST] [--kills N] [--size SIZE] [--limit SECONDS]
 #                  [--logs FOLDER] [--out FILE] [PACKAGE[:PATTERN]]...
 #
-# PACKAGE is a folder of this tree, as internal/direct, in which its test program runs, with PATTERN for -test.run. --tests is the
-# folder with these programs, --symgrad is cmd/symgrad: by default what make gpu-tests builds into bin/dev, elsewhere perhaps.
-# --limit is for each program (1200 s).
+# PACKAGE is a folder of this tree, such as internal/direct, in which its test program runs, with PATTERN for -test.run.
+# --tests is the folder of these programs, --symgrad is cmd/symgrad; the default is bin/dev, where make gpu-tests builds them.
+# --limit is the time for each program (1200 s).
 #
-# Killed is the last of N ranks (as many as there are GPUs), --kills times (3) for each of --backends (cuda,nccl,nvshmem; shm needs
-# no GPU), while they reduce SIZE (1M) after SIZE. The others must name it and exit with 75 within 5 s.
+# The last of N ranks (default: the number of GPUs) is killed --kills times (3) for each of --backends (cuda,nccl,nvshmem;
+# shm needs no GPU), during reductions of SIZE (1M). The others must name it and exit with 75 within 5 s.
 #
-# Lines of JSON are added to --out (.bench/tests-DATE.jsonl): what ran it, then one for each program and each kill.
+# JSON lines are added to --out (.bench/tests-DATE.jsonl): the machine, then one line per program and per kill.
 #
-# Exit code: 1 when something failed, or a pattern fits no test; 2 for a command line that makes no sense.
+# Exit code: 1 when a test failed, or a pattern matches no test; 2 for an invalid command line.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-readonly WITHIN_MS=5000 # what the others of a rank that was killed have to end
-readonly START_S=120    # no start of ranks takes this long: libraries, kernels that nobody has compiled yet
+readonly WITHIN_MS=5000 # time for the other ranks to end after one was killed
+readonly START_S=120    # limit for the start of ranks, which loads libraries and compiles kernels
 
 ranks=
 tests=
@@ -35,15 +35,15 @@ options "ranks tests symgrad backends kills size limit logs out" "$@"
 
 tests=$(realpath -m "${tests:-$root/bin/dev}")
 symgrad=$(realpath -m "${symgrad:-$root/bin/dev/symgrad}")
-[ -x "$symgrad" ] || die "no program $symgrad: build ./cmd/symgrad there, or name another with --symgrad"
+[ -x "$symgrad" ] || die "no program $symgrad: build ./cmd/symgrad there, or set --symgrad"
 gpus=$(smi name)
 ranks=${ranks:-$(grep -c . <<<"$gpus" || true)}
 [[ $ranks =~ ^([2-9]|[1-9][0-9])$ ]] || die "--ranks $ranks: want 2 to 99, on as many GPUs"
-[[ $kills =~ ^[0-9]{1,3}$ && $limit =~ ^[1-9][0-9]{0,4}$ ]] || die "--kills and --limit want numbers"
+[[ $kills =~ ^[0-9]{1,3}$ && $limit =~ ^[1-9][0-9]{0,4}$ ]] || die "--kills and --limit must be numbers"
 for t in "${rest[@]}"; do
 	program=$tests/$(basename "${t%%:*}").test
 	[ -d "$root/${t%%:*}" ] || die "no package ${t%%:*}"
-	[ -x "$program" ] || die "no program $program: build it before (make gpu-tests), or name another folder with --tests"
+	[ -x "$program" ] || die "no program $program: build it with make gpu-tests, or set --tests"
 done
 logs=${logs:-$root/.bench/tests}
 mkdir -p "$logs"
@@ -55,17 +55,17 @@ no_multicast
 
 failed=0
 
-record() { # TEXT: a line of the result, for the reader too
+record() { # TEXT: adds a line to the result and prints it
 	echo "$1" | tee -a "$out"
 }
 
-since() { # MICROSECONDS of the clock: milliseconds from then to now
+since() { # MICROSECONDS: milliseconds since that time
 	echo $((($(now) - $1) / 1000))
 }
 
 now() { echo "${EPOCHREALTIME/[.,]/}"; }
 
-describe() { # what libraries a job of the first backend finds
+describe() { # records the libraries of a job of the first backend
 	local file=$logs/session.json libraries=
 	timeout --foreground -k 5 "$START_S" "$symgrad" bench --backend "${backends%%,*}" -n "$ranks" -b 4 -e 4 --iters 20 --json "$file" >"$logs/session.log" 2>&1 ||
 		die "symgrad bench failed: see $logs/session.log"
@@ -87,7 +87,7 @@ run_tests() { # PACKAGE[:PATTERN]
 	)],\"seconds\":$((SECONDS - begun))}"
 }
 
-alive() { # FROM TO: whether one of these ranks is
+alive() { # FROM TO: whether one of these ranks is alive
 	local r
 	for ((r = $1; r <= $2; r++)); do
 		! kill -0 "${pids[r]}" 2>/dev/null || return 0
@@ -108,16 +108,16 @@ kill_one() { # BACKEND N: in the Nth job
 	until grep -qs algbw "$logs/$job-0.out" || [ $((SECONDS - begun)) -gt "$START_S" ] || ! alive 0 0; do
 		sleep 0.1
 	done
-	grep -qs algbw "$logs/$job-0.out" || all=no # nothing is under way
+	grep -qs algbw "$logs/$job-0.out" || all=no # no collective has started
 	sleep "1.$((RANDOM % 10))"
 	begun=$(now)
 	kill -KILL "${pids[last]}" 2>/dev/null || all=no
 	while alive 0 $((last - 1)) && [ "$(since "$begun")" -lt $((2 * WITHIN_MS)) ]; do
 		sleep 0.01
-	done 2>/dev/null # and no word of bash that a job of it was killed
+	done 2>/dev/null # without bash's message about the killed job
 	ms=$(since "$begun")
 	if alive 0 $((last - 1)); then
-		kill -QUIT "${pids[@]}" 2>/dev/null || true # tells what they do
+		kill -QUIT "${pids[@]}" 2>/dev/null || true # prints their goroutines
 		sleep 2
 		kill -KILL "${pids[@]}" 2>/dev/null || true
 	fi
@@ -128,7 +128,7 @@ kill_one() { # BACKEND N: in the Nth job
 		[ "$code" -eq 75 ] && grep -q "rank $last died" "$logs/$job-$r.err" || all=no
 	done
 	wait "${pids[last]}" 2>/dev/null || true
-	pids=() # their numbers may be others' by now
+	pids=() # other processes may have these numbers now
 	[ "$ms" -le "$WITHIN_MS" ] || all=no
 	[ "$all" = yes ] || failed=1
 	record "{\"kill\":$last,\"backend\":\"$backend\",\"ranks\":$ranks,\"holds\":$([ "$all" = yes ] && echo true || echo false),\"codes\":[$(

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures a training step of symgrad and of PyTorch's DistributedDataParallel on the GPUs of this machine, or on its host,
-# and compares them: see bench/README.md.
+# Measures a training step of symgrad and of PyTorch's DistributedDataParallel on the GPUs of this
+# machine, or on its host, and compares them: see bench/README.md.
 #
 #   bench/train.sh [--models LIST] [--precisions LIST] [--ranks LIST] [--rounds N] [--steps N] [--warmup N] [--staging yes|no]
 #                  [--modes LIST] [--sharded] [--overlap-gather] [--device cuda|cpu] [--set key=value]... [--bin FOLDER] [--compare FILE]
@@ -8,26 +8,26 @@
 #
 # --models    mlp (784-512-512-10, 128 samples a rank), wide (4096-4096-4096-4096-4096-10, 512), cnn (3x3 convolutions to 32
 #             and 64 channels, 3136-128-10, 256), lm (a transformer of 4 layers, width 256, 8 heads, context 128, 16)
-# --ranks     numbers of ranks, by default 1,2,4 as far as there are GPUs
-# --modes     of torch.compile, default,reduce-overhead unless it is said, default on the host; '' for none;
+# --ranks     numbers of ranks, by default those of 1,2,4 for which there are GPUs
+# --modes     of torch.compile, by default default,reduce-overhead, on the host default; '' means none;
 #             max-autotune-no-cudagraphs takes minutes
-# --sharded   shard.stage=1, 2 and 3, ZeroRedundancyOptimizer, and FSDP2 with SHARD_GRAD_OP and FULL_SHARD, too
-# --overlap-gather  shard.overlap_gather=true with shard.stage 1 and 2
-# --staging   yes: the batch is ready on the host, and each step copies it to the device, on both sides; no: it stays there
-# --device    cpu measures on the host, in fp32, where torch's ranks meet by gloo
+# --sharded   measure shard.stage=1, 2 and 3, ZeroRedundancyOptimizer, and FSDP2 with SHARD_GRAD_OP and FULL_SHARD as well
+# --overlap-gather  set shard.overlap_gather=true with shard.stage 1 and 2
+# --staging   yes: each step copies the batch from the host to the device, on both sides; no: the batch stays there
+# --device    cpu measures on the host, in fp32; torch's ranks then use gloo
 # --set       a further setting of symgrad's programs
 #
 # It needs no Go: --bin is a folder with the programs of the models, examples/ddp (mlp, cnn), examples/mlp (wide) and
-# examples/lm, built before, by default bin/dev. --python is a Python with torch; without torch the comparison goes on without it.
+# examples/lm, by default bin/dev. --python is a Python with torch; without torch the comparison omits it.
 #
-# A round is every model with every precision on every number of ranks, symgrad and torch in turn.
+# A round measures every model with every precision on every number of ranks, symgrad and torch in turn.
 #
-# Exit code: that of bench/compare (1 when a criterion does not hold); 2 for a command line that makes no sense or a
-# machine that cannot measure.
+# Exit code: that of bench/compare (1 when a criterion does not hold); 2 for an invalid command line or an unsuitable
+# machine.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# No run takes this long unless it hangs; torch begins no engine after DEADLINE_S.
+# Time limit of a run, which a longer run exceeds only if it hangs; torch starts no engine after DEADLINE_S.
 readonly LIMIT_S=240
 readonly DEADLINE_S=120
 
@@ -53,22 +53,22 @@ no_more "${rest[@]}"
 
 bin=${bin:-$root/bin/dev}
 compare=${compare:-$root/bin/dev/compare}
-[ -x "$compare" ] || die "no program $compare: build ./bench/compare there, or name another with --compare"
+[ -x "$compare" ] || die "no program $compare: build ./bench/compare there, or set --compare"
 for model in ${models//,/ }; do
 	case $model in
 	mlp | cnn) program=ddp ;;
 	wide) program=mlp ;;
 	lm) program=lm ;;
-	*) die "--models: there is no $model" ;;
+	*) die "--models: unknown model $model" ;;
 	esac
-	[ -x "$bin/$program" ] || die "no program $bin/$program: build ./examples/$program there, or name another folder with --bin"
+	[ -x "$bin/$program" ] || die "no program $bin/$program: build ./examples/$program there, or set --bin"
 done
 for precision in ${precisions//,/ }; do
-	case $precision in fp32 | tf32 | bf16) ;; *) die "--precisions: there is no $precision" ;; esac
+	case $precision in fp32 | tf32 | bf16) ;; *) die "--precisions: unknown precision $precision" ;; esac
 done
-case $staging in yes | no) ;; *) die "--staging $staging: yes or no" ;; esac
+case $staging in yes | no) ;; *) die "--staging $staging: use yes or no" ;; esac
 for number in "$rounds" "$steps" "$warmup"; do
-	[[ $number =~ ^[1-9][0-9]{0,5}$ ]] || die "\"$number\" is no number from 1 to 999999"
+	[[ $number =~ ^[1-9][0-9]{0,5}$ ]] || die "invalid number \"$number\": want 1 to 999999"
 done
 gpus=
 case $device in
@@ -80,16 +80,16 @@ cpu)
 cuda)
 	modes=${modes-default,reduce-overhead}
 	gpus=$(smi name,pci.bus_id)
-	[ -n "$gpus" ] || die "nvidia-smi shows no GPU: there is nothing to measure, but for --device cpu"
+	[ -n "$gpus" ] || die "nvidia-smi shows no GPU: nothing to measure, except with --device cpu"
 	there=$(wc -l <<<"$gpus")
 	if [ -z "$ranks" ]; then
 		for n in 1 2 4; do [ "$n" -gt "$there" ] || ranks=$ranks${ranks:+,}$n; done
 	fi
-	for n in ${ranks//,/ }; do [ "$n" -le "$there" ] || die "--ranks $n: there are $there GPUs"; done
+	for n in ${ranks//,/ }; do [ "$n" -le "$there" ] || die "--ranks $n: only $there GPUs"; done
 	;;
-*) die "--device $device: cuda or cpu" ;;
+*) die "--device $device: use cuda or cpu" ;;
 esac
-for n in ${ranks//,/ }; do [[ $n =~ ^[1-9][0-9]?$ ]] || die "--ranks: \"$n\" is no number from 1 to 99"; done
+for n in ${ranks//,/ }; do [[ $n =~ ^[1-9][0-9]?$ ]] || die "--ranks: invalid number \"$n\": want 1 to 99"; done
 raw=${raw:-$root/.bench/train/raw}
 out=${out:-$root/.bench/train-$device-$(date +%F).json}
 rm -rf "$raw"
@@ -100,7 +100,7 @@ limit=$LIMIT_S
 own_temp
 no_multicast
 export PYTHONDONTWRITEBYTECODE=1
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # else torch's launcher says that it sets it
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # else torch's launcher warns that it sets it
 
 describe() { # writes session.json
 	cat >"$raw/session.json" <<-END
@@ -153,7 +153,7 @@ measure_torch() { # MODEL PRECISION RANKS ROUND
 }
 
 describe
-"$python" "$here/train/ddp.py" --write-mnist "$temp/mnist" || die "$python cannot write the images: name another Python with --python"
+"$python" "$here/train/ddp.py" --write-mnist "$temp/mnist" || die "$python cannot write the images: set --python to another Python"
 with_torch=yes
 if ! "$python" -c "import torch; assert '$device' == 'cpu' or torch.cuda.is_available()" 2>"$raw/logs/torch.err"; then
 	note "no torch for $device in $python: measuring without it ($raw/logs/torch.err)"

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// interval is an in tag such as "[0,1)": the numbers, or the durations, from low to high.
+// interval is an in tag such as "[0,1)": an interval of numbers or durations.
 type interval struct{ low, high bound }
 
 // bound is one side of an interval. Durations count in seconds.
 type bound struct {
-	text  string // as written; "" means that the side has no bound
+	text  string // as written; "" means unbounded
 	value float64
-	open  bool // the bound itself is outside
+	open  bool // the bound itself is excluded
 }
 
-// parseInterval is the interval that tag means, and whether it means one at all.
+// parseInterval parses tag and reports whether it is an interval.
 func parseInterval(tag string) (interval, bool) {
 	if len(tag) < 3 || !strings.ContainsAny(tag[:1], "[(") || !strings.ContainsAny(tag[len(tag)-1:], "])") {
 		return interval{}, false
@@ -27,7 +27,7 @@ func parseInterval(tag string) (interval, bool) {
 	return v, v.low.parse() && v.high.parse() && comma
 }
 
-// parse fills in the value, and reports whether the text is one.
+// parse fills in the value, and reports whether the text is valid.
 func (b *bound) parse() bool {
 	d, err := time.ParseDuration(b.text)
 	if b.value = d.Seconds(); err == nil || b.text == "" {
@@ -37,14 +37,14 @@ func (b *bound) parse() bool {
 	return err == nil
 }
 
-// contains is written so that NaN is outside.
+// contains reports whether x is in v. NaN is in no interval.
 func (v interval) contains(x float64) bool {
 	above := x > v.low.value || !v.low.open && x == v.low.value
 	below := x < v.high.value || !v.high.open && x == v.high.value
 	return x == x && (above || v.low.text == "") && (below || v.high.text == "")
 }
 
-// String is "at least 0 and less than 1".
+// String returns "at least 0 and less than 1".
 func (v interval) String() string {
 	var sides []string
 	if v.low.text != "" {
@@ -63,7 +63,7 @@ func choose(yes bool, a, b string) string {
 	return b
 }
 
-// describe is an in tag in words: "auto, shm or sim", "at least 0"; "" for the empty tag.
+// describe returns an in tag in words: "auto, shm or sim", "at least 0"; "" for the empty tag.
 func describe(tag string) string {
 	if v, ok := parseInterval(tag); ok {
 		return v.String()
@@ -75,7 +75,7 @@ func describe(tag string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
-// check returns the fault of value by itself, or nil. Every item of a list must be in the interval.
+// check returns the error of value by itself, or nil. Every item of a list must be in the interval.
 func (f *field) check(value any) error {
 	switch v := value.(type) {
 	case string:
@@ -89,9 +89,9 @@ func (f *field) check(value any) error {
 			}
 		}
 		if near := nearest(v, names); near != "" {
-			return fmt.Errorf("%q is unknown: did you mean %s? (%s)", v, near, describe(f.in))
+			return fmt.Errorf("unknown %q: did you mean %s? (%s)", v, near, describe(f.in))
 		}
-		return fmt.Errorf("%q is unknown: use %s", v, describe(f.in))
+		return fmt.Errorf("unknown %q: use %s", v, describe(f.in))
 	case int:
 		return f.inside(float64(v), format(v))
 	case int64:

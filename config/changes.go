@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Change is a setting that a run has otherwise than the run before it had.
+// Change is a setting that differs between a run and the run that it resumes.
 type Change struct {
 	Key      string
-	Old, New string // as they would be written in a file; "" where it has no effect
-	Fixed    bool   // it determines the training: with another value it is another training
+	Old, New string // in the syntax of a file; "" without an effect
+	Fixed    bool   // another value makes it a different training
 }
 
-// String is "optim.lr: 0.001 before, 0.0005 now".
+// String returns "optim.lr: 0.001 before, 0.0005 now".
 func (c Change) String() string {
 	return fmt.Sprintf("%s: %s before, %s now", c.Key, orNone(c.Old), orNone(c.New))
 }
@@ -24,9 +24,9 @@ func orNone(value string) string {
 	return value
 }
 
-// Changes is the settings of Canonical that c has otherwise than a run whose Canonical was
-// canonical, in the order of Config. A training that goes on from a checkpoint may have others, but
-// for those that are Fixed.
+// Changes returns the settings that differ between c and a run whose Canonical was canonical, in
+// the order of Config. A training that resumes from a checkpoint may change all except those that
+// are Fixed.
 //
 // Errors: text that is not Canonical's, or that of another version.
 func (c *Config) Changes(canonical string) ([]Change, error) {
@@ -48,7 +48,7 @@ func (c *Config) Changes(canonical string) ([]Change, error) {
 	for _, line := range strings.Split(canonical, "\n") { // in their order
 		key, _, _ := strings.Cut(line, ": ")
 		if old, left := before[key]; left {
-			return nil, fmt.Errorf("%s: %s: there is no such setting in this version", key, old)
+			return nil, fmt.Errorf("%s: %s: unknown setting in this version", key, old)
 		}
 	}
 	return changes, nil

@@ -43,7 +43,7 @@ func TestChangesRefuseForeignText(t *testing.T) {
 		{"", `"" is the settings of another version, want "symgrad config `},
 		{"symgrad config 1\nrun.seed: 1\n", `"symgrad config 1" is the settings of another version`},
 		{canonicalHeader + "run.seed\n", `"run.seed\n" is no setting`},
-		{c.Canonical() + "run.speed: 3\n", "run.speed: 3: there is no such setting in this version"},
+		{c.Canonical() + "run.speed: 3\n", "run.speed: 3: unknown setting in this version"},
 	} {
 		if _, err := c.Changes(tt.text); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%.30q: %v, want %s", tt.text, err, tt.want)
@@ -51,7 +51,7 @@ func TestChangesRefuseForeignText(t *testing.T) {
 	}
 }
 
-// What may change decides how and where, never what is trained.
+// Settings that may change decide how and where a run computes, never which training it is.
 func TestFixedSettingsAreHashed(t *testing.T) {
 	n := 0
 	for _, f := range schema() {

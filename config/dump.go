@@ -13,19 +13,19 @@ import (
 // FileName is the file that Save writes.
 const FileName = "config.yaml"
 
-// SummaryName is the file next to it for the results of a training run.
+// SummaryName is the file in the same folder with the results of a training run.
 const SummaryName = "summary.json"
 
 // Setting is one setting with its value.
 type Setting struct {
 	Key    string
 	Value  any    // of the type of its field
-	Text   string // the value as it would be written in a file
+	Text   string // the value in the syntax of a file
 	Origin Origin
-	Unused string // why it has no effect: "optim.name is sgd"; "" if it has one
+	Unused string // why it has no effect: "optim.name is sgd"; "" if it has an effect
 }
 
-// Settings is every setting of c in the order of Config. Origins may be nil.
+// Settings returns all settings of c in the order of Config. origins may be nil.
 func (c *Config) Settings(origins *Origins) []Setting {
 	all := make([]Setting, 0, len(schema()))
 	for _, f := range schema() {
@@ -38,8 +38,8 @@ func (c *Config) Settings(origins *Origins) []Setting {
 	return all
 }
 
-// YAML is c as a file that Load reads back to the same hash, with every setting that has an effect.
-// The others are there as comments. With origins it says of each value where it came from.
+// YAML returns c as a file that Load reads back to the same hash, with every setting that has an
+// effect. The others are comments. With origins, a comment names the origin of each value.
 func (c *Config) YAML(origins *Origins) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# hash %s\n", c.Hash())
@@ -48,7 +48,7 @@ func (c *Config) YAML(origins *Origins) []byte {
 	for _, s := range settings {
 		width = max(width, len(line(s)))
 	}
-	width = min(width, 48) // a long path does not push all comments out of sight
+	width = min(width, 48) // a long path must not move all comments out of sight
 	section := ""
 	for _, s := range settings {
 		if p := parent(s.Key); p != section {
@@ -67,7 +67,7 @@ func (c *Config) YAML(origins *Origins) []byte {
 	return []byte(b.String())
 }
 
-// line returns "  lr: 0.001", or the same after a # if it has no effect.
+// line returns " lr: 0.001", commented out if it has no effect.
 func line(s Setting) string {
 	text := last(s.Key) + ": " + s.Text
 	if s.Unused != "" {
@@ -78,7 +78,7 @@ func line(s Setting) string {
 
 func indent(key string) string { return strings.Repeat("  ", strings.Count(key, ".")) }
 
-// oneLine keeps a file's odd name from ending a comment.
+// oneLine quotes text that would end a comment.
 func oneLine(s string) string {
 	if _, err := parseString(s); err != nil {
 		return fmt.Sprintf("%q", s)
@@ -86,12 +86,11 @@ func oneLine(s string) string {
 	return s
 }
 
-// String is YAML without origins.
+// String returns YAML without origins.
 func (c Config) String() string { return string(c.YAML(nil)) }
 
-// Save writes c as FileName into dir, which it makes if necessary: the whole file or, after an
-// error or a crash, none of it. Origins, which may be nil, become comments. Errors: those of the
-// file system.
+// Save writes c as FileName to dir, which it creates if missing. After an error or a crash, the old
+// file is unchanged. Origins, which may be nil, become comments. Errors: those of the file system.
 func (c *Config) Save(dir string, origins *Origins) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("save the config: %w", err)
@@ -102,11 +101,11 @@ func (c *Config) Save(dir string, origins *Origins) error {
 	return nil
 }
 
-// writeAtomic writes a file next to path, syncs it, renames it to path, and syncs the folder,
+// writeAtomic writes a file next to path, syncs it, renames it over path, and syncs the folder,
 // without which the rename may be lost.
 func writeAtomic(path string, data []byte) (err error) {
 	dir := filepath.Dir(path)
-	// Not os.CreateTemp, which makes a file for the user alone: the umask says who may read it.
+	// Not os.CreateTemp: it makes the file private, but the umask should decide.
 	f, err := os.OpenFile(filepath.Join(dir, "."+filepath.Base(path)+"-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
@@ -129,15 +128,15 @@ func writeAtomic(path string, data []byte) (err error) {
 	return syncFolder(dir)
 }
 
-// syncFolder makes the names in dir durable, where that can be.
+// syncFolder makes the names in dir durable, if possible.
 func syncFolder(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
-		return nil //nolint:nilerr // the file is in place; a folder that may not be read cannot be synced
+		return nil //nolint:nilerr // the file is in place; an unreadable folder cannot be synced
 	}
 	err = d.Sync()
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
-		err = nil // some network file systems have no fsync of folders, and keep names without it
+		err = nil // some network file systems cannot sync folders, and keep names without it
 	}
 	return errors.Join(err, d.Close())
 }

@@ -57,7 +57,7 @@ func ExampleLoad_errors() {
 	//   --set: optim.lr: -1 is out of range: more than 0
 }
 
-// Where results go does not change what is computed.
+// The folder of the results does not change the computation.
 func ExampleConfig_Hash() {
 	a := config.Default()
 	b := config.Default()
@@ -76,8 +76,8 @@ func ExampleKeys() {
 		}
 	}
 	// Output:
-	// data.drop_last (bool, false): leave out a smaller last batch of an epoch
+	// data.drop_last (bool, false): skip the last batch of an epoch if it is smaller
 	// data.global_batch (int, 128): samples of one optimizer step, over all ranks
-	// data.limit (int, 0): use only the first so many training samples; 0 means all
-	// data.shuffle (bool, true): draw a new order for each epoch, the same for any number of ranks
+	// data.limit (int, 0): number of training samples to use, from the first; 0 means all
+	// data.shuffle (bool, true): shuffle samples in each epoch, equally for any number of ranks
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/symgrad/symgrad/internal/foreign"
 )
 
-// layer has the settings of one source: valid values, and keys with invalid ones.
+// layer has the settings of one level: valid values, and the keys of invalid ones.
 type layer struct {
 	values   map[string]any
 	origins  map[string]Origin
 	wrong    map[string]bool
-	unread   bool // a file that could not be read at all: any setting may have been in it
+	unread   bool // the file could not be read, so any setting may have been in it
 	problems []Problem
 }
 
@@ -28,7 +28,7 @@ func newLayer() *layer {
 	return &layer{values: map[string]any{}, origins: map[string]Origin{}, wrong: map[string]bool{}}
 }
 
-// problem notes that something is wrong at an origin; key is "" if it is about no setting.
+// problem records an error at an origin; key is "" if it concerns no setting.
 func (l *layer) problem(at Origin, key, text string, args ...any) {
 	l.problems = append(l.problems, Problem{Origin: at, Key: key, Text: fmt.Sprintf(text, args...)})
 	if key != "" {
@@ -51,7 +51,7 @@ func (l *layer) put(at Origin, f *field, value any) {
 	delete(l.wrong, f.key)
 }
 
-// file is a YAML file on its way into a layer.
+// file is a YAML file that is read into a layer.
 type file struct {
 	*layer
 	path string
@@ -69,8 +69,7 @@ func readBounded(path string) ([]byte, error) {
 	return data, err
 }
 
-// readFile returns the settings of the file that s has read. Whatever is wrong with it is in the
-// layer's problems.
+// readFile returns the settings of the file that s has read. Errors are in the layer's problems.
 func readFile(s Source) *layer {
 	f := file{newLayer(), s.File}
 	if err := s.unread; err != nil {
@@ -91,7 +90,7 @@ func (f file) read(data []byte) {
 	var doc, more yaml.Node
 	err := d.Decode(&doc)
 	switch {
-	case errors.Is(err, io.EOF): // nothing in it but comments
+	case errors.Is(err, io.EOF): // only comments
 		return
 	case err != nil:
 		f.syntax(err)
@@ -105,24 +104,24 @@ func (f file) read(data []byte) {
 	case err != nil:
 		f.syntax(err)
 	default:
-		f.problem(f.at(&more), "", "there is a second document: put all settings into one, without ---")
+		f.problem(f.at(&more), "", "second document: put all settings into one document, without ---")
 	}
 }
 
 var (
 	yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-	// Messages of yaml.v3's parser, as opposed to its scanner: they count lines from 0 (parser.fail
-	// in its decode.go).
+	// Messages of yaml.v3's parser, as opposed to its scanner. The parser counts lines from 0
+	// (parser.fail in its decode.go).
 	fromZero = regexp.MustCompile(`^did not find expected (key|node content|'-' indicator|',' or '[\]}]'|'<document start>')`)
 )
 
-// syntax notes an error of the YAML parser, with its line if it tells one.
+// syntax records an error of the YAML parser, with its line if known.
 func (f file) syntax(err error) {
 	at := Origin{Level: LevelFile, File: f.path}
 	text := err.Error()
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
 		text = text[len(m[0]):]
-		at.Line, _ = strconv.Atoi(m[1]) // 0, the whole file, if it tells none
+		at.Line, _ = strconv.Atoi(m[1]) // 0, the whole file, if unknown
 	}
 	if at.Line > 0 && fromZero.MatchString(text) {
 		at.Line++
@@ -138,10 +137,10 @@ func (f file) at(n *yaml.Node) Origin {
 // section reads the settings of a section, prefix, from its mapping.
 func (f file) section(prefix string, n *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
-		f.problem(f.at(n), "", "%s: want lines of key: value, this is %s", choose(prefix == "", "top of the file", prefix), nodeKind(n))
+		f.problem(f.at(n), "", "%s: want lines of key: value, got %s", choose(prefix == "", "top of the file", prefix), nodeKind(n))
 		return
 	}
-	lines := map[string]int{} // where each name was seen first
+	lines := map[string]int{} // line of the first use of each name
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], target(n.Content[i+1])
 		if name.Kind != yaml.ScalarNode || name.ShortTag() == "!!merge" {
@@ -182,13 +181,13 @@ func (f file) setting(known *field, name, value *yaml.Node) {
 	at := f.at(value)
 	switch {
 	case isNull(value):
-		f.problem(f.at(name), known.key, "there is no value: give one, or remove the line for the default, %s", format(known.get(new(Default()))))
+		f.problem(f.at(name), known.key, "value is missing: add one, or remove the line for the default, %s", format(known.get(new(Default()))))
 	case value.Kind == yaml.SequenceNode && known.kind == kindInts:
 		f.list(known, value)
 	case value.Kind != yaml.ScalarNode || known.kind == kindInts:
-		f.problem(at, known.key, "want %s, this is %s", article(known.kind), nodeKind(value))
+		f.problem(at, known.key, "want %s, got %s", article(known.kind), nodeKind(value))
 	case value.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 && !known.kind.quotable():
-		f.problem(at, known.key, "want %s, this is a string: remove the quotes around %s", article(known.kind), strings.TrimSpace(value.Value))
+		f.problem(at, known.key, "want %s, got a string: remove the quotes around %s", article(known.kind), strings.TrimSpace(value.Value))
 	case value.Style&yaml.TaggedStyle != 0:
 		f.problem(at, known.key, "want %s without the tag %s", article(known.kind), value.Tag)
 	default:
@@ -202,7 +201,7 @@ func (f file) list(known *field, n *yaml.Node) {
 	for i, item := range n.Content {
 		item = target(item)
 		if quoted := item.ShortTag() == "!!str" && item.Style != 0; item.Kind != yaml.ScalarNode || quoted || isNull(item) {
-			f.problem(f.at(item), known.key, "item %d of the list: want an integer, this is %s", i+1, nodeKind(item))
+			f.problem(f.at(item), known.key, "item %d of the list: want an integer, got %s", i+1, nodeKind(item))
 			ok = false
 			continue
 		}
@@ -219,7 +218,7 @@ func (f file) list(known *field, n *yaml.Node) {
 	}
 }
 
-// quotable reports whether a value of this kind may stand in quotes.
+// quotable reports whether a value of this kind may be quoted.
 func (k kind) quotable() bool { return k == kindString || k == kindDuration }
 
 func isSection(key string) bool {
@@ -233,8 +232,8 @@ func isSection(key string) bool {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// target is the node that an alias stands for. Only scalars and the items of one list are read
-// through it, so that aliases can neither loop nor multiply.
+// target resolves an alias. It is used only for scalars and list items, so that aliases can neither
+// loop nor multiply.
 func target(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -242,7 +241,7 @@ func target(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// nodeKind returns the kind of a node in words.
+// nodeKind describes a node in words.
 func nodeKind(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -259,7 +258,7 @@ func nodeKind(n *yaml.Node) string {
 	return fmt.Sprintf("the text %q", n.Value)
 }
 
-// unknownKey is the text about a key that no setting has.
+// unknownKey returns the error text for an unknown key.
 func unknownKey(key string, candidates []string) string {
 	if hint := didYouMean(key, candidates); hint != "" {
 		return fmt.Sprintf("unknown key %q%s", key, hint)
@@ -267,7 +266,7 @@ func unknownKey(key string, candidates []string) string {
 	return fmt.Sprintf("unknown key %q: symgrad config keys lists them all", key)
 }
 
-// didYouMean is ": did you mean optim.lr?", or "".
+// didYouMean returns ": did you mean optim.lr?", or "".
 func didYouMean(key string, candidates []string) string {
 	near := nearest(key, candidates)
 	if near == "" {

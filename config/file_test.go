@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// problemsIn is what Load says about a file with this text, without the folder it is in.
+// problemsIn returns Load's problems with a file with this text, without the file's folder.
 func problemsIn(t *testing.T, text string) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -71,31 +71,31 @@ func TestFileErrorsNamePlaceAndRemedy(t *testing.T) {
 
 		{"word for a number", "run:\n  seed: many\n", []string{`c.yaml:2:9: run.seed: "many" is not an integer`}},
 		{"float for an integer", "run:\n  epochs: 1.5\n", []string{`c.yaml:2:11: run.epochs: "1.5" is not an integer`}},
-		{"quoted number", "optim:\n  lr: \"0.1\"\n", []string{`c.yaml:2:7: optim.lr: want a number, this is a string: remove the quotes around 0.1`}},
-		{"quoted bool", "run:\n  eval: 'true'\n", []string{`c.yaml:2:9: run.eval: want true or false, this is a string: remove the quotes around true`}},
+		{"quoted number", "optim:\n  lr: \"0.1\"\n", []string{`c.yaml:2:7: optim.lr: want a number, got a string: remove the quotes around 0.1`}},
+		{"quoted bool", "run:\n  eval: 'true'\n", []string{`c.yaml:2:9: run.eval: want true or false, got a string: remove the quotes around true`}},
 		{"yaml 1.1 bool", "run:\n  eval: yes\n", []string{`c.yaml:2:9: run.eval: "yes" is not true or false`}},
 		{"no unit", "launch:\n  grace: 2\n", []string{`c.yaml:2:10: launch.grace: 2 has no unit: write 2s for seconds`}},
 		{"infinity", "optim:\n  clip_norm: .inf\n", []string{`c.yaml:2:14: optim.clip_norm: ".inf" is not a number`}},
-		{"octal", "run:\n  seed: 010\n", []string{`c.yaml:2:9: run.seed: "010" has a leading zero: leave it out, or write 0o for an octal number`}},
-		{"no value", "run:\n  seed:\n", []string{`c.yaml:2:3: run.seed: there is no value: give one, or remove the line for the default, 1`}},
-		{"null", "run:\n  name: ~\n", []string{`c.yaml:2:3: run.name: there is no value: give one, or remove the line for the default, default`}},
+		{"octal", "run:\n  seed: 010\n", []string{`c.yaml:2:9: run.seed: "010" has a leading zero: remove it, or write 0o for an octal number`}},
+		{"no value", "run:\n  seed:\n", []string{`c.yaml:2:3: run.seed: value is missing: add one, or remove the line for the default, 1`}},
+		{"null", "run:\n  name: ~\n", []string{`c.yaml:2:3: run.name: value is missing: add one, or remove the line for the default, default`}},
 		{"tag", "run:\n  seed: !!float 3\n", []string{`c.yaml:2:9: run.seed: want an integer without the tag !!float`}},
-		{"list for a scalar", "run:\n  seed: [1]\n", []string{`c.yaml:2:9: run.seed: want an integer, this is a list`}},
-		{"section for a scalar", "run:\n  seed: {a: 1}\n", []string{`c.yaml:2:9: run.seed: want an integer, this is a section`}},
-		{"scalar for a list", "model:\n  hidden: 512\n", []string{`c.yaml:2:11: model.hidden: want a list of integers, such as [256, 128], this is the number 512`}},
-		{"text for a list", "model:\n  hidden: 512,512\n", []string{`c.yaml:2:11: model.hidden: want a list of integers, such as [256, 128], this is the text "512,512"`}},
+		{"list for a scalar", "run:\n  seed: [1]\n", []string{`c.yaml:2:9: run.seed: want an integer, got a list`}},
+		{"section for a scalar", "run:\n  seed: {a: 1}\n", []string{`c.yaml:2:9: run.seed: want an integer, got a section`}},
+		{"scalar for a list", "model:\n  hidden: 512\n", []string{`c.yaml:2:11: model.hidden: want a list of integers, such as [256, 128], got the number 512`}},
+		{"text for a list", "model:\n  hidden: 512,512\n", []string{`c.yaml:2:11: model.hidden: want a list of integers, such as [256, 128], got the text "512,512"`}},
 		{"wrong items", "model:\n  hidden:\n  - 1\n  - a\n  - '3'\n  - [4]\n  -\n", []string{
 			`c.yaml:4:5: model.hidden: item 2 of the list: "a" is not an integer`,
-			`c.yaml:5:5: model.hidden: item 3 of the list: want an integer, this is the text "3"`,
-			`c.yaml:6:5: model.hidden: item 4 of the list: want an integer, this is a list`,
-			`c.yaml:7:4: model.hidden: item 5 of the list: want an integer, this is nothing`,
+			`c.yaml:5:5: model.hidden: item 3 of the list: want an integer, got the text "3"`,
+			`c.yaml:6:5: model.hidden: item 4 of the list: want an integer, got a list`,
+			`c.yaml:7:4: model.hidden: item 5 of the list: want an integer, got nothing`,
 		}},
-		{"scalar for a section", "run: 5\n", []string{`c.yaml:1:6: run: want lines of key: value, this is the number 5`}},
-		{"list for a section", "run: [seed]\n", []string{`c.yaml:1:6: run: want lines of key: value, this is a list`}},
-		{"text for the file", "hello\n", []string{`c.yaml:1:1: top of the file: want lines of key: value, this is the text "hello"`}},
-		{"two documents", "run:\n  seed: 1\n---\nrun:\n  seed: 2\n", []string{`c.yaml:3:1: there is a second document: put all settings into one, without ---`}},
+		{"scalar for a section", "run: 5\n", []string{`c.yaml:1:6: run: want lines of key: value, got the number 5`}},
+		{"list for a section", "run: [seed]\n", []string{`c.yaml:1:6: run: want lines of key: value, got a list`}},
+		{"text for the file", "hello\n", []string{`c.yaml:1:1: top of the file: want lines of key: value, got the text "hello"`}},
+		{"two documents", "run:\n  seed: 1\n---\nrun:\n  seed: 2\n", []string{`c.yaml:3:1: second document: put all settings into one document, without ---`}},
 		{"second document is not yaml", "run:\n  seed: 1\n---\n: : {\n", []string{`c.yaml:4: did not find expected key`}},
-		{"alias that loops", "run: &r\n  seed: *r\n", []string{`c.yaml:1:6: run.seed: want an integer, this is a section`}},
+		{"alias that loops", "run: &r\n  seed: *r\n", []string{`c.yaml:1:6: run.seed: want an integer, got a section`}},
 		{"open list", "run:\n  seed: [1\n", []string{`c.yaml:2: did not find expected ',' or ']'`}},
 		{"open mapping", "run: {seed: 1\nlog: 2\n", []string{`c.yaml:2: did not find expected ',' or '}'`}},
 		{"wrong indentation", "log:\n  every: 1\nrun:\n   seed: 1\n  name: a\n", []string{`c.yaml:5: did not find expected key`}},
@@ -126,7 +126,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// With the file unread, nobody can say that a flag goes against it.
+// If the file was not read, no conflict between it and a flag is reported.
 func TestUnreadFileBringsNoFurtherProblems(t *testing.T) {
 	_, _, err := Load(Source{File: filepath.Join(t.TempDir(), "none.yaml"), Set: []string{"optim.momentum=0.5", "run.seed=x", "optim.lr=0"}})
 	got := texts(t, err, "")

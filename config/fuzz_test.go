@@ -40,8 +40,8 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// readsBack checks the outcome of Load, and that what it accepted is written as something that it
-// reads the same.
+// readsBack checks the outcome of Load: an accepted configuration is written as a file that reads
+// back equal.
 func readsBack(t *testing.T, path string, cfg *Config, origins *Origins, err error) {
 	t.Helper()
 	if err != nil {

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// canonicalHeader names the form, so that another form can never have the same hash.
+// canonicalHeader names the format, so that another format cannot have the same hash.
 const canonicalHeader = "symgrad config 5\n"
 
-// Canonical is the settings that must be the same on all ranks of a run, as text: a header, then
-// "key: value" lines in the order of Config. Two configs mean the same computation if and only if
-// they have the same text.
+// Canonical returns the settings that must agree on all ranks of a run as text: a header, then
+// "key: value" lines in the order of Config. Two configs define the same computation if and only if
+// their texts are equal.
 //
-// Not in it: settings that may differ between ranks (Key.Hashed is false: names of folders,
-// logging, time limits), and settings that have no effect with the others.
+// It omits settings that may differ between ranks (Key.Hashed is false: folder names, logging, time
+// limits), and settings that have no effect.
 func (c *Config) Canonical() string {
 	var b strings.Builder
 	b.WriteString(canonicalHeader)
@@ -26,8 +26,8 @@ func (c *Config) Canonical() string {
 	return b.String()
 }
 
-// canonical is the value of f as Canonical has it: as it would be written in a file, and
-// optim.loss_scale, a text that may be a number, as that number would.
+// canonical returns the value of f in the syntax of a file. It normalizes optim.loss_scale, a text
+// that may be a number.
 func (f *field) canonical(c *Config) string {
 	v := f.get(c)
 	if f.key == "optim.loss_scale" {
@@ -38,7 +38,7 @@ func (f *field) canonical(c *Config) string {
 	return format(v)
 }
 
-// Hash returns the SHA-256 of Canonical in hexadecimal. Ranks compare it, and results carry it.
+// Hash returns the SHA-256 of Canonical in hexadecimal, which ranks compare.
 func (c *Config) Hash() string {
 	sum := sha256.Sum256([]byte(c.Canonical()))
 	return hex.EncodeToString(sum[:])

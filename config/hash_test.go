@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The canonical text is what ranks agree on. A change of it is a change of every hash: raise the
-// number in its header.
+// Ranks agree on the canonical text. A change of it changes every hash: raise the number in its
+// header.
 func TestCanonicalTextOfTheDefaults(t *testing.T) {
 	want := `symgrad config 5
 run.seed: 1

@@ -17,15 +17,15 @@ type Key struct {
 	Name    string // "run.max_steps"
 	Env     string // "SYMGRAD_RUN_MAX_STEPS"
 	Type    string // "string", "bool", "int", "float", "duration", "list of int"
-	Default string // as it would be written in a file
-	Allowed string // "at least 0"; "" if the type says it all
+	Default string // in the syntax of a file
+	Allowed string // "at least 0"; "" if every value of the type is allowed
 	Only    string // "optim.name is momentum"; "" if it always has an effect
 	Help    string // one sentence without a full stop
 	Hashed  bool   // whether Hash covers it
-	Fixed   bool   // whether a training that is taken up again must have it as before
+	Fixed   bool   // whether a resumed training must not change it
 }
 
-// Keys is every setting, sorted by name.
+// Keys returns all settings, sorted by name.
 func Keys() []Key {
 	def := Default()
 	keys := make([]Key, 0, len(schema()))
@@ -46,7 +46,7 @@ func Keys() []Key {
 	return keys
 }
 
-// field is one setting as the schema has it.
+// field is one setting in the schema.
 type field struct {
 	key    string // dotted
 	path   []int  // for reflect.Value.FieldByIndex
@@ -61,13 +61,13 @@ type field struct {
 
 func (f *field) env() string { return EnvPrefix + strings.ToUpper(strings.ReplaceAll(f.key, ".", "_")) }
 
-// get is the setting's value in c, of the type of its field.
+// get returns the setting's value in c, of the type of its field.
 func (f *field) get(c *Config) any { return reflect.ValueOf(c).Elem().FieldByIndex(f.path).Interface() }
 
-// schema returns every setting in the order of Config. It is read-only.
+// schema returns all settings in the order of Config. It is read-only.
 var schema = sync.OnceValue(func() []*field { return fields(reflect.TypeFor[Config](), "", nil) })
 
-// fields is the settings below t, a struct whose own key is prefix: its own ones, then those of its
+// fields returns the settings in t, a struct with the key prefix: its own, then those of its
 // sections.
 func fields(t reflect.Type, prefix string, path []int) []*field {
 	var own, below []*field
@@ -87,7 +87,7 @@ func fields(t reflect.Type, prefix string, path []int) []*field {
 	return append(own, below...)
 }
 
-// lookup is the setting with this key, or nil.
+// lookup returns the setting with this key, or nil.
 func lookup(key string) *field {
 	i := slices.IndexFunc(schema(), func(f *field) bool { return f.key == key })
 	if i < 0 {
@@ -96,7 +96,7 @@ func lookup(key string) *field {
 	return schema()[i]
 }
 
-// sections is the keys that hold settings, such as "optim" and "optim.schedule", sorted.
+// sections returns the keys that contain settings, such as "optim" and "optim.schedule", sorted.
 func sections() []string {
 	var names []string
 	for _, f := range schema() {
@@ -116,7 +116,7 @@ func keyNames() []string {
 	return names
 }
 
-// parent is the section of a key, "" at the top; last is its name there.
+// parent returns the section of a key, "" at the top; last returns its name in the section.
 func parent(key string) string { return key[:max(0, strings.LastIndexByte(key, '.'))] }
 func last(key string) string   { return key[strings.LastIndexByte(key, '.')+1:] }
 
@@ -127,7 +127,7 @@ func join(section, name string) string {
 	return section + "." + name
 }
 
-// kind is the type of a setting as text.
+// kind is the type of a setting's text.
 type kind int
 
 const (
@@ -162,8 +162,8 @@ func (k kind) String() string {
 	return [...]string{"none", "string", "bool", "int", "float", "duration", "list of int"}[k]
 }
 
-// condition is when a setting has an effect: while the setting other has one of values, or any but
-// "" if there are none. The zero condition always holds.
+// condition is the condition under which a setting has an effect: the setting other has one of
+// values or, if there are none, any value except "". The zero condition always holds.
 type condition struct {
 	other  string
 	values []string
@@ -177,7 +177,7 @@ func parseCondition(tag string) condition {
 	return condition{other, strings.Split(values, "|")}
 }
 
-// holds reports whether c makes the condition true.
+// holds reports whether the condition is true in cfg.
 func (c condition) holds(cfg *Config) bool {
 	if c.other == "" {
 		return true
@@ -189,7 +189,7 @@ func (c condition) holds(cfg *Config) bool {
 	return slices.Contains(c.values, value)
 }
 
-// String is "optim.name is adam or adamw", or "" for the zero condition.
+// String returns "optim.name is adam or adamw", or "" for the zero condition.
 func (c condition) String() string {
 	switch {
 	case c.other == "":
@@ -200,7 +200,7 @@ func (c condition) String() string {
 	return c.other + " is " + strings.Join(c.values, " or ")
 }
 
-// unmet says why the condition does not hold in cfg: "optim.name is sgd".
+// unmet returns why the condition does not hold in cfg: "optim.name is sgd".
 func (c condition) unmet(cfg *Config) string {
 	if len(c.values) == 0 {
 		return c.other + " is empty"

@@ -11,25 +11,25 @@ import (
 	"github.com/spf13/viper"
 )
 
-// Source has the sources of Load in addition to the defaults.
+// Source has the sources of settings for Load, in addition to the defaults.
 type Source struct {
 	File string // a YAML file; "" means none
-	// Content is the content of File if Read has read it; nil means that Load reads File.
+	// Content is the content of File after Read; nil means that Load reads File.
 	Content []byte
-	Env     []string // "name=value" as from Environ; of a name the last counts, and an empty value is none
-	Set     []string // "key=value" as after --set; of a key the last counts
+	Env     []string // "name=value" as from Environ; the last of a name counts, and empty values count as unset
+	Set     []string // "key=value" as after --set; the last of a key counts
 
-	// Reserved are variables of Env that start with EnvPrefix and yet are no settings, such as
+	// Reserved are variables of Env that start with EnvPrefix but are not settings, such as
 	// launch.Variables(). SYMGRAD_TEST_*, SYMGRAD_REQUIRE and SYMGRAD_REQUIRE_*, which tests use,
 	// are always reserved.
 	Reserved []string
 
-	unread error // why Read has no Content of File
+	unread error // why Read could not read File
 }
 
-// Read returns s with the content of its file, from which every Load then gives the same settings:
-// a pipe can be read only once, and a file can be edited meanwhile. Where the file cannot be read,
-// Load reports why.
+// Read returns s with the content of its file, so that every Load gives the same settings: a pipe
+// can be read only once, and a file can change meanwhile. If the file cannot be read, Load reports
+// the error.
 func (s Source) Read() Source {
 	if s.File != "" && s.Content == nil && s.unread == nil {
 		s.Content, s.unread = readBounded(s.File)
@@ -37,20 +37,19 @@ func (s Source) Read() Source {
 	return s
 }
 
-// Environ is the variables of this process that start with EnvPrefix, for Source.Env.
+// Environ returns the variables of this process that start with EnvPrefix, for Source.Env.
 func Environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(s string) bool { return !strings.HasPrefix(s, EnvPrefix) })
 }
 
 // AddFlags defines --config and --set, which fill s.
 func (s *Source) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&s.File, "config", "", "read settings from the YAML `file`")
+	flags.StringVar(&s.File, "config", "", "YAML `file` with settings")
 	// StringArray, because StringSlice would split a value at its commas.
-	flags.StringArrayVar(&s.Set, "set", nil, "set `key=value`, over file and environment; may be repeated")
+	flags.StringArrayVar(&s.Set, "set", nil, "a setting as `key=value`, overrides file and environment (repeatable)")
 }
 
-// Load is the settings that s adds up to, and where each came from.
-// Errors: *Error with everything that is wrong.
+// Load returns the settings of s and the origin of each. Errors: *Error with all errors.
 func Load(s Source) (*Config, *Origins, error) {
 	layers := []*layer{newLayer()}
 	if s.File != "" {
@@ -76,7 +75,7 @@ func Load(s Source) (*Config, *Origins, error) {
 	}
 	wrong := misunderstood(layers)
 	for _, p := range append(cfg.invalid(), cfg.ineffective(origins)...) {
-		// A problem that depends on an invalid value would be reported of another one.
+		// An error that depends on an invalid value would be misleading.
 		if !slices.ContainsFunc(append(p.with, p.Key), func(key string) bool { return wrong[key] }) {
 			p.Origin = p.blame(origins)
 			problems = append(problems, p)
@@ -89,7 +88,7 @@ func Load(s Source) (*Config, *Origins, error) {
 	return cfg, origins, nil
 }
 
-// misunderstood returns the settings with an invalid value that no later layer corrects.
+// misunderstood returns the settings with an invalid value that no higher layer replaces.
 func misunderstood(layers []*layer) map[string]bool {
 	wrong := map[string]bool{}
 	for _, l := range layers {
@@ -101,8 +100,8 @@ func misunderstood(layers []*layer) map[string]bool {
 	return wrong
 }
 
-// blame is the origin of the problem's setting, or of one that it depends on if that has its
-// default.
+// blame returns the origin of the problem's setting or, if it has its default, of a setting that
+// the problem depends on.
 func (p Problem) blame(o *Origins) Origin {
 	for _, key := range append([]string{p.Key}, p.with...) {
 		if at := o.Origin(key); at.Level != LevelDefault {
@@ -112,10 +111,9 @@ func (p Problem) blame(o *Origins) Origin {
 	return Origin{}
 }
 
-// merge is the settings that the layers add up to, later ones over earlier ones. Viper does it: its
-// defaults are ours, its config map is the layers below the flags, and its overrides are the flags.
-// It does not read the environment itself, which it could only take from the process and never find
-// a misspelt name in.
+// merge combines the layers, later ones over earlier ones. Viper does it: its defaults are ours,
+// its config map is the layers below the flags, its overrides are the flags. It does not read the
+// environment: it would take all variables of the process and could not detect misspelt names.
 func merge(layers []*layer) (*Config, error) {
 	v := viper.New()
 	def := Default()
@@ -141,7 +139,7 @@ func merge(layers []*layer) (*Config, error) {
 	return &cfg, nil
 }
 
-// nested is {"optim": {"lr": value}} for optim.lr.
+// nested returns {"optim": {"lr": value}} for optim.lr.
 func nested(key string, value any) map[string]any {
 	head, tail, ok := strings.Cut(key, ".")
 	if !ok {
@@ -150,7 +148,7 @@ func nested(key string, value any) map[string]any {
 	return map[string]any{head: nested(tail, value)}
 }
 
-// readEnv is the settings in an environment.
+// readEnv returns the settings in an environment.
 func readEnv(env, reserved []string) *layer {
 	l := newLayer()
 	vars := map[string]string{}
@@ -174,17 +172,17 @@ func readEnv(env, reserved []string) *layer {
 	}
 	slices.Sort(rest)
 	for _, name := range rest {
-		hint := "symgrad config keys lists the settings; unset it if it is none"
+		hint := "symgrad config keys lists all settings; unset it otherwise"
 		if near := nearestVar(name, reserved); near != "" {
 			hint = "did you mean " + near + "?"
 		}
-		l.problem(Origin{Level: LevelEnv, Var: name}, "", "no setting has this variable: %s", hint)
+		l.problem(Origin{Level: LevelEnv, Var: name}, "", "unknown setting: %s", hint)
 	}
 	return l
 }
 
-// nearestVar returns the variable that is most likely meant by name, or "". The underscores after
-// its leading sections count as dots, because nearness uses the last name of a key.
+// nearestVar returns the variable most similar to name, or "". It replaces the underscores after
+// section names by dots, because similarity depends on the last name of a key.
 func nearestVar(name string, reserved []string) string {
 	for _, r := range reserved {
 		if edits(name, r) <= 1 {
@@ -193,7 +191,7 @@ func nearestVar(name string, reserved []string) string {
 	}
 	flat := strings.ToLower(strings.TrimPrefix(name, EnvPrefix))
 	text := flat
-	for _, s := range sections() { // an outer section comes before those in it
+	for _, s := range sections() { // an outer section comes before its inner ones
 		if rest, ok := strings.CutPrefix(flat, strings.ReplaceAll(s, ".", "_")+"_"); ok {
 			text = s + "." + rest
 		}
@@ -208,7 +206,7 @@ func isReserved(name string, reserved []string) bool {
 	return slices.Contains(reserved, name) || strings.HasPrefix(name, EnvPrefix+"TEST_") || strings.HasPrefix(name+"_", EnvPrefix+"REQUIRE_")
 }
 
-// readSet is the settings after --set flags.
+// readSet returns the settings of --set flags.
 func readSet(set []string) *layer {
 	l := newLayer()
 	at := Origin{Level: LevelFlag}
@@ -230,13 +228,13 @@ func readSet(set []string) *layer {
 	return l
 }
 
-// firstOf is the first setting of a section.
+// firstOf returns the first setting of a section.
 func firstOf(section string) string {
 	i := slices.IndexFunc(schema(), func(f *field) bool { return strings.HasPrefix(f.key, section+".") })
 	return schema()[i].key
 }
 
-// strict makes viper's decoder take the tags of Config, convert nothing, and miss nothing.
+// strict makes viper's decoder use the tags of Config, convert nothing and require every field.
 func strict(d *mapstructure.DecoderConfig) {
 	d.TagName = "yaml"
 	d.WeaklyTypedInput = false

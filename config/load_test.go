@@ -243,23 +243,23 @@ func TestEnvironmentIsReadStrictly(t *testing.T) {
 		{"tests' variables", []string{"SYMGRAD_TEST_RANKS=3", "SYMGRAD_REQUIRE=cuda,cudnn", "SYMGRAD_REQUIRE_SHM=1"}, nil, nil},
 		{"reserved", []string{"SYMGRAD_RANK=1"}, []string{"SYMGRAD_RANK"}, nil},
 		{"not reserved", []string{"SYMGRAD_JOB=1"}, []string{"SYMGRAD_RANK"}, []string{
-			"$SYMGRAD_JOB: no setting has this variable: symgrad config keys lists the settings; unset it if it is none",
+			"$SYMGRAD_JOB: unknown setting: symgrad config keys lists all settings; unset it otherwise",
 		}},
 		{"reserved is not a prefix", []string{"SYMGRAD_RANKS=1"}, []string{"SYMGRAD_RANK"}, []string{
-			"$SYMGRAD_RANKS: no setting has this variable: did you mean SYMGRAD_RANK?",
+			"$SYMGRAD_RANKS: unknown setting: did you mean SYMGRAD_RANK?",
 		}},
 		{"empty is unset", []string{"SYMGRAD_RUN_SEED=", "SYMGRAD_FOO="}, nil, nil},
 		{"the last counts", []string{"SYMGRAD_RUN_SEED=x", "SYMGRAD_RUN_SEED=3"}, nil, nil},
 		{"near misses", []string{"SYMGRAD_RUN_MAXSTEPS=3", "SYMGRAD_OPTIM_SCHEDULE_WARMUP=3", "SYMGRAD_SEED=1", "SYMGRAD_LR=1"}, nil, []string{
-			"$SYMGRAD_OPTIM_SCHEDULE_WARMUP: no setting has this variable: did you mean SYMGRAD_OPTIM_SCHEDULE_WARMUP_STEPS?",
-			"$SYMGRAD_LR: no setting has this variable: did you mean SYMGRAD_OPTIM_LR?",
-			"$SYMGRAD_SEED: no setting has this variable: did you mean SYMGRAD_RUN_SEED?",
-			"$SYMGRAD_RUN_MAXSTEPS: no setting has this variable: did you mean SYMGRAD_RUN_MAX_STEPS?",
+			"$SYMGRAD_OPTIM_SCHEDULE_WARMUP: unknown setting: did you mean SYMGRAD_OPTIM_SCHEDULE_WARMUP_STEPS?",
+			"$SYMGRAD_LR: unknown setting: did you mean SYMGRAD_OPTIM_LR?",
+			"$SYMGRAD_SEED: unknown setting: did you mean SYMGRAD_RUN_SEED?",
+			"$SYMGRAD_RUN_MAXSTEPS: unknown setting: did you mean SYMGRAD_RUN_MAX_STEPS?",
 		}},
 		{"wrong values", []string{"SYMGRAD_RUN_EVAL=1", "SYMGRAD_OPTIM_LR=-1", "SYMGRAD_COMM_BACKEND=mpi"}, nil, []string{
 			`$SYMGRAD_RUN_EVAL: run.eval: "1" is not true or false`,
 			`$SYMGRAD_OPTIM_LR: optim.lr: -1 is out of range: more than 0`,
-			`$SYMGRAD_COMM_BACKEND: comm.backend: "mpi" is unknown: use auto, shm, sim, cuda, nccl or nvshmem`,
+			`$SYMGRAD_COMM_BACKEND: comm.backend: unknown "mpi": use auto, shm, sim, cuda, nccl or nvshmem`,
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -292,7 +292,7 @@ func TestSetIsReadStrictly(t *testing.T) {
 		{"Run.Seed=3", `--set: unknown key "Run.Seed": did you mean run.seed?`},
 		{"run=3", `--set: "run" is a section: set one of its keys, such as run.name`},
 		{"optim.schedule=cosine", `--set: "optim.schedule" is a section: set one of its keys, such as optim.schedule.name`},
-		{"run.seed=", `--set: run.seed: there is no value: want an integer`},
+		{"run.seed=", `--set: run.seed: value is missing: want an integer`},
 		{"run.seed=1.5", `--set: run.seed: "1.5" is not an integer`},
 		{"model.hidden=8,x", `--set: model.hidden: item 2 of the list: "x" is not an integer`},
 	} {
@@ -318,7 +318,7 @@ func TestAllProblemsAtOnceInOrderOfPlace(t *testing.T) {
 		"  $SYMGRAD_DDP_BUCKET_MB: ddp.bucket_mb: \"big\" is not a number\n" +
 		"  --set: unknown key \"no.such\": symgrad config keys lists them all\n" +
 		"  --set: optim.beta1: 1 is out of range: more than 0 and less than 1\n" +
-		"  --set: data.path: is empty: name the folder with the data"
+		"  --set: data.path: is empty: set the folder with the data"
 	if err == nil || strings.ReplaceAll(err.Error(), file, "FILE") != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}

@@ -2,12 +2,12 @@ package config
 
 import "strings"
 
-// nearest returns the candidate that is most likely meant by name, or "" if none is near. Names may
-// be dotted keys: the right name in the wrong section is near, and so is one word of it ("batch"
-// for data.global_batch).
+// nearest returns the candidate most similar to name, or "" if none is similar. Names may be dotted
+// keys. The right name in the wrong section is similar, and so is one word of a name ("batch" for
+// data.global_batch).
 func nearest(name string, candidates []string) string {
 	want := normal(name)
-	best, bestCost := "", 2+len(last(want))/3 // a cost below this is near
+	best, bestCost := "", 2+len(last(want))/3 // a lower cost is similar
 	for _, c := range candidates {
 		if cost := dissimilarity(want, normal(c)); cost < bestCost {
 			best, bestCost = c, cost
@@ -16,13 +16,13 @@ func nearest(name string, candidates []string) string {
 	return best
 }
 
-// normal folds spellings that people confuse.
+// normal removes common differences in spelling.
 func normal(name string) string {
 	return strings.NewReplacer("-", "_", " ", "_").Replace(strings.ToLower(strings.TrimSpace(name)))
 }
 
-// dissimilarity counts edits: of the whole, or of the last name plus one for another section, or of
-// one word of the last name plus two.
+// dissimilarity returns the lowest of three counts of edits: of the whole key; of the last name,
+// plus one for another section; of one word of the last name, plus one and one for another section.
 func dissimilarity(want, have string) int {
 	cost := edits(want, have)
 	moved := 0
@@ -41,9 +41,9 @@ func dissimilarity(want, have string) int {
 	return cost
 }
 
-// edits is the number of insertions, deletions, substitutions and swaps of neighbours that make a
-// into b, no part edited twice (the "optimal string alignment" distance). It compares bytes, and
-// gives up on absurd lengths with a large number.
+// edits returns the number of insertions, deletions, substitutions and swaps of neighbours that
+// turn a into b, with no part edited twice (the "optimal string alignment" distance). It compares
+// bytes. For absurd lengths it returns a large number.
 func edits(a, b string) int {
 	const longest = 256
 	if len(a) > longest || len(b) > longest {
@@ -71,5 +71,5 @@ func edits(a, b string) int {
 	return rows[2][len(b)]
 }
 
-// NearestKey returns the setting whose name is the nearest to a misspelt one; "" if none is near.
+// NearestKey returns the setting whose name is most similar to a misspelt one; "" if none is.
 func NearestKey(name string) string { return nearest(name, keyNames()) }

@@ -44,8 +44,7 @@ func TestNearestFindsWhatWasMeant(t *testing.T) {
 	}
 }
 
-// A slip in one place is always noticed, and what is offered is no further away than what was
-// meant.
+// One edit is always detected, and the suggestion is at most as distant as the intended name.
 func TestNearestSurvivesOneEdit(t *testing.T) {
 	keys := keyNames()
 	rapid.Check(t, func(t *rapid.T) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Level is a place that settings come from. A higher one overrides a lower one.
+// Level is a source of settings. A higher level overrides a lower one.
 type Level int
 
 // The levels, lowest first.
@@ -17,16 +17,16 @@ const (
 	LevelFlag
 )
 
-// Origin is where a value came from. The zero Origin is the default.
+// Origin is the place of a value. The zero Origin is the default.
 type Origin struct {
 	Level Level
-	File  string // LevelFile: as it was given
+	File  string // LevelFile: as given
 	Line  int    // LevelFile: from 1; 0 means the file as a whole
 	Col   int    // LevelFile: from 1; 0 means the whole line
 	Var   string // LevelEnv: the variable
 }
 
-// String is "default", "mnist.yaml:4:9", "$SYMGRAD_RUN_SEED" or "--set".
+// String returns "default", "mnist.yaml:4:9", "$SYMGRAD_RUN_SEED" or "--set".
 func (o Origin) String() string {
 	switch o.Level {
 	case LevelFile:
@@ -45,18 +45,19 @@ func (o Origin) String() string {
 	return "default"
 }
 
-// compare orders origins: the file from top to bottom, the environment, flags, and last defaults.
+// compare orders origins: the file from top to bottom, the environment, flags, and last the
+// defaults.
 func (o Origin) compare(p Origin) int {
 	place := func(o Origin) int { return (int(o.Level) + int(LevelFlag)) % (int(LevelFlag) + 1) }
 	return cmp.Or(cmp.Compare(place(o), place(p)), cmp.Compare(o.Line, p.Line), cmp.Compare(o.Col, p.Col))
 }
 
-// Origins tells where each value of a Config came from.
+// Origins has the origin of each value of a Config.
 type Origins struct {
-	of map[string]Origin // settings that are not here have their default
+	of map[string]Origin // settings with their default are not in it
 }
 
-// Origin is where the setting with this key got its value. A nil Origins knows of defaults only.
+// Origin returns the origin of the setting with this key. A nil Origins returns defaults.
 func (o *Origins) Origin(key string) Origin {
 	if o == nil {
 		return Origin{}
@@ -64,16 +65,16 @@ func (o *Origins) Origin(key string) Origin {
 	return o.of[key]
 }
 
-// Problem is one thing that is wrong with a configuration.
+// Problem is one error in a configuration.
 type Problem struct {
-	Origin Origin // where; the zero Origin also if Validate found it, which does not know
-	Key    string // the setting; "" if there is none by that name, or if it is not about one
-	Text   string // the fault and the remedy
+	Origin Origin // zero also if Validate found it, which knows no origins
+	Key    string // the setting; "" if it is unknown or the problem concerns none
+	Text   string // the error and its remedy
 
 	with []string // other settings that the problem depends on
 }
 
-// String is "mnist.yaml:4:9: run.epochs: -1 is out of range: at least 0".
+// String returns "mnist.yaml:4:9: run.epochs: -1 is out of range: at least 0".
 func (p Problem) String() string {
 	s := p.Text
 	if p.Key != "" {
@@ -85,13 +86,12 @@ func (p Problem) String() string {
 	return s
 }
 
-// Error is all problems of a configuration, in the order of the places they are in. Load and
-// Validate return it.
+// Error has all problems of a configuration, ordered by origin. Load and Validate return it.
 type Error struct {
 	Problems []Problem // at least one
 }
 
-// Error is the problem, or the number of problems and one on each line.
+// Error returns the problem or, for several, their number and one per line.
 func (e *Error) Error() string {
 	if len(e.Problems) == 1 {
 		return e.Problems[0].String()
@@ -104,7 +104,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// asError is nil if there are no problems.
+// asError returns nil if there are no problems.
 func asError(problems []Problem) error {
 	if len(problems) == 0 {
 		return nil

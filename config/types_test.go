@@ -39,7 +39,7 @@ func TestEverySettingRefusesOtherTypesEverywhere(t *testing.T) {
 	}
 }
 
-// Every setting with a range refuses what is outside, wherever it stands.
+// Every setting with a range rejects values outside it, from every source.
 func TestEverySettingRefusesWhatIsNotAllowed(t *testing.T) {
 	outside := map[kind]string{kindString: "nonesuch", kindInt: "-1", kindFloat: "-1", kindDuration: "-1s", kindInts: "[-1]"}
 	checked := 0

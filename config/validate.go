@@ -10,13 +10,12 @@ import (
 	"strings"
 )
 
-// Validate reports everything that is wrong with the values of c. Settings that have no effect may
-// have any value. Errors: *Error, whose problems name the settings but no origins, which c does not
-// know; Load does.
+// Validate reports all errors in the values of c. Settings without an effect may have any value.
+// Errors: *Error. Its problems name settings but no origins, which only Load knows.
 func (c *Config) Validate() error { return asError(c.invalid()) }
 
-// invalid is the settings that are wrong by themselves, in the order of Config, then those at odds
-// with each other.
+// invalid returns the settings that are invalid by themselves, in the order of Config, then the
+// conflicting ones.
 func (c *Config) invalid() []Problem {
 	var problems []Problem
 	bad := map[string]bool{}
@@ -37,18 +36,18 @@ func (c *Config) invalid() []Problem {
 	return problems
 }
 
-// rules collects the broken ones.
+// rules collects violated rules.
 type rules []Problem
 
-// require notes a problem of key, which depends on the settings with, unless ok.
+// require records a problem of key, which depends on the settings with, unless ok.
 func (r *rules) require(ok bool, key string, with []string, text string, args ...any) {
 	if !ok {
 		*r = append(*r, Problem{Key: key, Text: fmt.Sprintf(text, args...), with: with})
 	}
 }
 
-// conflicts returns the problems that in-tags cannot express: values with a form of their own, and
-// settings that exclude each other.
+// conflicts checks the rules that in-tags cannot express: syntax of values, and conflicts between
+// settings.
 func (c *Config) conflicts() []Problem {
 	var r rules
 	c.checkRun(&r)
@@ -58,23 +57,23 @@ func (c *Config) conflicts() []Problem {
 	r.require(c.Model.Name != "cnn" || len(c.Model.Channels) > 0, "model.channels", []string{"model.name"},
 		"a cnn needs at least one convolution")
 	r.require(c.Model.Name != "cnn" || c.Model.Kernel%2 == 1, "model.kernel", []string{"model.name"},
-		"%d is even, and an image would not keep its size: use an odd number", c.Model.Kernel)
+		"%d is even, which changes the size of images: use an odd number", c.Model.Kernel)
 	r.require(c.Model.Name != "transformer" || c.Model.Heads > 0 && c.Model.Width%c.Model.Heads == 0, "model.heads", []string{"model.name", "model.width"},
 		"%d heads do not divide the width, %d", c.Model.Heads, c.Model.Width)
-	r.require(c.Data.Path != "", "data.path", nil, "is empty: name the folder with the data")
+	r.require(c.Data.Path != "", "data.path", nil, "is empty: set the folder with the data")
 	r.require(c.Data.AccumSteps <= c.Data.GlobalBatch, "data.accum_steps", []string{"data.global_batch"},
 		"%d parts of a batch of %d samples: use at most as many parts as samples", c.Data.AccumSteps, c.Data.GlobalBatch)
 	r.require(!c.Data.DropLast || c.Data.Limit == 0 || c.Data.Limit >= c.Data.GlobalBatch, "data.limit", []string{"data.drop_last", "data.global_batch"},
-		"%d samples are less than a batch of %d, which data.drop_last leaves out: no step is left", c.Data.Limit, c.Data.GlobalBatch)
+		"%d samples are less than a batch of %d, which data.drop_last skips: no step remains", c.Data.Limit, c.Data.GlobalBatch)
 	blas := c.CPU.BLAS
 	r.require(blas == "auto" || blas == "gonum" || strings.Contains(blas, "/") || strings.Contains(blas, ".so"), "cpu.blas", nil,
-		"%q is neither auto nor gonum nor a library: name one as libopenblas.so.0 or by its path", blas)
+		"unknown library %q: use auto, gonum, a soname such as libopenblas.so.0, or a path", blas)
 	c.checkDevices(&r)
 	c.checkTrace(&r)
 	return r
 }
 
-// checkDevices holds the backend against where the tensors are, and looks at the names of
+// checkDevices compares the backend with the device of the tensors, and checks the names of
 // libraries.
 func (c *Config) checkDevices(r *rules) {
 	switch name := c.Comm.Backend; name {
@@ -95,7 +94,7 @@ func (c *Config) checkDevices(r *rules) {
 		{"gpu.nvshmem", c.GPU.NVSHMEM, "libnvshmem_host.so.3"},
 	} {
 		r.require(lib.file == "" || strings.Contains(lib.file, "/") || strings.Contains(lib.file, ".so"), lib.key, nil,
-			"%q is no library: name one as %s or by its path", lib.file, lib.example)
+			"invalid library %q: use a soname such as %s, or a path", lib.file, lib.example)
 	}
 }
 
@@ -113,28 +112,28 @@ func (c *Config) checkOptim(r *rules) {
 	if _, _, err := o.Scale(); err != nil {
 		r.require(false, "optim.loss_scale", nil, "%v", err)
 	}
-	r.require(isFloat32(o.ClipValue), "optim.clip_value", nil, "%v is no float32, which gradients are: use a bound such as 1, or 0 for none", o.ClipValue)
+	r.require(isFloat32(o.ClipValue), "optim.clip_value", nil, "%v is out of the range of float32, the dtype of gradients: use a bound such as 1, or 0 for none", o.ClipValue)
 	r.require(!lookup("optim.eps").only.holds(c) || isFloat32(o.Eps), "optim.eps", []string{"optim.name"},
-		"%v is no float32, which gradients are: use one such as 1e-08", o.Eps)
+		"%v is out of the range of float32, the dtype of gradients: use for example 1e-08", o.Eps)
 	for _, p := range o.NoDecayPatterns() {
 		_, err := path.Match(p, "")
-		r.require(err == nil && p != "", "optim.no_decay", nil, "%q is no pattern of names: write such as *.bias", p)
+		r.require(err == nil && p != "", "optim.no_decay", nil, "invalid pattern %q: use for example *.bias", p)
 	}
 	if s.Name != "cosine" {
 		return
 	}
 	r.require(s.MinLR <= o.LR, "optim.schedule.min_lr", []string{"optim.lr"},
 		"%v is above the learning rate, %v", s.MinLR, o.LR)
-	// A run that run.max_steps cuts short may well end within the warm-up.
+	// A run that run.max_steps ends early may end within the warm-up.
 	r.require(s.TotalSteps == 0 || s.WarmupSteps < s.TotalSteps, "optim.schedule.warmup_steps", []string{"optim.schedule.total_steps"},
-		"%d steps of warm-up leave none of the cosine's %d (optim.schedule.total_steps)", s.WarmupSteps, s.TotalSteps)
+		"%d steps of warm-up leave no step of %d for the cosine (optim.schedule.total_steps)", s.WarmupSteps, s.TotalSteps)
 }
 
 func (c *Config) checkTrace(r *rules) {
 	if c.Log.Trace == "" {
 		return
 	}
-	r.require(filepath.IsLocal(c.Log.Trace), "log.trace", nil, "%q leads out of the output folder: use a file name", c.Log.Trace)
+	r.require(filepath.IsLocal(c.Log.Trace), "log.trace", nil, "%q is outside the output folder: use a file name", c.Log.Trace)
 	own := filepath.Clean(c.Log.Trace)
 	r.require(own != ".", "log.trace", nil, "%q is the output folder itself: use a file name", c.Log.Trace)
 	first, _, _ := strings.Cut(filepath.ToSlash(own), "/")
@@ -149,14 +148,14 @@ func (c *Config) checkTrace(r *rules) {
 		"the timeline starts at step %d, but the run ends after %d (run.max_steps)", t[0], c.Run.MaxSteps)
 }
 
-// checkTraceFolder wants a timeline, own, that is no folder of the run's: that would be found when
-// the training has ended.
+// checkTraceFolder rejects a timeline, own, that is a folder of the run. Otherwise the error would
+// only show after the training.
 func (c *Config) checkTraceFolder(r *rules, own string) {
 	logs := choose(c.Launch.NprocPerNode > 0, c.LogDir(), "")
 	for _, f := range []struct{ key, path string }{{"launch.log_dir", logs}, {"checkpoint.dir", c.Checkpoint.Dir}} {
 		in, err := filepath.Rel(filepath.Join(c.OutputDir(), own), f.path)
 		r.require(f.path == "" || own == "." || err != nil || !filepath.IsLocal(in), "log.trace", []string{f.key, "run.output_dir"},
-			"%q is a folder that the run makes (%s): use a file name", own, f.key)
+			"%q is a folder of the run (%s): use a file name", own, f.key)
 	}
 }
 
@@ -169,8 +168,8 @@ func isHostPort(s string) bool {
 	return err == nil && n > 0
 }
 
-// ineffective is the settings that have no effect, though they were set where, or after, that was
-// decided.
+// ineffective returns the settings that have no effect, if they were set at the same or a higher
+// level than the setting that decides it.
 func (c *Config) ineffective(o *Origins) []Problem {
 	var problems []Problem
 	if c.Optim.NoDecay != "" && c.Optim.WeightDecay == 0 && o.Origin("optim.weight_decay").Level == LevelDefault {

@@ -27,11 +27,11 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 		{"master with a large port", []string{"launch.master=h:65536"}, `--set: launch.master: "h:65536" is not host:port: write one such as 127.0.0.1:29500`},
 		{"master", []string{"launch.master=[::1]:29500"}, ""},
 		{"cnn without channels", []string{"model.name=cnn", "model.channels="}, "--set: model.channels: a cnn needs at least one convolution"},
-		{"cnn with an even kernel", []string{"model.name=cnn", "model.kernel=4"}, "--set: model.kernel: 4 is even, and an image would not keep its size: use an odd number"},
+		{"cnn with an even kernel", []string{"model.name=cnn", "model.kernel=4"}, "--set: model.kernel: 4 is even, which changes the size of images: use an odd number"},
 		{"transformer whose heads do not fit", []string{"model.name=transformer", "model.hidden=[64]", "model.heads=3"}, "--set: model.heads: 3 heads do not divide the width, 64"},
 		{"transformer", []string{"model.name=transformer", "model.hidden=[64]"}, ""},
 		{"mlp without hidden layers", []string{"model.hidden=[]"}, ""},
-		{"no data", []string{"data.path="}, "--set: data.path: is empty: name the folder with the data"},
+		{"no data", []string{"data.path="}, "--set: data.path: is empty: set the folder with the data"},
 		{
 			"parts of nothing",
 			[]string{"data.global_batch=4", "data.accum_steps=5"},
@@ -40,7 +40,7 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 		{
 			"no whole batch",
 			[]string{"data.limit=100", "data.drop_last=true"},
-			"--set: data.limit: 100 samples are less than a batch of 128, which data.drop_last leaves out: no step is left",
+			"--set: data.limit: 100 samples are less than a batch of 128, which data.drop_last skips: no step remains",
 		},
 		{"one batch", []string{"data.limit=128", "data.drop_last=true"}, ""},
 		{"bucket smaller than the first", []string{"ddp.bucket_mb=0.0009765625"}, ""},
@@ -65,13 +65,13 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 		{
 			"all warm-up",
 			[]string{"optim.schedule.name=cosine", "optim.schedule.warmup_steps=10", "optim.schedule.total_steps=10"},
-			"--set: optim.schedule.warmup_steps: 10 steps of warm-up leave none of the cosine's 10 (optim.schedule.total_steps)",
+			"--set: optim.schedule.warmup_steps: 10 steps of warm-up leave no step of 10 for the cosine (optim.schedule.total_steps)",
 		},
 		{"a run cut short in its warm-up", []string{"optim.schedule.name=cosine", "optim.schedule.warmup_steps=10", "run.max_steps=5"}, ""},
 		{
 			"unknown blas",
 			[]string{"cpu.blas=openblas"},
-			`--set: cpu.blas: "openblas" is neither auto nor gonum nor a library: name one as libopenblas.so.0 or by its path`,
+			`--set: cpu.blas: unknown library "openblas": use auto, gonum, a soname such as libopenblas.so.0, or a path`,
 		},
 		{"blas by soname", []string{"cpu.blas=libopenblas.so.0"}, ""},
 		{"blas by path", []string{"cpu.blas=/opt/blas"}, ""},
@@ -108,24 +108,24 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 			[]string{"comm.engine=nccl"},
 			"--set: comm.engine: has no effect, because comm.backend is auto: remove it (it is used when comm.backend is cuda or nccl or nvshmem)",
 		},
-		{"no library", []string{"gpu.nccl=nccl"}, `--set: gpu.nccl: "nccl" is no library: name one as libnccl.so.2 or by its path`},
+		{"no library", []string{"gpu.nccl=nccl"}, `--set: gpu.nccl: invalid library "nccl": use a soname such as libnccl.so.2, or a path`},
 		{"library by soname", []string{"gpu.nvshmem=libnvshmem_host.so.3", "gpu.driver=/opt/cuda"}, ""},
 		{"no place to resume from", []string{"run.resume="}, "--set: run.resume: is empty: use auto, none or the path of a checkpoint"},
 		{"checkpoints nowhere", []string{"checkpoint.every=5"}, "--set: checkpoint.every: has no effect, because checkpoint.dir is empty: remove it (it is used when checkpoint.dir is set)"},
 		{"checkpoints", []string{"checkpoint.every=5", "checkpoint.dir=ck", "run.resume=ck/7"}, ""},
-		{"a scale of the loss below 0", []string{"optim.loss_scale=-1"}, `--set: optim.loss_scale: "-1" is no factor: use dynamic, 0 for none, or a positive number`},
-		{"a scale of the loss in words", []string{"optim.loss_scale=auto"}, `--set: optim.loss_scale: "auto" is no factor: use dynamic, 0 for none, or a positive number`},
-		{"a scale that no loss has", []string{"optim.loss_scale=1e60"}, `--set: optim.loss_scale: "1e60" is no float32, which losses are: use a factor such as 1024`},
-		{"a scale that leaves no loss", []string{"optim.loss_scale=1e-60"}, `--set: optim.loss_scale: "1e-60" is no float32, which losses are: use a factor such as 1024`},
-		{"a bound that cuts off everything", []string{"optim.clip_value=1e-60"}, "--set: optim.clip_value: 1e-60 is no float32, which gradients are: use a bound such as 1, or 0 for none"},
-		{"a bound that no gradient has", []string{"optim.clip_value=1e60"}, "--set: optim.clip_value: 1e+60 is no float32, which gradients are: use a bound such as 1, or 0 for none"},
+		{"a scale of the loss below 0", []string{"optim.loss_scale=-1"}, `--set: optim.loss_scale: invalid factor "-1": use dynamic, 0 for none, or a positive number`},
+		{"a scale of the loss in words", []string{"optim.loss_scale=auto"}, `--set: optim.loss_scale: invalid factor "auto": use dynamic, 0 for none, or a positive number`},
+		{"a scale that no loss has", []string{"optim.loss_scale=1e60"}, `--set: optim.loss_scale: "1e60" is out of the range of float32, the dtype of losses: use a factor such as 1024`},
+		{"a scale that leaves no loss", []string{"optim.loss_scale=1e-60"}, `--set: optim.loss_scale: "1e-60" is out of the range of float32, the dtype of losses: use a factor such as 1024`},
+		{"a bound that cuts off everything", []string{"optim.clip_value=1e-60"}, "--set: optim.clip_value: 1e-60 is out of the range of float32, the dtype of gradients: use a bound such as 1, or 0 for none"},
+		{"a bound that no gradient has", []string{"optim.clip_value=1e60"}, "--set: optim.clip_value: 1e+60 is out of the range of float32, the dtype of gradients: use a bound such as 1, or 0 for none"},
 		{"the smallest bound", []string{"optim.clip_value=1e-45"}, ""},
-		{"an eps that is 0", []string{"optim.eps=1e-60"}, "--set: optim.eps: 1e-60 is no float32, which gradients are: use one such as 1e-08"},
-		{"an eps that leaves no update", []string{"optim.eps=1e60"}, "--set: optim.eps: 1e+60 is no float32, which gradients are: use one such as 1e-08"},
+		{"an eps that is 0", []string{"optim.eps=1e-60"}, "--set: optim.eps: 1e-60 is out of the range of float32, the dtype of gradients: use for example 1e-08"},
+		{"an eps that leaves no update", []string{"optim.eps=1e60"}, "--set: optim.eps: 1e+60 is out of the range of float32, the dtype of gradients: use for example 1e-08"},
 		{"an eps below 0", []string{"optim.eps=-1e60"}, "--set: optim.eps: -1e+60 is out of range: more than 0"},
 		{"a dynamic scale of the loss", []string{"optim.loss_scale=dynamic"}, ""},
-		{"no decay of no name", []string{"optim.no_decay=a,,b", "optim.weight_decay=0.1"}, `--set: optim.no_decay: "" is no pattern of names: write such as *.bias`},
-		{"no decay of half a name", []string{"optim.no_decay=*.bias, [a", "optim.weight_decay=0.1"}, `--set: optim.no_decay: "[a" is no pattern of names: write such as *.bias`},
+		{"no decay of no name", []string{"optim.no_decay=a,,b", "optim.weight_decay=0.1"}, `--set: optim.no_decay: invalid pattern "": use for example *.bias`},
+		{"no decay of half a name", []string{"optim.no_decay=*.bias, [a", "optim.weight_decay=0.1"}, `--set: optim.no_decay: invalid pattern "[a": use for example *.bias`},
 		{"no decay", []string{"optim.no_decay=*.bias, vectors", "optim.weight_decay=0.1"}, ""},
 		{"error feedback of nothing", []string{"comm.error_feedback=true"}, "--set: comm.error_feedback: has no effect, because comm.wire_dtype is f32: remove it (it is used when comm.wire_dtype is bf16 or f16)"},
 		{"trace is the folder", []string{"log.trace=."}, `--set: log.trace: "." is the output folder itself: use a file name`},
@@ -135,16 +135,16 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 		{
 			"trace over the logs",
 			[]string{"log.trace=logs", "launch.nproc_per_node=2"},
-			`--set: log.trace: "logs" is a folder that the run makes (launch.log_dir): use a file name`,
+			`--set: log.trace: "logs" is a folder of the run (launch.log_dir): use a file name`,
 		},
 		{"trace where no logs are", []string{"log.trace=logs"}, ""},
 		{
 			"trace over a folder above the checkpoints",
 			[]string{"log.trace=b", "run.output_dir=a", "checkpoint.dir=a/b/c"},
-			`--set: log.trace: "b" is a folder that the run makes (checkpoint.dir): use a file name`,
+			`--set: log.trace: "b" is a folder of the run (checkpoint.dir): use a file name`,
 		},
 		{"trace among the logs", []string{"log.trace=logs/t.json", "launch.nproc_per_node=2", "checkpoint.dir=/ck"}, ""},
-		{"trace elsewhere", []string{"log.trace=../t.json"}, `--set: log.trace: "../t.json" leads out of the output folder: use a file name`},
+		{"trace elsewhere", []string{"log.trace=../t.json"}, `--set: log.trace: "../t.json" is outside the output folder: use a file name`},
 		{
 			"trace of three steps",
 			[]string{"log.trace=t.json", "log.trace_steps=1,2,3"},
@@ -171,7 +171,7 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 	}
 }
 
-// A rule about two settings must not speak of a value that nobody meant.
+// A rule about two settings must not report a value that was not set.
 func TestOneMistakeIsOneProblem(t *testing.T) {
 	for _, set := range [][]string{
 		{"run.max_steps=x", "run.epochs=0"},
@@ -242,7 +242,7 @@ func TestConflictIsBlamedOnWhoSetSomething(t *testing.T) {
 		t.Errorf("got %s, want the blame on the variable", got)
 	}
 	_, _, err = Load(Source{File: inFile(t, [2]string{"optim.name", "adam"}, [2]string{"optim.eps", "1e-60"})})
-	if got := strings.Join(texts(t, err, ""), "\n"); !strings.Contains(got, "c.yaml:3:8: optim.eps: 1e-60 is no float32") {
+	if got := strings.Join(texts(t, err, ""), "\n"); !strings.Contains(got, "c.yaml:3:8: optim.eps: 1e-60 is out of the range of float32") {
 		t.Errorf("got %s, want the blame on the file's optim.eps", got)
 	}
 }

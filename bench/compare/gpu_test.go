@@ -59,10 +59,10 @@ func TestGPUTablesShowEveryEngineAndTheBest(t *testing.T) {
   size  nccl  torch-one-shot  nccl-tests  oneshot  auto  best other  faster
     1K     -               -           -        -  3.00           -       -
 
-note: broken.json: no whole result
+note: broken.json: incomplete result
 note: no symm_mem
 note: oneshot cannot allgather f32: too small
-faster is the time of the best of the others over that of auto; above 1 auto is faster
+faster is the time of the best other engine over the time of auto; above 1 auto is faster
 FAILS  queued allreduce f32 up to 8M: at least 1.600 times faster (1K, torch-one-shot), limit 1.150; not measured: 13 sizes from 2K to 8M
 `
 	if !strings.HasPrefix(got, want) || code != exitFailure {
@@ -70,9 +70,8 @@ FAILS  queued allreduce f32 up to 8M: at least 1.600 times faster (1K, torch-one
 	}
 }
 
-// gpuEverything is a session in which all that the criteria speak of has been measured: auto takes
-// 5 us up to 64 KiB and more later, others the given times as long, but for what change makes of
-// auto's time.
+// gpuEverything returns a session with measurements of all sizes of the criteria. auto takes 5 us
+// up to 64 KiB and more above, the others take faster times as long. change may change auto's time.
 func gpuEverything(ranks int, faster float64, change func(k gpuKey, us float64) float64) *gpuSession {
 	s := &gpuSession{ranks: ranks, engines: []string{"nccl", "torch", auto}}
 	for _, mode := range []string{modeQueued, modeGraph} {
@@ -159,7 +158,7 @@ func TestGPUCriteria(t *testing.T) {
 		if v.HLimit > 0 {
 			seen++
 		}
-		if want := "FAILS  queued allreduce f32 up to 64K: queued by the host in at most 3.10 us (4K), limit 3; a launch of nothing takes it 2.20 us"; !v.Holds && v.String() != want {
+		if want := "FAILS  queued allreduce f32 up to 64K: queued by the host in at most 3.10 us (4K), limit 3; an empty launch takes 2.20 us"; !v.Holds && v.String() != want {
 			t.Errorf("got %s, want %s", v, want)
 		} else if v.HLimit > 0 && (v.Holds || v.Mode != modeQueued) {
 			t.Errorf("%s: the host takes too long, and in a graph it has no part", v)
@@ -223,9 +222,9 @@ func TestGPUFoldersThatAreWrong(t *testing.T) {
 		want       string
 	}{
 		"no results":             {"x.md", "", "has no results"},
-		"one rank":               {"x.json", gpuResultText(1, 0), "it is of 1 ranks"},
-		"another number":         {"x.json", gpuResultText(4, 0), "it is of 4 ranks, the session of 2"},
-		"a row without a name":   {"x.json", gpuResultText(2, 0, gpuRowText("", "f32", "auto", 8, 1, "")), "a row of operation \"\""},
+		"one rank":               {"x.json", gpuResultText(1, 0), "result of 1 ranks"},
+		"another number":         {"x.json", gpuResultText(4, 0), "result of 4 ranks in a session of 2"},
+		"a row without a name":   {"x.json", gpuResultText(2, 0, gpuRowText("", "f32", "auto", 8, 1, "")), "invalid row: operation \"\""},
 		"a row without a time":   {"x.json", gpuResultText(2, 0, gpuRowText("allreduce", "f32", "auto", 8, 0, "")), "has no time"},
 		"a table without a time": {"nccl-tests.allreduce.1.txt", "8 2 float sum -1 x 0 0 0 1 0 0 0\n", "invalid syntax"},
 	} {

@@ -10,19 +10,19 @@ import (
 // gpuLine is one row of the comparison.
 type gpuLine struct {
 	gpuKey
-	us     map[string]float64 // medians, of each engine that has samples
-	best   string             // of those that auto is held against; "" if there is none
-	faster float64            // the best one's time over auto's; NaN if one of them is missing
-	host   float64            // that the host took to queue one by auto; 0 if unknown
+	us     map[string]float64 // median of each engine with samples
+	best   string             // fastest of gpuOthers; "" if there is none
+	faster float64            // time of best over time of auto; NaN if either is missing
+	host   float64            // time to queue auto on the host; 0 if unknown
 }
 
-// gpuTable is all rows of one operation and dtype, measured in one way.
+// gpuTable has all rows of one mode, operation and dtype.
 type gpuTable struct {
 	mode, op, dtype string
 	lines           []gpuLine // by size
 }
 
-// newGPUTables groups the samples: by mode, operation and dtype, then by size.
+// newGPUTables groups the samples by mode, operation and dtype, then by size.
 func newGPUTables(s *gpuSession) []gpuTable {
 	var tables []gpuTable
 	for _, mode := range []string{modeQueued, modeGraph} {
@@ -78,28 +78,28 @@ func (t *gpuTable) fill(s *gpuSession) {
 	}
 }
 
-// gpuCriterion is a claim about the sizes from 1 KiB to most.
+// gpuCriterion is a claim about the sizes from gpuLowest to most.
 type gpuCriterion struct {
-	ranks  int // 0 for any number
+	ranks  int // 0 means any number
 	ops    []string
 	dtypes []string
 	most   int64   // bytes
-	faster float64 // auto is at least so many times faster than the best of the others; 0 for no claim
-	us     float64 // and takes at most so long; 0 for no claim
-	host   float64 // and the caller less, to queue it; 0 for no claim
+	faster float64 // minimum ratio of the best other time to auto's; 0 means no claim
+	us     float64 // maximum time of auto in us; 0 means no claim
+	host   float64 // bound of the time to queue it on the host in us; 0 means no claim
 }
 
-// The sizes that must have been measured, every power of two.
+// The sizes to measure: every power of two between these.
 const (
 	gpuLowest  = 1 << 10
 	gpuHighest = 256 << 20
 )
 
-// slack is the allowed ratio of the best time to auto's anywhere, for the noise of a median.
+// slack allows auto to be 2 % slower than the best anywhere, the noise of a median.
 const slack = 1 / 1.02
 
-// gpuCriteria are the criteria for operations that are queued and for those in a graph. Times of
-// small operations are limited for float32 only; its kernels do the same for bf16.
+// gpuCriteria are the claims for queued operations and for those in a graph. Absolute times of
+// small operations are claimed for float32 only; bf16 uses the same kernels.
 var gpuCriteria = []gpuCriterion{
 	{ranks: 2, ops: []string{"allreduce"}, dtypes: []string{"f32", "bf16"}, most: 8 << 20, faster: 1.15},
 	{ranks: 2, ops: []string{"allreduce"}, dtypes: []string{"f32", "bf16"}, most: 64 << 20, faster: 1.05},
@@ -112,27 +112,27 @@ var gpuCriteria = []gpuCriterion{
 	{ops: []string{"allreduce", "reducescatter", "allgather"}, dtypes: []string{"f32", "bf16"}, most: gpuHighest, faster: slack},
 }
 
-// gpuVerdict is the verdict on a criterion for one operation, dtype and mode.
+// gpuVerdict is the result of a criterion for one operation, dtype and mode.
 type gpuVerdict struct {
 	Mode    string   `json:"mode"`
 	Op      string   `json:"op"`
 	DType   string   `json:"dtype"`
 	Up      int64    `json:"up_to_bytes"`
 	Holds   bool     `json:"holds"`
-	Faster  *float64 `json:"least_faster,omitempty"` // the worst over the sizes
+	Faster  *float64 `json:"least_faster,omitempty"` // the lowest over the sizes
 	FLimit  float64  `json:"faster_limit,omitempty"`
 	Most    *float64 `json:"most_us,omitempty"`
 	USLimit float64  `json:"us_limit,omitempty"`
 	Host    *float64 `json:"host_us,omitempty"`
 	HLimit  float64  `json:"host_limit,omitempty"`
-	Launch  float64  `json:"launch_us,omitempty"` // of the host: the driver's share, if known
-	At      int64    `json:"at_bytes,omitempty"`  // where the worst is
-	By      string   `json:"by,omitempty"`        // the best of the others there
-	Missing string   `json:"missing,omitempty"`   // rows that were not measured
+	Launch  float64  `json:"launch_us,omitempty"` // host time of an empty launch, the driver's share; 0 if unknown
+	At      int64    `json:"at_bytes,omitempty"`  // size of the worst value
+	By      string   `json:"by,omitempty"`        // best other engine at that size
+	Missing string   `json:"missing,omitempty"`   // sizes that were not measured
 }
 
-// judgeGPUs is the verdicts on a session, those on queued operations first. A mode of which nothing
-// was measured has none, unless nothing at all was.
+// judgeGPUs returns the verdicts on a session, queued operations first. A mode without measurements
+// has no verdicts, except queued.
 func judgeGPUs(s *gpuSession, tables []gpuTable) []gpuVerdict {
 	var list []gpuVerdict
 	for _, mode := range []string{modeQueued, modeGraph} {
@@ -141,7 +141,7 @@ func judgeGPUs(s *gpuSession, tables []gpuTable) []gpuVerdict {
 			continue
 		}
 		for _, c := range gpuCriteria {
-			if c.ranks != 0 && c.ranks != s.ranks || c.host > 0 && mode == modeGraph { // in a graph the host has no part
+			if c.ranks != 0 && c.ranks != s.ranks || c.host > 0 && mode == modeGraph { // a graph has no host time per operation
 				continue
 			}
 			for _, op := range c.ops {
@@ -185,7 +185,7 @@ func (c gpuCriterion) judge(mode, op, dtype string, tables []gpuTable) gpuVerdic
 	return v
 }
 
-// look judges one size.
+// look applies the criterion to one size.
 func (c gpuCriterion) look(v *gpuVerdict, l gpuLine) {
 	us := l.us[auto]
 	if c.us > 0 && (v.Most == nil || us > *v.Most) {
@@ -202,8 +202,8 @@ func (c gpuCriterion) look(v *gpuVerdict, l gpuLine) {
 	}
 }
 
-// String is "HOLDS  queued allreduce f32 up to 64M: at least 1.203 times faster (256K, nccl), limit
-// 1.15".
+// String returns "HOLDS queued allreduce f32 up to 64M: at least 1.203 times faster (256K, nccl),
+// limit 1.15".
 func (v gpuVerdict) String() string {
 	var parts []string
 	if v.Faster != nil {
@@ -216,7 +216,7 @@ func (v gpuVerdict) String() string {
 	if v.Host != nil {
 		parts = append(parts, fmt.Sprintf("queued by the host in at most %.2f us (%s), limit %g", *v.Host, formatSize(v.At), v.HLimit))
 		if v.Launch > 0 {
-			parts = append(parts, fmt.Sprintf("a launch of nothing takes it %.2f us", v.Launch))
+			parts = append(parts, fmt.Sprintf("an empty launch takes %.2f us", v.Launch))
 		}
 	}
 	if v.Missing != "" {

@@ -1,36 +1,34 @@
-// Command compare judges the measurements of the scripts in bench/:
+// Command compare judges the measurements of three scripts: compare [-o FILE] FOLDER those of
+// bench/mpi.sh, compare gpu [-o FILE] FOLDER those of bench/gpu.sh, and compare train [-o FILE]
+// FOLDER those of bench/train.sh. It prints a table per operation and mode and a line per
+// criterion. FILE gets all of it as JSON, one row per line.
 //
-//	compare [-o FILE] FOLDER        of bench/mpi.sh
-//	compare gpu [-o FILE] FOLDER    of bench/gpu.sh
-//	compare train [-o FILE] FOLDER  of bench/train.sh
+// For bench/mpi.sh, FOLDER has session.json and one folder per batch. In a batch, unit.json has the
+// settings, before.json and after.json have the probes, and each engine has a file with its rows:
+// ENGINE.jsonl of collbench, symgrad.json of symgrad bench. A batch counts if both probes found the
+// cores near each other.
 //
-// The folder of bench/mpi.sh has session.json and one folder for each batch: unit.json describes
-// the measurement, before.json and after.json have the results of the probe, and each engine has a
-// file with its rows: ENGINE.jsonl of collbench, symgrad.json of symgrad bench. A batch counts if
-// both probes called the cores near.
+// A time is the minimum over the batches that count: disturbances only make a batch slower, and
+// some cores move apart and back between two probes. The best engine of a row is the fastest one
+// other than symgrad. A ratio is symgrad's time over the best engine's, so below 1 symgrad is
+// faster.
 //
-// Every time is the least over the batches that count: disturbances make a batch slower, and some
-// cores move apart and back between two probes. The best engine of a row is the one, other than
-// symgrad, with the smallest time. A ratio is symgrad's time over that one's, so below 1 symgrad is
-// faster. Printed are a table for each operation and style of measurement, and a line for each
-// criterion. FILE gets all of it as JSON, one row a line.
+// For bench/gpu.sh, FOLDER has session.json and any number of results: *.json of symgrad bench and
+// of gpu/torch_yardstick.py, and nccl-tests.OPERATION.*.txt, the tables of nccl-tests. A time is
+// the median over the results of median_us.
 //
-// The folder of bench/gpu.sh has session.json and any number of results: *.json of symgrad bench
-// and of gpu/torch_yardstick.py, and nccl-tests.OPERATION.*.txt, the tables of nccl-tests. A time
-// is the median over the results of median_us.
+// For bench/train.sh, FOLDER has session.json and a result per run,
+// SIDE.MODEL.PRECISION.RANKS.ROUND.json: the --json file of a program of examples/ for symgrad, the
+// file of train/ddp.py for torch. A time is the median over the rounds.
 //
-// The folder of bench/train.sh has session.json and a result for each run,
-// SIDE.MODEL.PRECISION.RANKS.ROUND.json: of --json of a program of examples/ for symgrad, of
-// train/ddp.py for torch. A time is the median over the rounds.
+// compare table FILE... prints such results, and files of symgrad tune, as Markdown tables. compare
+// table -w DOCUMENT... writes them into documents, between a line <!-- table: FILE --> and a line
+// <!-- /table -->. Files are relative to the current folder.
 //
-// compare table FILE... prints Markdown tables of such results, and of files of symgrad tune.
-// compare table -w DOCUMENT... writes them into documents, between a line
-// <!-- table: FILE --> and a line <!-- /table -->; files are named from the current folder.
+// The package shares no code with the code that it judges.
 //
-// The package shares no code with the judged programs.
-//
-// Exit codes: 0 when every criterion holds, 1 when one does not or was not measured, 2 for a
-// command line that makes no sense or a folder that cannot be read.
+// Exit codes: 0 all criteria hold, 1 one fails or was not measured, 2 an invalid command line or an
+// unreadable folder.
 package main
 
 import (
@@ -49,7 +47,7 @@ const (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run is the program.
+// run runs the program.
 // Returns: its exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "gpu" {
@@ -82,19 +80,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 	})
 }
 
-// result is the report on a folder of measurements.
+// result is the evaluation of a folder of measurements.
 type result interface {
 	print(w io.Writer)
 	fields() []field // of the result file
 	holds() bool
 }
 
-// command is the command name [-o FILE] FOLDER.
+// command runs the command name [-o FILE] FOLDER.
 // Returns: its exit code.
 func command(name string, args []string, stdout, stderr io.Writer, read func(folder string) (result, error)) int {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	file := flags.String("o", "", "`FILE` for the times, ratios and verdicts")
+	file := flags.String("o", "", "JSON `FILE` for times, ratios and verdicts")
 	flags.Usage = func() {
 		fmt.Fprintf(stderr, "usage: %s [-o FILE] FOLDER\n", name)
 		flags.PrintDefaults()

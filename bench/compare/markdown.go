@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// grid is a Markdown table. Its first row is the head.
+// grid is a Markdown table. Its first row is the header.
 type grid [][]string
 
 // String returns the lines of the table.
@@ -31,7 +31,7 @@ func (g grid) String() string {
 
 // markdown returns the tables of a result of compare, compare gpu, compare train or symgrad tune.
 //
-// Errors: a text that is no such file, or has no rows for a table.
+// Errors: an invalid file, or a file without rows.
 func markdown(text []byte) (string, error) {
 	var kind struct {
 		Near    []float64 `json:"near_ns"`
@@ -58,7 +58,7 @@ func markdown(text []byte) (string, error) {
 	case kind.Version != 0:
 		read = tuneTables
 	default:
-		return "", errors.New("no result of compare or symgrad tune")
+		return "", errors.New("not a result of compare or symgrad tune")
 	}
 	grids, err := read(text)
 	if err != nil {
@@ -71,22 +71,23 @@ func markdown(text []byte) (string, error) {
 	return strings.Join(tables, "\n"), nil
 }
 
-// The lines of a document that enclose the tables of a file, named from the root of the module.
+// The lines of a document that enclose the tables of a file, which is relative to the module's
+// root.
 var (
 	tableBegin = regexp.MustCompile(`(?m)^<!-- table: `)
 	tableEnd   = regexp.MustCompile(`(?m)^<!-- /table -->$`)
 	tableBlock = regexp.MustCompile(`(?ms)^(<!-- table: (\S+) -->\n)(.*?)^(<!-- /table -->)$`)
 )
 
-// fill returns a document in which every block has the tables of its file.
+// fill returns the document with the tables of its files in all blocks.
 //
-// Errors: a file that cannot be read or has no tables; a marker without its partner.
+// Errors: a file that cannot be read or has no tables; a marker without a counterpart.
 func fill(document string, read func(name string) ([]byte, error)) (string, error) {
 	blocks := len(tableBlock.FindAllString(document, -1))
 	begin := len(tableBegin.FindAllString(document, -1))
 	end := len(tableEnd.FindAllString(document, -1))
 	if begin != blocks || end != blocks {
-		return "", fmt.Errorf("%d tables begin, %d end, %d do both", begin, end, blocks)
+		return "", fmt.Errorf("%d table begin markers, %d end markers, but %d complete blocks", begin, end, blocks)
 	}
 	var failed error
 	filled := tableBlock.ReplaceAllStringFunc(document, func(block string) string {
@@ -104,12 +105,12 @@ func fill(document string, read func(name string) ([]byte, error)) (string, erro
 	return filled, failed
 }
 
-// tableCommand is the command compare table.
+// tableCommand runs the command compare table.
 // Returns: its exit code.
 func tableCommand(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("compare table", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	write := flags.Bool("w", false, "rewrite the tables of documents, which name files from here")
+	write := flags.Bool("w", false, "rewrite the tables of documents; their files are relative to the current folder")
 	flags.Usage = func() {
 		fmt.Fprintln(stderr, "usage: compare table FILE...\n       compare table -w DOCUMENT...")
 		flags.PrintDefaults()
@@ -153,7 +154,7 @@ func writeTables(name string, more, write bool, stdout io.Writer) error {
 	return os.WriteFile(name, []byte(filled), 0o644)
 }
 
-// everyOther returns every second of some ascending powers of two, the first among them.
+// everyOther returns every second one of some ascending powers of two, starting with the first.
 func everyOther(sizes []int64) []int64 {
 	slices.Sort(sizes)
 	sizes = slices.Compact(sizes)
@@ -164,7 +165,7 @@ func everyOther(sizes []int64) []int64 {
 	return kept
 }
 
-// digits returns v with three significant digits at least.
+// digits returns v with at least three significant digits.
 func digits(v float64) string {
 	places := 0
 	switch {

@@ -7,15 +7,15 @@ import (
 	"strconv"
 )
 
-// Sizes up to which gpuTables takes rows together. The last has no bound.
+// gpuSpans are the ranges of sizes whose rows gpuTables combines. The last has no bound.
 var gpuSpans = []struct {
 	name  string
 	bytes int64
 }{{"up to 1M", 1 << 20}, {"2M to 16M", 16 << 20}, {"32M and more", 1 << 62}}
 
-// gpuTables returns the times of queued operations of float32 by every engine, in microseconds,
-// with the bus bandwidth of the dispatcher as nccl-tests defines it; then the time of the best of
-// the others over that of the dispatcher.
+// gpuTables returns two tables. The first has the times of queued float32 operations of every
+// engine in microseconds, with the dispatcher's bus bandwidth as nccl-tests defines it. The second
+// has the time of the best other engine over the dispatcher's.
 func gpuTables(text []byte) ([]grid, error) {
 	var file struct {
 		Ranks   int          `json:"ranks"`
@@ -57,7 +57,7 @@ func gpuTables(text []byte) ([]grid, error) {
 	return []grid{times, gpuRatios(file.Rows)}, nil
 }
 
-// gpuRatios returns the range of ratios of every operation and span of sizes.
+// gpuRatios returns the range of ratios per operation and range of sizes.
 func gpuRatios(rows []gpuRowJSON) grid {
 	head := []string{"times as fast", "bytes"}
 	var columns []gpuKey
@@ -113,8 +113,8 @@ type tuneRow struct {
 	} `json:"timings"`
 }
 
-// tuneTables returns the least time of our kernels and that of the libraries, of every operation of
-// float32 or no type on the symmetric heap.
+// tuneTables returns, for every operation of float32 or no dtype on the symmetric heap, the least
+// time of symgrad's kernels and of the libraries.
 func tuneTables(text []byte) ([]grid, error) {
 	var file struct {
 		Rows []tuneRow `json:"rows"`
@@ -172,7 +172,7 @@ func tuneTables(text []byte) ([]grid, error) {
 // cell returns "ours / libraries", the least times. Engines that the program no longer has do not
 // count.
 func (r tuneRow) cell() string {
-	best := map[bool]float64{} // by whether the engine is ours
+	best := map[bool]float64{} // key: whether the engine is ours
 	for _, t := range r.Timings {
 		own := slices.Contains(gpuOwn, t.Engine)
 		if !own && !slices.Contains(gpuOthers, t.Engine) {

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// hostTables returns the times of fresh operations of two ranks, out of place, and those of the
-// best MPI, in microseconds; then the ratio of our time to theirs.
+// hostTables returns the times of fresh operations of two ranks, out of place, with those of the
+// best MPI, in microseconds; then the ratios of our times to the best MPI's.
 func hostTables(text []byte) ([]grid, error) {
 	var file struct {
 		Summaries []summaryJSON `json:"summaries"`
@@ -51,7 +51,7 @@ func hostTables(text []byte) ([]grid, error) {
 	return []grid{times, hostRatios(file.Summaries)}, nil
 }
 
-// hostRatios returns the geometric mean and the greatest ratio of every operation.
+// hostRatios returns the geometric mean and the maximum ratio per operation.
 func hostRatios(summaries []summaryJSON) grid {
 	type way struct {
 		ranks int

@@ -72,7 +72,7 @@ const (
 {"kind":"reduce","dtype":"f32","symmetric":true,"ranks":4,"bytes":1024,"timings":[
  {"engine":"ll","microseconds":9}]},
 {"kind":"allreduce","dtype":"f32","symmetric":true,"ranks":2,"bytes":1024,"timings":[
- {"engine":"ll","microseconds":4},{"engine":"tiles","microseconds":3.5},{"engine":"gone","microseconds":1},
+ {"engine":"ll","microseconds":4},{"engine":"tiles","microseconds":3.5},
  {"engine":"nccl","microseconds":12},{"engine":"nvshmem","microseconds":11}]},
 {"kind":"allreduce","dtype":"f32","symmetric":false,"ranks":2,"bytes":1024,"timings":[
  {"engine":"ll","microseconds":1}]},
@@ -115,7 +115,7 @@ func TestTableRefusesOtherFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`:                                "unexpected end",
 		`{"version": 1, "rows": []}`:       "no rows",
-		`{"date": "x", "rows": [{"a":1}]}`: "no result of compare or symgrad tune",
+		`{"date": "x", "rows": [{"a":1}]}`: "not a result of compare or symgrad tune",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -156,7 +156,7 @@ func TestTableRewritesDocuments(t *testing.T) {
 		t.Errorf("%v\n%s", err, got)
 	}
 	for name, want := range map[string]string{
-		"c.md": "2 tables begin, 1 end", "d.md": "u.json", "e.md": "0 tables begin, 1 end",
+		"c.md": "2 table begin markers, 1 end markers", "d.md": "u.json", "e.md": "0 table begin markers, 1 end markers",
 	} {
 		code, _, errs := runCompare("table", "-w", name)
 		if code != exitUsage || !strings.Contains(errs, want) {

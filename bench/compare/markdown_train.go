@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// trainTables returns the times of steps in microseconds, with the samples of all ranks in a
-// second; then, if the file has them, those of sharded steps.
+// trainTables returns the times of steps in microseconds, with the samples of all ranks per second;
+// then, if the file has them, the times of sharded steps.
 func trainTables(text []byte) ([]grid, error) {
 	var file struct {
 		Rows []trainRowJSON `json:"rows"`
@@ -53,7 +53,7 @@ func trainTables(text []byte) ([]grid, error) {
 	return []grid{g, shardedTable(file.Rows, slices.Compact(sharded))}, nil
 }
 
-// shardedTable returns the times of the rows that have sharded steps.
+// shardedTable returns the times of rows with sharded steps.
 func shardedTable(rows []trainRowJSON, engines []string) grid {
 	head := []string{"model", "samples a rank", "precision", "ranks"}
 	for _, e := range engines {
@@ -77,7 +77,7 @@ func shardedTable(rows []trainRowJSON, engines []string) grid {
 	return g
 }
 
-// labels returns the columns that name the row.
+// labels returns the columns that identify the row.
 func (r trainRowJSON) labels() []string {
 	return []string{r.Model, fmt.Sprint(r.RankBatch), r.Precision, fmt.Sprint(r.Ranks)}
 }

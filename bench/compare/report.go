@@ -13,7 +13,7 @@ import (
 	"text/tabwriter"
 )
 
-// report is compare's report on a session of bench/mpi.sh.
+// report is the comparison of a session of bench/mpi.sh.
 type report struct {
 	*session
 	tables   []table
@@ -25,12 +25,12 @@ func newReport(s *session) *report {
 	return &report{s, tables, judge(tables)}
 }
 
-// holds reports whether every criterion does, and every result was right.
+// holds reports whether all criteria hold and all results are correct.
 func (r *report) holds() bool {
 	return len(r.wrong) == 0 && !slices.ContainsFunc(r.verdicts, func(v verdict) bool { return !v.Holds })
 }
 
-// print writes tables and verdicts for people.
+// print writes tables and verdicts as text.
 func (r *report) print(w io.Writer) {
 	for _, c := range r.counts {
 		fmt.Fprintf(w, "== %v (batches: %d count, %d thrown away)\n", c.unit, c.kept, c.thrown)
@@ -47,7 +47,7 @@ func (r *report) print(w io.Writer) {
 	for _, text := range r.wrong {
 		fmt.Fprintln(w, "WRONG:", text)
 	}
-	fmt.Fprintf(w, "ratios are %s / best of the others; below 1 %s is faster\n", ours, ours)
+	fmt.Fprintf(w, "ratios are %s / best other engine; below 1 %s is faster\n", ours, ours)
 	for _, v := range r.verdicts {
 		fmt.Fprintln(w, v)
 	}
@@ -75,7 +75,7 @@ func (t table) print(w io.Writer) {
 		}
 		fmt.Fprintln(tw)
 	}
-	_ = tw.Flush() // to the person who watches
+	_ = tw.Flush() // to a terminal: no error to handle
 	if len(t.ratios) > 0 {
 		fmt.Fprintf(w, "ratio: min %s, max %s, geomean %s\n", formatRatio(t.least), formatRatio(t.most), formatRatio(t.mean))
 	}
@@ -98,7 +98,7 @@ func round(v float64) float64 {
 	return r
 }
 
-// maybe is v for JSON, which has no NaN.
+// maybe returns v for JSON, which has no NaN.
 func maybe(v float64) *float64 {
 	if math.IsNaN(v) {
 		return nil
@@ -139,14 +139,14 @@ type countJSON struct {
 	Thrown  int    `json:"thrown_away"`
 }
 
-// field is one entry of the result; each of many values gets a line of its own.
+// field is one entry of the result; each of many values gets its own line.
 type field struct {
 	name string
 	one  any
 	many []any
 }
 
-// fields is the result, in the order of the file.
+// fields returns the result, in the order of the file.
 func (r *report) fields() []field {
 	var counts, verdicts, summaries, rows []any
 	for _, c := range r.counts {
@@ -187,8 +187,8 @@ func (r *report) fields() []field {
 	}
 }
 
-// save writes a result to a file, making its folder. One row a line keeps the file short, and two
-// of them comparable.
+// save writes a result to a file and creates its folder. One row per line keeps files short and
+// easy to compare.
 func save(name string, fields []field) error {
 	var out bytes.Buffer
 	separator := "{\n"

@@ -11,14 +11,14 @@ import (
 	"slices"
 )
 
-// ours is the engine that is compared with all others. byHand is no library, but processes that
-// only copy; it is not among the others.
+// ours is the engine that is compared with all others. byHand is no library but processes that do
+// nothing else, so it is shown and not compared.
 const (
 	ours   = "symgrad"
 	byHand = "bare"
 )
 
-// session is everything that a run of bench/mpi.sh has left.
+// session is the result of a run of bench/mpi.sh.
 type session struct {
 	Date     string            `json:"date"`
 	NearNS   []float64         `json:"near_ns"`
@@ -26,23 +26,23 @@ type session struct {
 	Versions map[string]string `json:"versions"`
 	Engines  []string          `json:"engines"`
 
-	libraries  json.RawMessage  // as symgrad bench tells them
+	libraries  json.RawMessage  // as reported by symgrad bench
 	clocks     map[string]clock // of each engine
-	roundTrips []float64        // ns, of the probes of batches that count
-	counts     []count          // for each unit, in the order in which units were first measured
+	roundTrips []float64        // in ns, from the probes of batches that count
+	counts     []count          // per unit, in the order of the first measurement
 	samples    []sample         // of batches that count
-	partial    []string         // engines that left no whole result, for people
-	wrong      []string         // rows with wrong results, for people
+	partial    []string         // engines with incomplete results, for the report
+	wrong      []string         // rows with wrong results, for the report
 }
 
-// unit is one way of measuring.
+// unit is one set of conditions of measuring.
 type unit struct {
 	Ranks   int  `json:"ranks"`
 	Fresh   bool `json:"fresh"`
 	InPlace bool `json:"in_place"`
 }
 
-// style is "fresh" or "osu".
+// style returns "fresh" or "osu".
 func (u unit) style() string {
 	if u.Fresh {
 		return "fresh"
@@ -50,7 +50,7 @@ func (u unit) style() string {
 	return "osu"
 }
 
-// String is "2 ranks, fresh, in place".
+// String returns "2 ranks, fresh, in place".
 func (u unit) String() string {
 	if u.InPlace {
 		return fmt.Sprintf("%d ranks, %s, in place", u.Ranks, u.style())
@@ -58,7 +58,7 @@ func (u unit) String() string {
 	return fmt.Sprintf("%d ranks, %s, out of place", u.Ranks, u.style())
 }
 
-// count is how many batches a unit has.
+// count is the number of batches of a unit.
 type count struct {
 	unit
 	kept, thrown int
@@ -85,20 +85,20 @@ type key struct {
 	bytes int64
 }
 
-// sample is one time of one engine.
+// sample is one measured time of one engine.
 type sample struct {
 	key
 	engine string
 	us     float64
 }
 
-// errPartial is returned for an engine that did not come to its end.
-var errPartial = errors.New("no whole result")
+// errPartial is returned for an engine that did not finish.
+var errPartial = errors.New("incomplete result")
 
 // readSession reads the folder of a session.
 //
-// Errors: a missing file, or one of another format. An engine without a whole result is a note, and
-// no error.
+// Errors: a missing or invalid file. An engine without a complete result becomes a note, not an
+// error.
 func readSession(folder string) (*session, error) {
 	s := &session{clocks: map[string]clock{}}
 	if err := readJSON(filepath.Join(folder, "session.json"), s); err != nil {
@@ -153,8 +153,8 @@ func (s *session) readBatch(folder string) error {
 	return nil
 }
 
-// nearThroughout reports whether both probes of a batch called the cores near, and the round trips
-// that they measured. A batch that was broken off has no second probe, or half of one.
+// nearThroughout reports whether both probes of a batch found the cores near each other, and the
+// round trips that they measured. An aborted batch has no second probe, or an incomplete one.
 func nearThroughout(folder string) (near bool, roundTrips []float64, err error) {
 	for _, name := range []string{"before.json", "after.json"} {
 		var probe struct {
@@ -175,8 +175,7 @@ func nearThroughout(folder string) (near bool, roundTrips []float64, err error) 
 	return true, roundTrips, nil
 }
 
-// add keeps the rows of an engine, except those that are wrong, which are noted together for each
-// operation.
+// add adds the rows of an engine. Wrong rows become one note per operation.
 func (s *session) add(folder, engine string, u unit, rows []row) {
 	var ops []string // with wrong rows
 	wrong := map[string]int{}
@@ -196,9 +195,9 @@ func (s *session) add(folder, engine string, u unit, rows []row) {
 	}
 }
 
-// readEngine is the rows of one engine in one batch.
+// readEngine returns the rows of one engine in one batch.
 //
-// Errors: errPartial; a result that is of another unit, or cannot be parsed.
+// Errors: errPartial; a result of another unit, or one that cannot be parsed.
 func (s *session) readEngine(folder, engine string, u unit) ([]row, error) {
 	name := filepath.Join(folder, engine+".jsonl")
 	parse := parseCollbench
@@ -223,7 +222,7 @@ func (s *session) readEngine(folder, engine string, u unit) ([]row, error) {
 	return rows, nil
 }
 
-// parseCollbench parses the lines of collbench: a header, rows, an end.
+// parseCollbench parses the lines of collbench: header, rows, end.
 func parseCollbench(raw []byte, u unit) ([]row, clock, error) {
 	var rows []row
 	var c clock
@@ -240,7 +239,7 @@ func parseCollbench(raw []byte, u unit) ([]row, clock, error) {
 		}
 		switch {
 		case l.Kind == "header" && l.unit != u:
-			return nil, c, fmt.Errorf("it is of %v, its batch of %v", l.unit, u)
+			return nil, c, fmt.Errorf("result of %v in a batch of %v", l.unit, u)
 		case l.Kind == "header":
 			c = l.Clock
 		case l.Kind == "row":
@@ -259,12 +258,12 @@ func parseCollbench(raw []byte, u unit) ([]row, clock, error) {
 func (s *session) parseSymgrad(raw []byte, u unit) ([]row, clock, error) {
 	var file struct {
 		Libraries json.RawMessage `json:"libraries"`
-		Settings  unit            `json:"settings"` // less InPlace, which each row says
+		Settings  unit            `json:"settings"` // without InPlace, which is set per row
 		Clock     clock           `json:"clock"`
 		Rows      []struct {
 			row
 			InPlace bool   `json:"in_place"`
-			Wrong   *int64 `json:"wrong"` // null when nothing was checked
+			Wrong   *int64 `json:"wrong"` // null if nothing was checked
 		} `json:"rows"`
 	}
 	if err := json.Unmarshal(raw, &file); err != nil {
@@ -278,7 +277,7 @@ func (s *session) parseSymgrad(raw []byte, u unit) ([]row, clock, error) {
 		file.Settings.InPlace = r.InPlace
 		switch {
 		case file.Settings != u:
-			return nil, clock{}, fmt.Errorf("%s of %d bytes is of %v, its batch of %v", r.Op, r.Bytes, file.Settings, u)
+			return nil, clock{}, fmt.Errorf("%s of %d bytes: result of %v in a batch of %v", r.Op, r.Bytes, file.Settings, u)
 		case r.Wrong == nil:
 			return nil, clock{}, fmt.Errorf("%s of %d bytes was not checked", r.Op, r.Bytes)
 		}
@@ -288,11 +287,11 @@ func (s *session) parseSymgrad(raw []byte, u unit) ([]row, clock, error) {
 	return rows, file.Clock, check(rows)
 }
 
-// check refuses rows that no engine writes.
+// check rejects invalid rows.
 func check(rows []row) error {
 	for _, r := range rows {
 		if r.Op == "" || r.Bytes < 0 || r.TimeUS <= 0 {
-			return fmt.Errorf("a row of operation %q, %d bytes, %v us", r.Op, r.Bytes, r.TimeUS)
+			return fmt.Errorf("invalid row: operation %q, %d bytes, %v us", r.Op, r.Bytes, r.TimeUS)
 		}
 	}
 	return nil

@@ -230,7 +230,7 @@ func TestReadSessionRefuses(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			f := newFake(t, "symgrad", "openmpi")
 			f.batch(plain, "symgrad.json", symgradBench(plain, row), "openmpi.jsonl", collbench(plain, row))
-			f.read() // what follows is the only reason to refuse it
+			f.read() // the only reason for rejection is the next change
 			f.write(tc.file, tc.text)
 			if _, err := readSession(f.folder); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v, want one with %q", err, tc.want)

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// median is the middle of values, or the mean of the two in the middle; NaN if there are none. It
-// sorts values.
+// median returns the median of values; NaN if there are none. It sorts values.
 func median(values []float64) float64 {
 	n := len(values)
 	if n == 0 {
@@ -17,7 +16,7 @@ func median(values []float64) float64 {
 	return (values[(n-1)/2] + values[n/2]) / 2
 }
 
-// geomean is the geometric mean of values; NaN if there are none.
+// geomean returns the geometric mean of values; NaN if there are none.
 func geomean(values []float64) float64 {
 	sum := 0.0
 	for _, v := range values {
@@ -29,25 +28,25 @@ func geomean(values []float64) float64 {
 // line is one row of the comparison.
 type line struct {
 	key
-	us    map[string]float64 // the least, of each engine that has samples
-	best  string             // of the libraries other than ours; "" if there is none
-	ratio float64            // ours over the best one's; NaN if one of them is missing
+	us    map[string]float64 // minimum of each engine with samples
+	best  string             // fastest library other than ours; "" if there is none
+	ratio float64            // our time over the best one's; NaN if either is missing
 }
 
-// table is all rows of one operation, measured in one way.
+// table has all rows of one operation and unit.
 type table struct {
 	unit
 	op           string
 	lines        []line    // by size
-	ratios       []float64 // of the lines that have one
+	ratios       []float64 // of the lines with a ratio
 	least, most  float64   // of the ratios; NaN if there are none
-	mean         float64   // of the ratios, geometric
-	worst        int64     // the size where the ratio is most
-	lowest, high int64     // the sizes that have a ratio
+	mean         float64   // geometric mean of the ratios
+	worst        int64     // size with the largest ratio
+	lowest, high int64     // smallest and largest size with a ratio
 }
 
-// newTables groups the samples of a session: by unit in the order in which units were measured,
-// then by operation in the order in which rows have them, then by size.
+// newTables groups the samples of a session: by unit in the order of measuring, then by operation
+// in the order of rows, then by size.
 func newTables(s *session) []table {
 	var tables []table
 	for _, c := range s.counts {
@@ -74,7 +73,7 @@ func opsOf(s *session, u unit) []string {
 	return ops
 }
 
-// orderOf is where an operation comes in the output.
+// orderOf returns the position of an operation in the output.
 func orderOf(op string) int {
 	if i := slices.Index(operations, op); i >= 0 {
 		return i
@@ -116,7 +115,7 @@ func newLine(s *session, k key) line {
 	return l
 }
 
-// hand is by hand over the best one's; NaN if one of them is missing.
+// hand returns the time by hand over the best one's; NaN if either is missing.
 func (l line) hand() float64 {
 	us, ok := l.us[byHand]
 	if !ok || l.best == "" {
@@ -125,7 +124,7 @@ func (l line) hand() float64 {
 	return us / l.us[l.best]
 }
 
-// hand is that of the lines that have it.
+// hand returns the ratios of hand of the lines that have one.
 func (t table) hand() []float64 {
 	var ratios []float64
 	for _, l := range t.lines {

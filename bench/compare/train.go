@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// The engines that a training step of ours is held against are those of torch that do the same
-// work; with sharded states ours is held against torch's sharded ones.
+// Engines of training steps. Ours is compared with the engines of torch that do the same work, and
+// with sharded states with torch's sharded ones.
 const (
 	torchEager   = "torch"
-	torchCompile = "torch-compile-" // and the mode
+	torchCompile = "torch-compile-" // followed by the mode
 	torchZero    = "torch-zero"
 	torchFSDP    = "torch-fsdp"
-	oursSharded  = ours + "-zero" // and the stage
+	oursSharded  = ours + "-zero" // followed by the stage
 	oursZero     = oursSharded + "1"
 )
 
@@ -31,15 +31,15 @@ type trainKey struct {
 	ranks            int
 }
 
-// trainSample is one time of one engine.
+// trainSample is one measured time of one engine.
 type trainSample struct {
 	trainKey
 	engine  string
 	us      float64
-	exposed *float64 // percent of the time that communication is waited for
+	exposed *float64 // exposed communication in percent of the time
 }
 
-// trainSession is everything that a run of bench/train.sh has left.
+// trainSession is the result of a run of bench/train.sh.
 type trainSession struct {
 	Date    string `json:"date"`
 	Device  string `json:"device"`
@@ -54,12 +54,12 @@ type trainSession struct {
 
 	libraries map[string]string
 	samples   []trainSample
-	sizes     map[string]trainSize // by model, with who said so
-	notes     []string             // failed measurements, for people
-	wrong     []string             // results that cannot be compared, for people
+	sizes     map[string]trainSize // by model, with the engine that reported it first
+	notes     []string             // missing measurements, for the report
+	wrong     []string             // results that cannot be compared, for the report
 }
 
-// trainSize has the values that must be equal on both sides.
+// trainSize has the sizes that must agree on both sides.
 type trainSize struct {
 	parameters, batch int
 	by                string
@@ -92,9 +92,9 @@ type trainTorch struct {
 }
 
 // readTraining reads the folder of a session. Results are in SIDE.MODEL.PRECISION.RANKS.ROUND.json,
-// where side is symgrad, symgrad-zeroSTAGE or torch.
+// where SIDE is symgrad, symgrad-zeroSTAGE or torch.
 //
-// Errors: a file that is missing or has another name; a folder without results.
+// Errors: a missing file, or one with another name; a folder without results.
 func readTraining(folder string) (*trainSession, error) {
 	s := &trainSession{libraries: map[string]string{}, sizes: map[string]trainSize{}}
 	if err := readJSON(filepath.Join(folder, "session.json"), s); err != nil {
@@ -118,13 +118,13 @@ func readTraining(folder string) (*trainSession, error) {
 	return s, nil
 }
 
-// read takes a file. One that is not whole, because its program was stopped, is a note.
+// read reads a file. An incomplete file, of a stopped program, becomes a note.
 func (s *trainSession) read(name string) error {
 	base := filepath.Base(name)
 	parts := strings.Split(base, ".")
 	ranks, err := strconv.Atoi(parts[3])
 	if err != nil || !slices.Contains(trainModels, parts[1]) {
-		return fmt.Errorf("its name is not SIDE.MODEL.PRECISION.RANKS.ROUND.json, of a model among %v", trainModels)
+		return fmt.Errorf("invalid name: want SIDE.MODEL.PRECISION.RANKS.ROUND.json with a model of %v", trainModels)
 	}
 	key := trainKey{parts[1], parts[2], ranks}
 	raw, err := os.ReadFile(name)
@@ -134,7 +134,7 @@ func (s *trainSession) read(name string) error {
 	if parts[0] == ours || strings.HasPrefix(parts[0], oursSharded) {
 		var r trainOurs
 		if err := json.Unmarshal(raw, &r); err != nil {
-			s.notes = append(s.notes, base+": no whole result")
+			s.notes = append(s.notes, base+": incomplete result")
 			return nil
 		}
 		s.libraries = merged(s.libraries, r.Libraries)
@@ -144,7 +144,7 @@ func (s *trainSession) read(name string) error {
 	}
 	var r trainTorch
 	if err := json.Unmarshal(raw, &r); err != nil {
-		s.notes = append(s.notes, base+": no whole result")
+		s.notes = append(s.notes, base+": incomplete result")
 		return nil
 	}
 	s.libraries = merged(s.libraries, r.Libraries)
@@ -159,18 +159,18 @@ func (s *trainSession) read(name string) error {
 	return nil
 }
 
-// add takes a sample, unless it differs from the file's name, or is of another model than the
-// others of that name.
+// add adds a sample, unless it does not match the file's name, or its model differs from that of
+// earlier files with this name.
 func (s *trainSession) add(file string, key, said trainKey, x trainSample, size trainSize) {
 	x.trainKey = key
 	known, ok := s.sizes[key.model]
 	switch {
 	case said != key:
-		s.wrong = append(s.wrong, fmt.Sprintf("%s: it is of precision %s on %d ranks", file, said.precision, said.ranks))
+		s.wrong = append(s.wrong, fmt.Sprintf("%s: result of precision %s on %d ranks", file, said.precision, said.ranks))
 	case !(x.us > 0) || math.IsInf(x.us, 0):
 		s.wrong = append(s.wrong, fmt.Sprintf("%s: a step of %s takes %v us", file, x.engine, x.us))
 	case ok && (known.parameters != size.parameters || known.batch != size.batch):
-		s.wrong = append(s.wrong, fmt.Sprintf("%s: %s has %d parameters and %d samples a rank, %s has %d and %d: they are not the same",
+		s.wrong = append(s.wrong, fmt.Sprintf("%s: %s has %d parameters and %d samples a rank, %s has %d and %d: they must be equal",
 			file, x.engine, size.parameters, size.batch, known.by, known.parameters, known.batch))
 	default:
 		s.sizes[key.model] = trainSize{size.parameters, size.batch, size.by}
@@ -178,7 +178,7 @@ func (s *trainSession) add(file string, key, said trainKey, x trainSample, size 
 	}
 }
 
-// merged is a with b in it.
+// merged returns a after adding b.
 func merged(a, b map[string]string) map[string]string {
 	for k, v := range b {
 		a[k] = v

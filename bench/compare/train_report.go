@@ -9,11 +9,11 @@ import (
 	"text/tabwriter"
 )
 
-// trainReport is compare's report on a session of bench/train.sh.
+// trainReport is the comparison of a session of bench/train.sh.
 type trainReport struct {
 	*trainSession
 	lines    []trainLine
-	engines  []string // of torch, that have times, in the order of the columns
+	engines  []string // engines of torch with times, in the order of the columns
 	verdicts []trainVerdict
 }
 
@@ -27,7 +27,7 @@ func newTrainReport(s *trainSession) *trainReport {
 			}
 		}
 	}
-	slices.SortFunc(r.engines, func(a, b string) int { // those that count first
+	slices.SortFunc(r.engines, func(a, b string) int { // engines that count come first
 		if rival(a) != rival(b) {
 			if rival(a) {
 				return -1
@@ -45,14 +45,14 @@ func newTrainReport(s *trainSession) *trainReport {
 	return r
 }
 
-// holds reports whether every criterion does, and both sides trained the same.
+// holds reports whether all criteria hold and both sides trained the same models.
 func (r *trainReport) holds() bool {
 	return len(r.wrong) == 0 && !slices.ContainsFunc(r.verdicts, func(v trainVerdict) bool { return !v.Holds })
 }
 
-// print writes the table and the verdicts for people.
+// print writes the table and the verdicts as text.
 func (r *trainReport) print(w io.Writer) {
-	fmt.Fprintf(w, "microseconds of a training step on the slowest rank, medians; on %s, the same batch for each rank whatever their number\n\n", r.Device)
+	fmt.Fprintf(w, "microseconds of a training step on the slowest rank, medians; on %s, the same batch per rank for any number of ranks\n\n", r.Device)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(tw, "model\tprecision\tranks\t")
 	for _, engine := range r.engines {
@@ -74,7 +74,7 @@ func (r *trainReport) print(w io.Writer) {
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%s\t\n", formatRatio(l.faster), formatRatio(l.scaling), exposed)
 	}
-	_ = tw.Flush() // to the person who watches
+	_ = tw.Flush() // to a terminal: no error to handle
 	fmt.Fprintln(w)
 	for _, text := range r.notes {
 		fmt.Fprintln(w, "note:", text)
@@ -82,7 +82,7 @@ func (r *trainReport) print(w io.Writer) {
 	for _, text := range r.wrong {
 		fmt.Fprintln(w, "WRONG:", text)
 	}
-	fmt.Fprintf(w, "faster is the time of the better of eager and compiled torch over that of %s; scaling is the time on one rank over that here\n", ours)
+	fmt.Fprintf(w, "faster is the time of eager or compiled torch, whichever is less, over the time of %s; scaling is the time on one rank over this time\n", ours)
 	for _, v := range r.verdicts {
 		fmt.Fprintln(w, v)
 	}
@@ -102,7 +102,7 @@ type trainRowJSON struct {
 	US         map[string]float64 `json:"time_us"`
 }
 
-// fields is the result, in the order of the file.
+// fields returns the result, in the order of the file.
 func (r *trainReport) fields() []field {
 	var verdicts, rows []any
 	for _, v := range r.verdicts {

@@ -47,7 +47,7 @@ func TestTrainingTableShowsTheBestAndTheScaling(t *testing.T) {
 	f.torch("wide", "tf32", 4, 1, 77, "torch", 2600.0)
 	f.write("torch.lm.fp32.2.1.json", `{"rows": [`)
 	code, got, errs := runCompare("train", f.folder)
-	want := `microseconds of a training step on the slowest rank, medians; on cuda, the same batch for each rank whatever their number
+	want := `microseconds of a training step on the slowest rank, medians; on cuda, the same batch per rank for any number of ranks
 
   model  precision  ranks  torch  torch-compile-default  torch-zero  symgrad  faster  scaling  exposed
     mlp       fp32      1      -                      -           -    100.0       -    1.000     2.5%
@@ -55,8 +55,8 @@ func TestTrainingTableShowsTheBestAndTheScaling(t *testing.T) {
    wide       tf32      4   2600                      -           -     2000   1.300        -     2.5%
 
 note: mlp, fp32, 2 ranks: no torch-fsdp: no such thing
-note: torch.lm.fp32.2.1.json: no whole result
-faster is the time of the better of eager and compiled torch over that of symgrad; scaling is the time on one rank over that here
+note: torch.lm.fp32.2.1.json: incomplete result
+faster is the time of eager or compiled torch, whichever is less, over the time of symgrad; scaling is the time on one rank over this time
 HOLDS  mlp fp32, 2 ranks: faster 10.000, limit 8
 FAILS  wide tf32, 4 ranks: faster 1.300, limit 1.4
 FAILS  wide tf32, 4 ranks: scaling not measured, limit 0.95
@@ -66,8 +66,8 @@ FAILS  wide tf32, 4 ranks: scaling not measured, limit 0.95
 	}
 }
 
-// States are sharded where somebody has asked for it; then ours is held against torch's engines
-// that do so, and against itself.
+// With sharded states, ours is compared with torch's sharded engines and with ours without
+// sharding.
 func TestTrainingWithShardedStatesIsJudged(t *testing.T) {
 	f := newTrainFolder(t, "cuda")
 	f.ours("wide", "tf32", 4, 1, 77, 2000)
@@ -126,7 +126,7 @@ func TestTrainingOfAnotherModelIsWrong(t *testing.T) {
 	f = newTrainFolder(t, "cuda")
 	f.ours("mlp", "fp32", 2, 1, 9, 100)
 	f.write("torch.mlp.tf32.2.1.json", `{"ranks": 2, "precision": "fp32", "rows": [{"engine": "torch", "parameters": 9, "rank_batch": 128, "median_us": 5}]}`)
-	if _, got, _ = runCompare("train", f.folder); !strings.Contains(got, "WRONG: torch.mlp.tf32.2.1.json: it is of precision fp32 on 2 ranks") {
+	if _, got, _ = runCompare("train", f.folder); !strings.Contains(got, "WRONG: torch.mlp.tf32.2.1.json: result of precision fp32 on 2 ranks") {
 		t.Errorf("%s", got)
 	}
 	f = newTrainFolder(t, "cuda")
@@ -154,7 +154,7 @@ func TestTrainingFoldersThatMakeNoSense(t *testing.T) {
 	for folder, want := range map[string]string{
 		t.TempDir():  "session.json",
 		empty.folder: "has no results",
-		odd.folder:   "its name is not SIDE.MODEL.PRECISION.RANKS.ROUND.json",
+		odd.folder:   "invalid name: want SIDE.MODEL.PRECISION.RANKS.ROUND.json",
 	} {
 		if code, _, errs := runCompare("train", folder); code != exitUsage || !strings.Contains(errs, want) {
 			t.Errorf("code %d, %s; want %q", code, errs, want)

@@ -10,19 +10,19 @@ import (
 // trainLine is one row of the comparison.
 type trainLine struct {
 	trainKey
-	us      map[string]float64 // medians over the rounds, of each engine that has samples
-	exposed float64            // percent, of ours; NaN if it is not known
-	best    string             // of eager and compiled torch; "" if there is none
-	faster  float64            // the best one's time over ours; NaN if one of them is missing
-	scaling float64            // our time on one rank over ours here; NaN if one of them is missing
+	us      map[string]float64 // median over the rounds of each engine with samples
+	exposed float64            // ours, in percent; NaN if unknown
+	best    string             // faster one of eager and compiled torch; "" if there is none
+	faster  float64            // time of best over ours; NaN if either is missing
+	scaling float64            // our time on one rank over this one; NaN if either is missing
 }
 
-// rival reports whether an engine of torch is one that ours is held against.
+// rival reports whether ours is compared with an engine of torch.
 func rival(engine string) bool {
 	return engine == torchEager || strings.HasPrefix(engine, torchCompile)
 }
 
-// newTrainLines groups the samples: by model, precision and number of ranks.
+// newTrainLines groups the samples by model, precision and number of ranks.
 func newTrainLines(s *trainSession) []trainLine {
 	times := map[trainKey]map[string][]float64{}
 	exposed := map[trainKey][]float64{}
@@ -84,15 +84,15 @@ func sortedKeys(m map[string]float64) []string {
 	return keys
 }
 
-// The subjects of criteria.
+// The ratios of criteria.
 const (
-	isFaster   = "faster"         // the time of the better of eager and compiled torch over ours
-	isScaling  = "scaling"        // our time on one rank over ours here
+	isFaster   = "faster"         // time of eager or compiled torch, whichever is less, over ours
+	isScaling  = "scaling"        // our time on one rank over ours on these ranks
 	isSharding = "sharding"       // our time over ours with sharded states
-	isSharded  = "sharded faster" // the time of the better of torch's sharded engines over ours with sharded states
+	isSharded  = "sharded faster" // least time of torch's sharded engines over ours with sharded states
 )
 
-// trainCriterion is a claim about a model: a ratio is at least so large.
+// trainCriterion is a claim about a model: a minimum ratio.
 type trainCriterion struct {
 	model      string
 	precisions []string
@@ -101,7 +101,7 @@ type trainCriterion struct {
 	limit      float64
 }
 
-// trainCriteria are the criteria between GPUs.
+// trainCriteria are the claims between GPUs.
 var trainCriteria = []trainCriterion{
 	{"mlp", []string{"fp32", "tf32"}, []int{2, 4}, isFaster, 8},
 	{"cnn", []string{"fp32", "tf32"}, []int{2, 4}, isFaster, 4},
@@ -113,8 +113,8 @@ var trainCriteria = []trainCriterion{
 	{"wide", []string{"tf32"}, []int{4}, isSharded, 1.4},
 }
 
-// ratio returns the value of a subject; NaN if a part of it is missing. claimed reports whether a
-// criterion applies: with sharded state none does if it was not measured.
+// ratio returns the ratio named by what; NaN if a part is missing. claimed is false for ratios of
+// sharded states that were not measured.
 func (l *trainLine) ratio(what string) (value float64, claimed bool) {
 	zero, sharded := l.us[oursZero]
 	over := func(engines ...string) float64 {
@@ -137,19 +137,19 @@ func (l *trainLine) ratio(what string) (value float64, claimed bool) {
 	return over(torchZero, torchFSDP), sharded
 }
 
-// trainVerdict is the verdict on a criterion for one number of ranks.
+// trainVerdict is the result of a criterion on one number of ranks.
 type trainVerdict struct {
 	Model     string   `json:"model"`
 	Precision string   `json:"precision"`
 	Ranks     int      `json:"ranks"`
-	What      string   `json:"what"` // isFaster and the others
+	What      string   `json:"what"` // name of the ratio: isFaster or another
 	Value     *float64 `json:"value"`
 	Limit     float64  `json:"limit"`
 	Holds     bool     `json:"holds"`
 }
 
-// judgeTraining returns the verdicts on all models, precisions and numbers of ranks with a
-// measurement. On the host no criterion applies.
+// judgeTraining returns the verdicts on the measured models, precisions and numbers of ranks. There
+// are no claims on the host.
 func judgeTraining(s *trainSession, lines []trainLine) []trainVerdict {
 	var list []trainVerdict
 	if s.Device != "cuda" {
@@ -175,7 +175,7 @@ func judgeTraining(s *trainSession, lines []trainLine) []trainVerdict {
 	return list
 }
 
-// String is "HOLDS  wide tf32, 4 ranks: faster 1.52, limit 1.4".
+// String returns "HOLDS wide tf32, 4 ranks: faster 1.52, limit 1.4".
 func (v trainVerdict) String() string {
 	word, value := "HOLDS", "not measured"
 	if !v.Holds {

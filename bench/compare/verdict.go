@@ -8,29 +8,29 @@ import (
 	"strings"
 )
 
-// operations must have been measured; they are in the order of the output.
+// operations are the operations to measure, in the order of the output.
 var operations = []string{"allreduce", "reducescatter", "allgather", "broadcast", "alltoall", "barrier"}
 
-// The range of sizes that a criterion speaks of: of the larger buffer of a rank, which has an
-// element of 4 bytes for each rank at least.
+// The sizes of a criterion, in bytes of the larger buffer of a rank. It has at least one element of
+// 4 bytes per rank.
 const (
 	lowestBytes  = 8
 	highestBytes = 64 << 20
 	elementBytes = 4
 )
 
-// criterion is a claim about ratios.
+// criterion is a claim about ratios of our time to the best MPI's.
 type criterion struct {
 	name    string
 	ranks   int
 	inPlace bool
 	ops     []string
-	each    float64 // no ratio is above; 0 means no claim
-	mean    float64 // no operation's geometric mean is above; 0 means no claim
+	each    float64 // maximum of every ratio; 0 means no claim
+	mean    float64 // maximum of each operation's geometric mean; 0 means no claim
 }
 
-// criteria are the criteria for fresh and OSU style. The first three are factors over the best MPI;
-// by the last, ranks that outnumber the cores lose nothing.
+// criteria are the claims, for fresh and OSU style. The first three are factors over the best MPI.
+// The others claim that nothing is lost when ranks outnumber cores.
 var criteria = []criterion{
 	{name: "allreduce", ranks: 2, ops: operations[:1], each: 0.5, mean: 0.3},
 	{name: "allreduce in place", ranks: 2, inPlace: true, ops: operations[:1], mean: 0.25},
@@ -39,25 +39,25 @@ var criteria = []criterion{
 	{name: "allreduce in place", ranks: 4, inPlace: true, ops: operations[:1], each: 1},
 }
 
-// verdict is the verdict on a criterion in one style.
+// verdict is the result of a criterion in one style.
 type verdict struct {
 	Criterion string  `json:"criterion"`
 	Style     string  `json:"style"`
 	Ranks     int     `json:"ranks"`
 	Holds     bool    `json:"holds"`
 	Most      float64 `json:"most"` // the largest ratio
-	At        string  `json:"at"`   // where that is
+	At        string  `json:"at"`   // row of the largest ratio
 	EachLimit float64 `json:"each_limit,omitempty"`
 	Mean      float64 `json:"geomean"` // the largest geometric mean of an operation
 	MeanLimit float64 `json:"geomean_limit,omitempty"`
 	Above     int     `json:"above,omitempty"`     // rows whose ratio is above EachLimit
-	HandMost  float64 `json:"hand_most,omitempty"` // the largest ratio of byHand; 0 if it was not measured
+	HandMost  float64 `json:"hand_most,omitempty"` // largest ratio of processes without a library; 0 if not measured
 	HandMean  float64 `json:"hand_geomean,omitempty"`
-	HandAbove int     `json:"hand_above,omitempty"` // those of Above that are above by hand, too
-	Missing   string  `json:"missing,omitempty"`    // rows that were not measured
+	HandAbove int     `json:"hand_above,omitempty"` // rows of Above that exceed the limit by hand as well
+	Missing   string  `json:"missing,omitempty"`    // operations or sizes that were not measured
 }
 
-// judge is one verdict for each criterion and style.
+// judge returns one verdict per criterion and style.
 func judge(tables []table) []verdict {
 	var list []verdict
 	for _, c := range criteria {
@@ -103,7 +103,7 @@ func (c criterion) judge(u unit, tables []table) verdict {
 	return v
 }
 
-// gap names the sizes of a criterion that are not compared; "" for none.
+// gap returns the sizes of a criterion that were not compared; "" if there are none.
 func (t table) gap() string {
 	lowest := max(lowestBytes, int64(t.Ranks*elementBytes))
 	switch {
@@ -118,8 +118,8 @@ func (t table) gap() string {
 	return ""
 }
 
-// String is a line: "holds  2 ranks fresh  allreduce: at most 0.41 (8K), limit 0.5; geomean 0.22,
-// limit 0.3".
+// String returns a line: "HOLDS 2 ranks, fresh, allreduce: at most 0.41 (8K), limit 0.5; geomean
+// 0.22, limit 0.3".
 func (v verdict) String() string {
 	var parts []string
 	if v.Most > 0 {
@@ -129,7 +129,7 @@ func (v verdict) String() string {
 	if v.HandMost > 0 {
 		parts = append(parts, fmt.Sprintf("by hand at most %s, geomean %s", formatRatio(v.HandMost), formatRatio(v.HandMean)))
 		if v.Above > 0 {
-			parts = append(parts, fmt.Sprintf("%d of %d rows above the limit are above it by hand, too", v.HandAbove, v.Above))
+			parts = append(parts, fmt.Sprintf("%d of %d rows above the limit exceed it by hand as well", v.HandAbove, v.Above))
 		}
 	}
 	if v.Missing != "" {
@@ -149,7 +149,7 @@ func limitText(limit float64) string {
 	return ", limit " + strconv.FormatFloat(limit, 'g', -1, 64)
 }
 
-// formatRatio has so many digits that a ratio just above a limit does not look like the limit.
+// formatRatio uses so many digits that a ratio just above a limit does not look like the limit.
 func formatRatio(r float64) string {
 	if math.IsNaN(r) {
 		return "-"
@@ -157,7 +157,7 @@ func formatRatio(r float64) string {
 	return strconv.FormatFloat(r, 'f', 3, 64)
 }
 
-// sizeOf is the size of a row as people read it; a barrier has none.
+// sizeOf returns the size of a row as text; a barrier has none.
 func sizeOf(op string, bytes int64) string {
 	if op == "barrier" {
 		return ""
@@ -165,7 +165,7 @@ func sizeOf(op string, bytes int64) string {
 	return formatSize(bytes)
 }
 
-// formatSize is bytes with the largest unit that divides: "64M".
+// formatSize returns bytes with the largest unit that divides them: "64M".
 func formatSize(bytes int64) string {
 	for _, u := range []struct {
 		shift int

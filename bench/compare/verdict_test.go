@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// everything is a session in which all that the criteria speak of has been measured with one ratio,
-// but for what change makes of it.
+// everything returns a session with measurements of all sizes of the criteria, with one ratio.
+// change may change our time.
 func everything(ratio float64, change func(k key, us float64) float64) *session {
 	s := &session{Engines: []string{ours, "openmpi", "mpich"}}
 	for _, ranks := range []int{2, 4} {

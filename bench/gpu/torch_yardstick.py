@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Times the collectives of torch.distributed (NCCL) and of torch's symmetric memory, as bench/gpu.sh compares them.
+"""Times the collectives of torch.distributed (NCCL) and of torch's symmetric memory, for bench/gpu.sh.
 
     python3 -m torch.distributed.run --standalone --nproc-per-node 2 torch_yardstick.py --out FOLDER [--name NAME]
 
-Two files are written to FOLDER, NAME-queued.json and NAME-graph.json, with the keys of symgrad bench --json: operations
+It writes two files to FOLDER, NAME-queued.json and NAME-graph.json, with the keys of symgrad bench --json: operations
 queued back to back on a stream, and launches of a captured CUDA graph of them. Times are by CUDA events, of the slowest
-rank; median_us is the median over the rounds, each of which goes through all rows. Every row is checked before it is timed.
+rank. median_us is the median over the rounds; each round measures all rows. Every row is checked before it is timed.
 
     torch            torch.distributed: all_reduce in place, reduce_scatter_tensor, all_gather_into_tensor
     torch-one-shot   symm_mem.one_shot_all_reduce, whose result is another tensor, up to --one-shot-most bytes
     torch-two-shot   symm_mem.two_shot_all_reduce_, in place
 
-NVLink multicast is not used: nothing here calls a multimem operation.
+NVLink multicast is not used: no multimem operation is called.
 """
 
 import argparse
@@ -26,12 +26,12 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def parse_size(text):
-    """Bytes of "64M"; a number with K, M or G after it."""
+    """Parses a number of bytes such as "64M", with the suffix K, M or G."""
     unit = UNITS.get(text[-1:].upper(), 1)
     number = text[:-1] if unit > 1 else text
     value = int(number) * unit
     if value < 1:
-        raise ValueError(f"{text!r} is no size")
+        raise ValueError(f"invalid size {text!r}")
     return value
 
 
@@ -46,15 +46,15 @@ def sizes(least, most):
 
 
 def iterations(size, launches):
-    """As internal/perf counts them on a device: some 5 ms a row, the operations of a graph divided among its launches."""
+    """Number of operations of a row, as in internal/perf: about 5 ms per row, divided among the launches of a graph."""
     n = int(5e-3 / (8e-6 + size / 250e9))
     if launches:
         return min(max(n // launches, 5), 100)
-    return min(max(n, 10), 300)  # torch queues slowly
+    return min(max(n, 10), 300)  # queueing is slow in torch
 
 
 def parse_args(argv):
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, metavar="FOLDER")
     parser.add_argument("--name", default="torch")
@@ -63,13 +63,13 @@ def parse_args(argv):
     parser.add_argument("--dtypes", default="f32,bf16")
     parser.add_argument("--ops", default="allreduce,reducescatter,allgather")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--launches", type=int, default=10, help="of a graph")
+    parser.add_argument("--launches", type=int, default=10, help="launches of a graph")
     parser.add_argument("--one-shot-most", type=parse_size, default=16 << 20, metavar="SIZE")
     return parser.parse_args(argv)
 
 
 class Case:
-    """One operation on fixed buffers: what to queue, what to check, and how it is told."""
+    """One operation on fixed buffers: functions that queue and check it, and its names in the result."""
 
     def __init__(self, op, engine, in_place, reset, run, wrong):
         self.op, self.engine, self.in_place = op, engine, in_place
@@ -90,7 +90,7 @@ class Yardstick:
         self.symmetric, self.group_name = self.open_symmetric()
 
     def open_symmetric(self):
-        """Symmetric memory as large as the buffers, and the name of its group; None where torch has none."""
+        """Returns symmetric memory of the buffers' size and the name of its group; None if torch has none."""
         try:
             import torch.distributed._symmetric_memory as symm_mem
 
@@ -102,16 +102,16 @@ class Yardstick:
                 symm_mem.enable_symm_mem_for_group(group.group_name)  # before torch 2.7
                 symm_mem.rendezvous(memory, group=group.group_name)
             return memory, group.group_name
-        except Exception as error:  # noqa: BLE001 whatever is missing is a note
+        except Exception as error:  # noqa: BLE001 any missing feature becomes a note
             self.notes.append(f"symm_mem: {type(error).__name__}: {error}")
             return None, ""
 
     def view(self, memory, dtype, count):
-        """count elements at the start of memory."""
+        """Returns the first count elements of memory."""
         return memory[: count * dtype.itemsize].view(dtype)
 
     def cases(self, op, dtype, size):
-        """What is measured of op at a size, the bytes of the larger buffer of a rank."""
+        """Returns the cases of op at a size, the bytes of the larger buffer of a rank."""
         count = size // dtype.itemsize
         part = count // self.ranks
         if op == "allreduce":
@@ -131,7 +131,7 @@ class Yardstick:
         ]
 
     def all_reduces(self, dtype, count, size):
-        """torch.distributed in place, one-shot out of place, two-shot in place."""
+        """Returns torch.distributed in place, one-shot out of place, two-shot in place."""
         torch = self.torch
         x = self.view(self.a, dtype, count)
         list_ = [
@@ -156,25 +156,25 @@ class Yardstick:
         return list_
 
     def total(self):
-        """The sum of what ranks put in."""
+        """Returns the sum of all ranks' inputs."""
         return self.ranks * (self.ranks + 1) // 2
 
     def differing(self, x, value):
-        """How many elements of x are not value."""
+        """Counts the elements of x that differ from value."""
         return int((x != value).sum().item())
 
     def wrong_blocks(self, x, part):
-        """How many elements of an allgather are not of the rank that they should be of."""
+        """Counts the elements of an allgather that are not the right rank's."""
         return sum(self.differing(x[r * part : (r + 1) * part], r + 1) for r in range(self.ranks))
 
     def meet(self):
-        """Returns when every rank has come, and its device is idle."""
+        """Waits for all ranks and for the device."""
         self.torch.cuda.synchronize()
         self.dist.barrier()
         self.torch.cuda.synchronize()
 
     def checked(self, case):
-        """Runs a case once. Returns how many elements are wrong on all ranks."""
+        """Runs a case once. Returns the number of wrong elements on all ranks."""
         case.reset()
         self.meet()
         case.run()
@@ -182,16 +182,16 @@ class Yardstick:
         return int(self.over_ranks(float(case.wrong()), self.dist.ReduceOp.SUM))
 
     def over_ranks(self, value, op):
-        """One number of all ranks."""
+        """Reduces one number over all ranks."""
         x = self.torch.tensor([value], dtype=self.torch.float64, device=self.device)
         self.dist.all_reduce(x, op=op)
         return x.item()
 
     def timed(self, run, launches, each):
-        """Microseconds of one operation, of the slowest rank."""
+        """Returns microseconds of one operation on the slowest rank."""
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
         self.meet()
-        run()  # not timed: ranks meet on the device, and the first launch has got there
+        run()  # untimed: synchronizes the ranks' devices, and includes the first launch
         begin.record()
         for _ in range(launches):
             run()
@@ -201,14 +201,14 @@ class Yardstick:
         return self.over_ranks(own, self.dist.ReduceOp.MAX)
 
     def queued(self, case, size):
-        """The time of a case that is queued back to back, and how many operations that is of."""
+        """Returns the time of a case that is queued back to back, and its number of operations."""
         n = iterations(size, 0)
         for _ in range(max(n // 10, 2)):
             case.run()
         return self.timed(case.run, n, 1), n
 
     def graph(self, case, size):
-        """The time of a case that is captured and launched, and how many operations that is of."""
+        """Returns the time of a case that is captured and launched, and its number of operations."""
         n, launches = iterations(size, self.args.launches), self.args.launches
         for _ in range(3):
             case.run()
@@ -226,7 +226,7 @@ class Yardstick:
         return took, n * launches
 
     def row(self, case, dtype_name, size):
-        """One row without its times, as symgrad bench writes it."""
+        """Returns a row without its times, with the keys of symgrad bench."""
         row = {
             "op": case.op, "bytes": size, "count": size // self.types[dtype_name].itemsize, "dtype": dtype_name, "redop": "sum",
             "root": -1, "in_place": case.in_place, "engine": case.engine,
@@ -238,7 +238,7 @@ class Yardstick:
         return row
 
     def add(self, row, times, case, measure):
-        """One round of a row: its time is added to times. The first is checked before."""
+        """Measures one round of a row and adds its time to times. The first round checks the result before."""
         try:
             if times:
                 case.reset()
@@ -246,11 +246,11 @@ class Yardstick:
                 row["wrong"] = self.checked(case)
             took, row["iters"] = measure(case, row["bytes"])
             times.append(took)
-        except (RuntimeError, NotImplementedError, AttributeError) as error:  # of all ranks alike: torch does not have it
+        except (RuntimeError, NotImplementedError, AttributeError) as error:  # on all ranks: torch does not have it
             row.update(iters=0, time_us=0, median_us=0, wrong=None, skipped=str(error).partition("\n")[0])
 
     def measure(self, measure):
-        """All rows of one way of measuring."""
+        """Measures all rows of one mode."""
         rows = []
         for turn in range(self.args.rounds):
             for i, (case, dtype_name, size) in enumerate(self.all_cases()):
@@ -265,7 +265,7 @@ class Yardstick:
         return [row for row, _ in rows]
 
     def all_cases(self):
-        """What is measured of all operations, element types and sizes."""
+        """Returns the cases of all operations, element types and sizes."""
         for op in self.args.ops.split(","):
             for dtype_name in self.args.dtypes.split(","):
                 for size in sizes(self.args.least, self.args.most):
@@ -274,7 +274,7 @@ class Yardstick:
 
 
 def libraries(torch):
-    """Versions of what was measured."""
+    """Returns the versions of the measured libraries."""
     nccl = torch.cuda.nccl.version()
     if not isinstance(nccl, int):
         nccl = ".".join(str(part) for part in nccl)

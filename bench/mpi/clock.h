@@ -1,5 +1,5 @@
-// A clock for differences on one thread: the processor's counter where that goes at one speed, else clock_gettime.
-// `symgrad bench` reads its clock in the same way, so that both sides pay the same for it.
+// A clock for differences on one thread: the processor's counter if its rate is constant, else
+// clock_gettime. `symgrad bench` reads its clock in the same way, so both pay the same cost.
 #ifndef SYMGRAD_BENCH_CLOCK_H
 #define SYMGRAD_BENCH_CLOCK_H
 
@@ -15,8 +15,8 @@
 
 struct clock {
 	bool tsc;
-	double per_ns;  // ticks in a nanosecond
-	double read_ns; // what one reading costs
+	double per_ns;  // ticks per nanosecond
+	double read_ns; // cost of one reading
 };
 
 static inline int64_t monotonic_ns(void)
@@ -28,7 +28,7 @@ static inline int64_t monotonic_ns(void)
 }
 
 #if defined(__x86_64__)
-// The counter, read after everything before it has been done and before anything after it begins.
+// Reads the counter after all earlier instructions and before all later ones.
 static inline int64_t counter(void)
 {
 	unsigned int cpu;
@@ -38,8 +38,8 @@ static inline int64_t counter(void)
 	return ticks;
 }
 
-// AMD64 Architecture Programmer's Manual, volume 3, appendix E: 8000_0001 EDX bit 27 is RDTSCP, 8000_0007 EDX bit 8 is
-// a counter that goes at one speed in all states of the processor.
+// AMD64 Architecture Programmer's Manual, volume 3, appendix E: 8000_0001 EDX bit 27 is RDTSCP,
+// 8000_0007 EDX bit 8 is a counter with a constant rate in all states of the processor.
 static inline bool counter_usable(void)
 {
 	unsigned int a, b, c, d;
@@ -53,7 +53,7 @@ static inline int64_t counter(void) { return monotonic_ns(); }
 static inline bool counter_usable(void) { return false; }
 #endif
 
-// The counter and the time at one moment: the pair, of several, that was read fastest.
+// Reads counter and time at one moment: of several pairs, the one read fastest.
 static inline void counter_and_time(int64_t *ticks, int64_t *ns)
 {
 	int64_t least = INT64_MAX;
@@ -69,7 +69,7 @@ static inline void counter_and_time(int64_t *ticks, int64_t *ns)
 	}
 }
 
-// How many ticks of the counter a nanosecond has, measured over 10 ms: at 50 ns of doubt about each end the rate is
+// Measures the ticks per nanosecond over 10 ms. With an error of 50 ns at each end the rate is
 // right to 1 in 100,000.
 static inline double counter_rate(void)
 {
@@ -86,8 +86,8 @@ static inline int64_t clock_ticks(const struct clock *c) { return c->tsc ? count
 static inline double clock_ns(const struct clock *c, int64_t ticks) { return (double)ticks / c->per_ns; }
 static inline const char *clock_name(const struct clock *c) { return c->tsc ? "tsc" : "monotonic"; }
 
-// What one reading costs in ns: the mean of the best of several windows. The time between two readings would not tell: a
-// counter may move in steps of 10 ns.
+// Measures the cost of one reading in ns: the mean of the best of several windows. A single
+// difference would not do, because a counter may move in steps of 10 ns.
 static inline double read_cost(const struct clock *c)
 {
 	enum { WINDOWS = 50, READINGS = 200 };

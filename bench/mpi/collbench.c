@@ -1,18 +1,19 @@
-// collbench: MPI collectives of float32 measured as `symgrad bench` measures its own, one line of JSON for each row.
+// collbench measures MPI collectives of float32 as `symgrad bench` measures its own, and prints one
+// line of JSON per row.
 //
 //	collbench [-o OP,...] [-b MIN] [-e MAX] [-f FACTOR] [-i] [-r] [-n ITERS | -t MS] [-c CHECKS] [-l LABEL]
 //
 //	-o  operations, as allreduce,barrier or all          -i  in place
 //	-b  smallest size of a rank's larger buffer          -r  fresh: before each iteration, untimed, read the last
 //	-e  largest size; both take K, M and G                   result and rewrite the input
-//	-f  from one size to the next                        -n  timed iterations of a row
+//	-f  factor from one size to the next                 -n  timed iterations of a row
 //	-l  name of the engine in the output                 -t  or the ms a row may take (5 iterations at least)
 //	-c  checked iterations before a row is timed
 //
-// A barrier that is not timed precedes each iteration, as in the OSU benchmarks. The time of a row is the mean over
-// iterations and ranks of what passes between a reading of the clock before the call and one after it; what a reading
-// costs is in the header and is not taken off. Exit codes: 0, 1 when a result was wrong, 2 for a command line that
-// makes no sense.
+// An untimed barrier precedes each iteration, as in the OSU benchmarks. A row's time is the mean, over
+// iterations and ranks, of the time from a clock reading before the call to one after it. The header
+// has the cost of a reading, which is not subtracted. Exit codes: 0, 1 if a result was wrong, 2 for an
+// invalid command line.
 #define _GNU_SOURCE
 #include <limits.h>
 #include <sched.h>
@@ -26,21 +27,21 @@
 enum {
 	LEAST_ITERS = 5,
 	MOST_ITERS = 10000,
-	TRIAL = 3 // untimed iterations that tell how many can be timed
+	TRIAL = 3 // untimed iterations that estimate how many can be timed
 };
 
 struct options {
 	bool ops[OPS];
 	size_t min_bytes, max_bytes, factor;
 	bool in_place, fresh;
-	int iters; // 0 is as many as budget_ms allows
+	int iters; // 0 means as many as budget_ms allows
 	int budget_ms, checks;
 	const char *label;
 };
 
 static int rank, ranks;
 
-// Ends all ranks; rank 0 says why.
+// Ends all ranks; rank 0 prints the reason.
 static _Noreturn void usage(const char *what, const char *value)
 {
 	if (rank == 0)
@@ -49,7 +50,7 @@ static _Noreturn void usage(const char *what, const char *value)
 	exit(2);
 }
 
-// A whole number from low to high, perhaps with K, M or G.
+// Parses an integer from low to high, with an optional suffix K, M or G.
 static size_t number(const char *what, const char *text, size_t low, size_t high)
 {
 	char *end;
@@ -116,8 +117,8 @@ static int64_t freshen(const struct test *t, const struct memory *m, size_t iter
 	return wrong;
 }
 
-// Iterations first to first+n-1, each on the input that was written before it; adds to wrong what fresh ones find.
-// Returns: ticks in the call, on this rank.
+// Runs iterations first to first+n-1, each on the input written before it; adds to wrong the errors
+// that fresh iterations find. Returns: ticks in the call, on this rank.
 static int64_t iterate(const struct options *o, const struct test *t, const struct memory *m, const struct clock *c,
                        size_t first, int n, int64_t *wrong)
 {
@@ -136,8 +137,9 @@ static int64_t iterate(const struct options *o, const struct test *t, const stru
 	return in_call;
 }
 
-// Checked iterations, then an input for the timed ones: the pattern when iterations are fresh, and otherwise zeros where
-// the result of an iteration is the input of the next, which would grow without bound.
+// Runs checked iterations, then sets the input of the timed ones: the pattern, or zeros for
+// reductions in place that are not fresh. There the result of an iteration is the input of the
+// next, and would grow without bound.
 static int64_t check_and_load(const struct options *o, const struct test *t, const struct memory *m)
 {
 	int64_t wrong = 0;
@@ -156,7 +158,7 @@ static int64_t check_and_load(const struct options *o, const struct test *t, con
 	return wrong;
 }
 
-// How many iterations the budget allows, the same number on all ranks.
+// Returns how many iterations the budget allows, the same number on all ranks.
 static int affordable(const struct options *o, double ns_each)
 {
 	double slowest;
@@ -212,7 +214,7 @@ static int64_t measure(const struct options *o, const struct test *t, const stru
 	return all_wrong;
 }
 
-// All sizes of one operation. Sizes that come down to the same whole number of elements are one row.
+// Measures all sizes of one operation. Sizes with the same number of elements are one row.
 static int64_t sweep(const struct options *o, enum op op, const struct memory *m, const struct clock *c)
 {
 	size_t blocks = traits[op].blocks ? (size_t)ranks : 1, last = 0;
@@ -236,7 +238,7 @@ static int64_t sweep(const struct options *o, enum op op, const struct memory *m
 	return wrong;
 }
 
-// The one core this rank may run on; -1 if there are more.
+// Returns the only core that this rank may run on; -1 if there are several.
 static int own_core(void)
 {
 	cpu_set_t set;
@@ -249,8 +251,8 @@ static int own_core(void)
 	return core;
 }
 
-// One line about the run. The first line of the library's version has no characters that JSON would want escaped but
-// perhaps quotes and backslashes, which become spaces.
+// Prints one line about the run. The first line of the library's version has no characters that
+// JSON would escape, except quotes and backslashes, which become spaces.
 static void print_header(const struct options *o, const struct clock *c)
 {
 	char library[MPI_MAX_LIBRARY_VERSION_STRING];
@@ -273,7 +275,7 @@ static void print_header(const struct options *o, const struct clock *c)
 	printf("]}\n");
 }
 
-// Page-aligned memory that this rank has touched.
+// Returns page-aligned memory that this rank has touched.
 static float *allocate(size_t bytes)
 {
 	void *p;
@@ -294,7 +296,7 @@ int main(int argc, char **argv)
 
 	struct options o = parse(argc, argv);
 	struct clock clock = clock_new();
-	size_t bytes = o.max_bytes + ((size_t)ranks + GUARD) * sizeof(float); // a row has an element for each rank at least
+	size_t bytes = o.max_bytes + ((size_t)ranks + GUARD) * sizeof(float); // a row has at least one element per rank
 	struct pattern *of_rank = calloc((size_t)ranks + 1, sizeof *of_rank);
 	struct memory m = {.send = allocate(bytes), .recv = allocate(bytes), .of_rank = of_rank, .rank = rank, .ranks = ranks};
 	int64_t wrong = 0;

@@ -1,4 +1,4 @@
-// The collectives: what each is called with, what its buffers hold before and must hold after.
+// The collectives: their arguments, and the content of their buffers before and after.
 #ifndef SYMGRAD_BENCH_OPS_H
 #define SYMGRAD_BENCH_OPS_H
 
@@ -10,12 +10,12 @@
 
 enum op { ALLREDUCE, REDUCESCATTER, ALLGATHER, BROADCAST, ALLTOALL, BARRIER, OPS };
 
-// How an operation counts, with the names that `symgrad bench` has for them.
+// The counting of an operation, with its name in `symgrad bench`.
 struct trait {
 	const char *name;
-	bool blocks;   // the count of a row is that of one block, of which there is one for each rank
+	bool blocks;   // the count of a row is that of one block; there is one block per rank
 	bool reduces;
-	bool in_place; // it has a form in place; MPI_Bcast has no other and serves for both
+	bool in_place; // it has an in-place form; MPI_Bcast has no other
 };
 
 static const struct trait traits[OPS] = {
@@ -23,7 +23,7 @@ static const struct trait traits[OPS] = {
 	[REDUCESCATTER] = {"reducescatter", true, true, true},
 	[ALLGATHER] = {"allgather", true, false, true},
 	[BROADCAST] = {"broadcast", false, false, true},
-	[ALLTOALL] = {"alltoall", true, false, false}, // MPI has one in place, `symgrad bench` has not
+	[ALLTOALL] = {"alltoall", true, false, false}, // MPI has an in-place form, `symgrad bench` does not
 	[BARRIER] = {"barrier", false, false, false},
 };
 
@@ -31,7 +31,7 @@ enum { ROOT = 0, GUARD = 16 }; // GUARD floats follow the buffers
 
 static const float guard_value = -12345;
 
-// The two memories of a rank, each with a guard behind what a case may touch.
+// The two buffers of a rank, each followed by a guard.
 struct memory {
 	float *send, *recv;
 	const struct pattern *of_rank; // of all ranks
@@ -68,7 +68,7 @@ static inline void write_input(const struct test *t, const struct memory *m, siz
 	pattern_fill(&m->of_rank[m->rank], input_of(t, m), input_count(t, m), TURN * iteration);
 }
 
-// How many elements of this rank's result are wrong.
+// Counts the wrong elements of this rank's result.
 static inline int64_t wrong_results(const struct test *t, const struct memory *m, size_t iteration)
 {
 	size_t phase = TURN * iteration;
@@ -79,7 +79,7 @@ static inline int64_t wrong_results(const struct test *t, const struct memory *m
 		return pattern_wrong(m->sum, m->recv, t->count, phase);
 	case REDUCESCATTER:
 		return pattern_wrong(m->sum, m->recv, t->count, phase + (size_t)m->rank * t->count);
-	case BROADCAST: // the root's one buffer is its result too
+	case BROADCAST: // the root's only buffer is its result as well
 		return pattern_wrong(&m->of_rank[ROOT], m->rank == ROOT ? input_of(t, m) : m->recv, t->count, phase);
 	case ALLGATHER:
 	case ALLTOALL:
@@ -93,7 +93,7 @@ static inline int64_t wrong_results(const struct test *t, const struct memory *m
 	}
 }
 
-// Makes everything ready for a checked iteration: poison in the result, guards behind, a new input.
+// Prepares a checked iteration: poison in the result, guards after it, a new input.
 static inline void prepare_check(const struct test *t, const struct memory *m, size_t iteration)
 {
 	for (size_t i = 0; i < t->extent; i++)
@@ -103,7 +103,7 @@ static inline void prepare_check(const struct test *t, const struct memory *m, s
 	write_input(t, m, iteration);
 }
 
-// wrong_results, and what has changed in the guards and, out of place, in the input.
+// Returns wrong_results plus changes in the guards and, out of place, in the input.
 static inline int64_t check(const struct test *t, const struct memory *m, size_t iteration)
 {
 	int64_t wrong = wrong_results(t, m, iteration);

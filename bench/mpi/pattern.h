@@ -1,5 +1,6 @@
-// What buffers hold: endless periodic runs of floats. The period is a prime, so that no block, chunk or page of a power of
-// two begins where another does; the values are small whole numbers, so that sums are exact in any order.
+// The content of buffers: endless periodic runs of floats. The period is a prime, so blocks, chunks
+// and pages of a power of two start at different phases. The values are small integers, so sums are
+// exact in any order.
 #ifndef SYMGRAD_BENCH_PATTERN_H
 #define SYMGRAD_BENCH_PATTERN_H
 
@@ -8,11 +9,11 @@
 
 enum {
 	PERIOD = 1021,
-	TURN = 17 // from one iteration to the next, so that none can pass with the last one's result
+	TURN = 17 // shift between iterations, so that the previous result is wrong for the next one
 };
 
 struct pattern {
-	float twice[2 * PERIOD]; // two periods, so that a whole one begins at every phase
+	float twice[2 * PERIOD]; // two periods, so that a whole one starts at every phase
 };
 
 static inline float input_value(int rank, int i)
@@ -23,14 +24,14 @@ static inline float input_value(int rank, int i)
 	return (float)((h ^ h >> 16) % 1000);
 }
 
-// What rank puts in.
+// The input of a rank.
 static inline void pattern_of_rank(struct pattern *p, int rank)
 {
 	for (int i = 0; i < 2 * PERIOD; i++)
 		p->twice[i] = input_value(rank, i % PERIOD);
 }
 
-// The sum of what n ranks put in.
+// The sum of the inputs of n ranks.
 static inline void pattern_of_sum(struct pattern *p, int n)
 {
 	memset(p, 0, sizeof *p);
@@ -52,7 +53,7 @@ static inline void pattern_fill(const struct pattern *p, float *dst, size_t coun
 	}
 }
 
-// How many elements are not those of the pattern from phase on. It reads all of them.
+// Counts the elements that differ from the pattern at phase. It reads all of them.
 static inline int64_t pattern_wrong(const struct pattern *p, const float *got, size_t count, size_t phase)
 {
 	const float *want = p->twice + phase % PERIOD;

@@ -1,8 +1,10 @@
-// pingpong [-c CPU,CPU] [-r LOW,HIGH]: how far apart two cores are, as one line of JSON.
+// pingpong [-c CPU,CPU] [-r LOW,HIGH] measures the distance of two cores and prints it as one line
+// of JSON.
 //
-// Two threads hand a cache line back and forth. A window is ROUNDS round trips; the answer is the median over windows,
-// with the 10th and the 90th percentile. Cores are near when that median lies from LOW to HIGH ns; the exit code is 0
-// then, 3 when they are not, 1 when nothing could be measured and 2 for a command line that makes no sense.
+// Two threads pass a cache line back and forth. A window is ROUNDS round trips; the result is the
+// median over windows, with the 10th and the 90th percentile. Cores are near if that median is from
+// LOW to HIGH ns. Exit codes: 0 the cores are near, 3 they are not, 1 nothing could be measured, 2
+// an invalid command line.
 //
 // Without -c the cores are the first two that this process may run on.
 #define _GNU_SOURCE
@@ -18,14 +20,14 @@
 #include "clock.h"
 
 enum {
-	ROUNDS = 2000,           // of a window: 0.2 ms when near
+	ROUNDS = 2000,           // per window: 0.2 ms if the cores are near
 	WINDOWS = 101,           // at most
 	FEWEST = 5,              // windows, however slow
 	LIMIT_NS = 500 * 1000000 // no further window after this
 };
 
 static struct {
-	alignas(128) atomic_long ping; // neighbours are fetched in pairs: one line each, and one of distance
+	alignas(128) atomic_long ping; // neighbouring lines are fetched in pairs: one line each, and one between
 	alignas(128) atomic_long pong;
 	alignas(128) atomic_bool stop;
 } line;
@@ -41,7 +43,7 @@ static bool pin(int cpu)
 	return pthread_setaffinity_np(pthread_self(), sizeof set, &set) == 0;
 }
 
-// The other side: it answers every ping until told to stop.
+// The other thread: it answers every ping until it must stop.
 static void *answer(void *unused)
 {
 	long seen = 0;
@@ -62,7 +64,7 @@ static void *answer(void *unused)
 	return NULL;
 }
 
-// One window: ns of a round trip; negative if there is nobody to answer.
+// Measures one window: ns per round trip; negative if the other thread does not answer.
 static double window(const struct clock *clock, long *turn)
 {
 	int64_t t0 = clock_ticks(clock);
@@ -85,7 +87,8 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-// Windows in ascending order; the number of them, or 0 if there is nobody to answer.
+// Measures windows, in ascending order. Returns their number, or 0 if the other thread does not
+// answer.
 static int measure(double *ns)
 {
 	struct clock clock = clock_new();
@@ -95,7 +98,7 @@ static int measure(double *ns)
 
 	if (pthread_create(&other, NULL, answer, NULL) != 0)
 		return 0;
-	if (window(&clock, &turn) >= 0) { // the first one, not counted, waits for the thread to start
+	if (window(&clock, &turn) >= 0) { // the first window, not counted, waits for the thread to start
 		int64_t begin = monotonic_ns();
 
 		while (n < WINDOWS && (n < FEWEST || monotonic_ns() - begin < LIMIT_NS))
@@ -107,7 +110,7 @@ static int measure(double *ns)
 	return n;
 }
 
-// The first two cores that this process may run on.
+// Returns the first two cores that this process may run on.
 static bool choose_cpus(void)
 {
 	cpu_set_t set;

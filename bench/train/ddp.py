@@ -1,27 +1,28 @@
 #!/usr/bin/env python3
-"""Times the training steps of torch's DistributedDataParallel, as bench/train.sh compares them.
+"""Times the training steps of torch's DistributedDataParallel, for bench/train.sh.
 
     python3 -m torch.distributed.run --standalone --nproc-per-node 2 ddp.py --model mlp --precision tf32 --out FILE
-    python3 ddp.py --write-mnist FOLDER     made-up images in MNIST's format, for examples/ddp; needs no torch
+    python3 ddp.py --write-mnist FOLDER     random images in MNIST's format, for examples/ddp; needs no torch
 
-FILE gets one row for each engine, and is written anew after each, so that what was measured stays if a later one hangs:
+FILE gets one row per engine. It is rewritten after each engine, so that results remain if a later engine hangs:
 
     torch               DistributedDataParallel, eager
     torch-compile-MODE  the same under torch.compile(mode=MODE)
     torch-zero          DistributedDataParallel with ZeroRedundancyOptimizer
     torch-fsdp          fully_shard of every layer, parameters kept after the forward pass (SHARD_GRAD_OP)
-    torch-fsdp-full     the same, with parameters gathered again for the backward pass (FULL_SHARD)
-
+    torch-fsdp          fully_shard of every layer, keeping parameters after the forward pass (SHARD_GRAD_OP)
+    torch-fsdp-full     the same, gathering parameters again for the backward pass (FULL_SHARD)
 All use Adam with fused=True, default buckets, and a made-up batch that is ready in pinned memory: with --staging yes each
-step copies it to the device first, on the stream of the step, with no it stays there. A step is forward, backward and
-optimizer. Times are by CUDA events around groups of ten steps, of the slowest rank: median_us is the median over the
-groups, mean_us the mean, both of one step.
+All use Adam with fused=True, default buckets, and a random batch in pinned memory. With --staging yes each step first
+copies the batch to the device, on the step's stream; with no it stays there. A step is forward, backward and optimizer.
+Times are by CUDA events around groups of ten steps, on the slowest rank: median_us is the median over the groups, mean_us
+the mean, both per step.
 
-With --device cpu ranks meet by gloo and share the cores out, each with as many threads as it has cores, and times are by
-the host's clock.
+With --device cpu ranks use gloo and divide the cores, each with as many threads as it has cores, and times are by the
+host's clock.
 
-The models are those of examples/ddp, examples/mlp and examples/lm, parameter for parameter; bench/compare holds the
-numbers of parameters against each other.
+The models are those of examples/ddp, examples/mlp and examples/lm, parameter for parameter; bench/compare compares the
+numbers of parameters.
 """
 
 import argparse
@@ -32,7 +33,7 @@ import sys
 
 GROUP = 10  # steps between two events
 
-# What is trained: samples of a step on each rank, and Adam's learning rate. The sizes are in the classes below.
+# Samples per step and rank, and Adam's learning rate. The sizes of the models are in torch_train.py.
 MODELS = {
     "mlp": {"batch": 128, "rate": 1e-3},
     "wide": {"batch": 512, "rate": 1e-4},
@@ -44,20 +45,20 @@ LM = {"layers": 4, "heads": 8, "width": 256, "hidden": 1024, "context": 128}
 
 
 def parse_args(argv):
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write-mnist", metavar="FOLDER")
     parser.add_argument("--model", choices=sorted(MODELS))
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="fp32")
     parser.add_argument("--out", metavar="FILE")
-    parser.add_argument("--text", metavar="FILE", help="of the lm, whose characters are the vocabulary")
+    parser.add_argument("--text", metavar="FILE", help="text of the lm, whose characters are the vocabulary")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--warmup", type=int, default=20)
     parser.add_argument("--staging", choices=["yes", "no"], default="yes")
-    parser.add_argument("--modes", default="default,reduce-overhead", help="of torch.compile; empty for none")
-    parser.add_argument("--sharded", action="store_true", help="measure torch-zero, torch-fsdp and torch-fsdp-full, too")
-    parser.add_argument("--deadline", type=float, default=100, metavar="SECONDS", help="after which no engine is begun")
+    parser.add_argument("--modes", default="default,reduce-overhead", help="modes of torch.compile; empty means none")
+    parser.add_argument("--sharded", action="store_true", help="measure torch-zero, torch-fsdp and torch-fsdp-full as well")
+    parser.add_argument("--deadline", type=float, default=100, metavar="SECONDS", help="time after which no engine starts")
     args = parser.parse_args(argv)
     if not args.write_mnist and not (args.model and args.out):
         parser.error("--model and --out are needed")
@@ -71,7 +72,7 @@ def parse_args(argv):
 
 
 def write_mnist(folder, train=8192, test=100, side=28):
-    """Images of noise with labels, the same at every call, as four idx files."""
+    """Writes images of noise with labels, equal for every call, as four idx files."""
     os.makedirs(folder, exist_ok=True)
     source = random.Random(1)
     for prefix, count in (("train", train), ("t10k", test)):
@@ -82,12 +83,12 @@ def write_mnist(folder, train=8192, test=100, side=28):
 
 
 def main(argv):
-    """The program."""
+    """Runs the program."""
     args = parse_args(argv)
     if args.write_mnist:
         write_mnist(args.write_mnist)
         return 0
-    # Only here is torch needed.
+    # Imported here because --write-mnist needs no torch.
     import torch_train
 
     return torch_train.measure(args, MODELS[args.model], LM, GROUP)

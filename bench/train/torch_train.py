@@ -1,4 +1,4 @@
-"""What ddp.py measures, with torch: models, engines, and the clock."""
+"""The part of ddp.py that needs torch: models, engines, and the clock."""
 
 import contextlib
 import gc
@@ -43,7 +43,7 @@ def convolutional():
 
 
 class Block(nn.Module):
-    """Causal attention and a perceptron, each behind a normalization and added to what it read."""
+    """Causal attention and a perceptron, each after a normalization and added to its input."""
 
     def __init__(self, width, heads, hidden):
         super().__init__()
@@ -63,7 +63,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Decoder-only, with the embedding as the output layer."""
+    """A decoder-only transformer whose embedding is also the output layer."""
 
     def __init__(self, vocabulary, layers, heads, width, hidden, context):
         super().__init__()
@@ -81,7 +81,7 @@ class Transformer(nn.Module):
 
 
 class Task:
-    """A model's module, and a made-up batch on the host, in pinned memory if there is a GPU."""
+    """A model's module, and a random batch on the host, in pinned memory if there is a GPU."""
 
     def __init__(self, args, sizes, lm, rank):
         self.args, self.sizes, self.lm = args, sizes, lm
@@ -106,7 +106,7 @@ class Task:
         self.device = [t.to(args.device, copy=True) for t in self.host]
 
     def module(self):
-        """The module, with the same weights on every rank."""
+        """Returns the module, with the same weights on every rank."""
         torch.manual_seed(1)
         if self.args.model == "mlp":
             m = perceptron([784, 512, 512, 10])
@@ -119,7 +119,7 @@ class Task:
         return m.to(self.args.device)
 
     def batch(self):
-        """The batch on the device, copied there anew if it is to be."""
+        """Returns the batch on the device, with --staging yes as a new copy."""
         if self.args.staging == "yes":
             for device, host in zip(self.device, self.host):
                 device.copy_(host, non_blocking=True)
@@ -127,12 +127,12 @@ class Task:
 
 
 def adam(parameters, rate):
-    """The optimizer of all engines but torch-zero."""
+    """Returns the optimizer of all engines except torch-zero."""
     return torch.optim.Adam(parameters, lr=rate, fused=True)
 
 
 def engines(args):
-    """Names of what is measured, in order."""
+    """Returns the names of the engines, in order."""
     names = ["torch"]
     names += ["torch-compile-" + mode for mode in args.modes.split(",") if mode]
     if args.sharded:
@@ -141,7 +141,7 @@ def engines(args):
 
 
 def prepare(name, task, local):
-    """A module ready for training, and its optimizer."""
+    """Returns a module for training, and its optimizer."""
     module, rate = task.module(), task.sizes["rate"]
     if name.startswith("torch-fsdp"):
         from torch.distributed.fsdp import fully_shard
@@ -164,21 +164,21 @@ def prepare(name, task, local):
 
 
 class Clock:
-    """Moments of the device's work: events of a GPU, or the time of a host, which works while it is told to."""
+    """Times in the device's work: events of a GPU, or the clock of a host, which works synchronously."""
 
     def __init__(self, device, moments):
         self.gpu = device == "cuda"
         self.at = [torch.cuda.Event(enable_timing=True) if self.gpu else 0.0 for _ in range(moments)]
 
     def mark(self, i):
-        """Notes moment i."""
+        """Records time i."""
         if self.gpu:
             self.at[i].record()
         else:
             self.at[i] = time.perf_counter()
 
     def spans(self):
-        """Microseconds between moments, when all work is done."""
+        """Returns the microseconds between times, after all work."""
         synchronize("cuda" if self.gpu else "cpu")
         return [1e3 * a.elapsed_time(b) if self.gpu else 1e6 * (b - a) for a, b in zip(self.at, self.at[1:])]
 
@@ -190,7 +190,7 @@ def synchronize(device):
 
 
 def time_engine(name, task, local, group):
-    """A row of the result."""
+    """Returns a row of the result."""
     args = task.args
     parameters = sum(p.numel() for p in task.module().parameters())
     module, optimizer = prepare(name, task, local)
@@ -204,7 +204,7 @@ def time_engine(name, task, local, group):
             loss = F.cross_entropy(module(inputs), targets)
         loss.backward()
         optimizer.step()
-        total.add_(loss.detach())  # it is read at the end: a step does not wait for it
+        total.add_(loss.detach())  # read at the end, so that a step does not wait for it
         return loss
 
     began = time.monotonic()
@@ -240,14 +240,14 @@ def time_engine(name, task, local, group):
 
 
 def in_time(args, began):
-    """Whether rank 0 thinks that another engine may begin."""
+    """Returns rank 0's decision whether another engine may start."""
     go = torch.tensor([1 if time.monotonic() - began < args.deadline else 0], device=args.device)
     dist.broadcast(go, 0)
     return bool(go.item())
 
 
 def libraries(device):
-    """Versions of what was measured."""
+    """Returns the versions of the measured libraries."""
     found = {"python": platform.python_version(), "torch": torch.__version__}
     if device == "cpu":
         return found
@@ -259,7 +259,7 @@ def libraries(device):
 
 
 def write(args, rows):
-    """The file, all of it or what was there."""
+    """Writes the file completely, or leaves the old one."""
     result = {
         "model": args.model,
         "precision": args.precision,
@@ -277,7 +277,7 @@ def write(args, rows):
 
 
 def measure(args, sizes, lm, group):
-    """All engines, one after the other."""
+    """Measures all engines, one after the other."""
     began = time.monotonic()
     local = int(os.environ["LOCAL_RANK"])
     if args.device == "cuda":
@@ -297,7 +297,7 @@ def measure(args, sizes, lm, group):
             continue
         try:
             rows.append(time_engine(name, task, local, group))
-        except Exception as error:  # one that cannot do this model: the others still can, if all ranks fail alike
+        except Exception as error:  # an engine that does not support this model: the others continue, if all ranks fail
             print(f"{name}: {error}", file=sys.stderr)
             rows.append({"engine": name, "skipped": str(error).strip().splitlines()[0][:300] if str(error).strip() else repr(error)})
         torch._dynamo.reset()

@@ -22,30 +22,29 @@ import (
 	"github.com/symgrad/symgrad/internal/probe"
 )
 
-// newBenchCommand is symgrad bench: nccl-tests for every backend.
+// newBenchCommand returns symgrad bench: nccl-tests for every backend.
 func newBenchCommand() *cobra.Command {
 	f := newBenchFlags()
 	cmd := &cobra.Command{
 		Use:   "bench [flags]",
 		Short: "Measure collectives and one-sided operations, as nccl-tests does",
 		Long: `Measure collectives and one-sided operations, as nccl-tests does: time and
-bandwidth of every size, with the results checked.
+bandwidth per size, with results checked.
 
-Started plainly it starts the ranks itself, -n of them; started by symgrad run,
-mpirun, torchrun or srun it takes part as one. Rank 0 prints the table and writes
-the files. Sizes take K, M or G, in steps of 1024, and are those of the larger
-buffer of a rank.
+Without a launcher the command starts -n ranks itself; under symgrad run, mpirun,
+torchrun or srun it is one rank. Rank 0 prints the table and writes the files. Sizes
+take the suffix K, M or G (steps of 1024) and mean the larger buffer of a rank.
 
-The one-sided ones are between rank 0 and the last: put and get until complete;
-put-bw and get-bw, one of 64; pingpong, one way of a put with a signal; atomics, one
-of 64 fetch-adds of all ranks on one word.
+One-sided operations run between the first and the last rank. put and get include
+completion; put-bw and get-bw time one of 64 in flight; pingpong times one direction
+of a put with a signal; atomics times one of 64 fetch-adds of all ranks on one word.
 
 Between GPUs (--backend cuda, nccl or nvshmem) operations are queued on the group's
-stream back to back, or captured once and replayed (-G), and timed by the device; a
-row's time is that of the slowest rank. Several engines take turns at every size.
+stream back to back, or captured once and replayed (-G). The device measures the time,
+and the slowest rank counts. Several engines take turns at every size.
 
-Exit codes: 0, 1 for wrong results or a failure, 2 for flags that make no sense, 75
-for a rank that only lost another one.`,
+Exit codes: 0 success, 1 wrong results or failure, 2 invalid flags, 75 another rank
+was lost.`,
 		Example: `  symgrad bench --op allreduce --backend shm -n 2 -b 8 -e 64M -f 4 -d f32 --json before.json
   symgrad bench --op allreduce -n 2 --vs before.json --plot now.svg
   symgrad bench --op all --both -n 4 -e 1M -d f32,bf16
@@ -69,14 +68,13 @@ for a rank that only lost another one.`,
 type bench struct {
 	flags          *benchFlags
 	env            launch.Env
-	earlier        *perf.Result                                             // of --vs
-	earlierText    []byte                                                   // as the file has it, for the ranks: a pipe has one reader
-	ask            func(ctx context.Context, q probe.Question) probe.Answer // asks for a library's version
+	earlier        *perf.Result                                             // result of --vs
+	earlierText    []byte                                                   // its text, passed to the ranks: only one process can read a pipe
+	ask            func(ctx context.Context, q probe.Question) probe.Answer // returns the version of a library
 	stdout, stderr io.Writer
 }
 
-// run checks everything that can be checked before a rank starts, then starts the ranks or is one
-// of them.
+// run makes all checks that need no ranks, then starts the ranks or runs one of them.
 func (b *bench) run(ctx context.Context, ranksGiven bool) error {
 	var err error
 	if b.env, err = launch.Current(); err != nil {
@@ -113,8 +111,8 @@ func (b *bench) run(ctx context.Context, ranksGiven bool) error {
 	return errors.Join(blame(&b.env, b.rank(ctx, w, perf.Setup{}, nil)), w.Close())
 }
 
-// blame lets a rank that only lost another one say so by its exit code: the launcher then names the
-// other.
+// blame sets the exit code of a rank that failed only because it lost another one, so that the
+// launcher names that other rank.
 func blame(env *launch.Env, err error) error {
 	if env.Launcher != launch.None && launch.ExitCode(err) == launch.ExitPeerLost {
 		return &exitError{code: launch.ExitPeerLost, err: err}
@@ -122,8 +120,8 @@ func blame(env *launch.Env, err error) error {
 	return err
 }
 
-// spawn starts the ranks. Wrong results are no failure of theirs, of which the launcher would show
-// the last lines, and so the table once more: rank 0 leaves the verdict in a file.
+// spawn starts the ranks. Rank 0 reports wrong results in a file, not by failing: for a failed rank
+// the launcher would print its last lines, the table, again.
 func (b *bench) spawn(ctx context.Context, program string) (err error) {
 	verdict, err := os.CreateTemp("", "symgrad-bench-*")
 	if err != nil {
@@ -142,7 +140,7 @@ func (b *bench) spawn(ctx context.Context, program string) (err error) {
 	}
 	var wrong wrongResults
 	switch _, err := fmt.Fscan(verdict, &wrong); {
-	case errors.Is(err, io.EOF): // nothing was wrong
+	case errors.Is(err, io.EOF): // no wrong results
 		return nil
 	case err != nil:
 		return fmt.Errorf("bench: read the verdict: %w", err)
@@ -150,15 +148,15 @@ func (b *bench) spawn(ctx context.Context, program string) (err error) {
 	return wrong
 }
 
-// check settles how many ranks there are and whether the flags make sense for them.
+// check determines the number of ranks and checks the flags.
 func (b *bench) check(ranksGiven bool) error {
 	f := b.flags
 	if b.env.Launcher != launch.None {
 		switch {
 		case f.backend == backend.Sim && b.env.Size > 1:
-			return errors.New("backend sim makes its ranks itself: start it plainly")
+			return errors.New("backend sim runs its ranks itself: start it without a launcher")
 		case ranksGiven && f.ranks != b.env.Size:
-			return fmt.Errorf("-n %d, but %s has started %d ranks: leave -n out", f.ranks, b.env.Launcher, b.env.Size)
+			return fmt.Errorf("-n %d, but %s has started %d ranks: remove -n", f.ranks, b.env.Launcher, b.env.Size)
 		}
 		f.ranks = b.env.Size
 	}
@@ -181,9 +179,8 @@ func (b *bench) check(ranksGiven bool) error {
 	return nil
 }
 
-// rank runs one rank; versions are those of libraries that the process does not show. On a failure
-// it aborts the group, so that no other rank waits for this one. It reports wrong results to the
-// command that started the ranks, if that asked for it.
+// rank is one rank. versions are those of libraries that the process's memory map does not show. A
+// failure aborts the other ranks. Wrong results go to the file of --verdict, if there is one.
 func (b *bench) rank(ctx context.Context, w *dist.World, on perf.Setup, versions map[string]string) error {
 	table := perf.NewTable(b.stdout, version(), b.flags.cfg)
 	res, err := perf.RunOn(w, on, b.flags.cfg, table)
@@ -197,7 +194,7 @@ func (b *bench) rank(ctx context.Context, w *dist.World, on perf.Setup, versions
 	case err == nil:
 		return nil
 	case !errors.As(err, &wrong):
-		_ = w.Abort(err) // fails only if no other rank is left
+		_ = w.Abort(err) // fails only if all peers are gone
 	case b.flags.verdict != "":
 		if err := os.WriteFile(b.flags.verdict, fmt.Appendln(nil, int64(wrong)), 0o600); err != nil {
 			return errors.Join(wrong, fmt.Errorf("bench: write the verdict: %w", err))
@@ -207,15 +204,15 @@ func (b *bench) rank(ctx context.Context, w *dist.World, on perf.Setup, versions
 	return err
 }
 
-// wrongResults is the error of a measurement that worked, of operations that did not.
+// wrongResults is the number of wrong elements, as the error of a completed measurement.
 type wrongResults int64
 
-// Error is "7 elements were wrong".
+// Error returns "7 elements were wrong".
 func (n wrongResults) Error() string {
 	return fmt.Sprintf("bench: %d elements were wrong: see the table", int64(n))
 }
 
-// finish prints and writes everything that follows the rows.
+// finish prints and writes the results that follow the rows.
 func (b *bench) finish(res perf.Result, table *perf.Table) error {
 	if err := table.End(res); err != nil {
 		return fmt.Errorf("write the output: %w", err)
@@ -246,8 +243,8 @@ func (b *bench) finish(res perf.Result, table *perf.Table) error {
 	return nil
 }
 
-// canBeFile returns the error of a file whose folder is missing, or that is a folder itself. Such
-// an error should come before minutes of measuring.
+// canBeFile rejects a file name that is a folder or whose folder is missing. Checking first saves
+// minutes of measuring.
 func canBeFile(name string) error {
 	if name == "" {
 		return nil
@@ -263,7 +260,7 @@ func canBeFile(name string) error {
 	return err
 }
 
-// writeFile makes a file with the output of write.
+// writeFile creates a file with the output of write.
 func writeFile(name string, write func(io.Writer) error) (err error) {
 	file, err := os.Create(name)
 	if err != nil {
@@ -273,11 +270,10 @@ func writeFile(name string, write func(io.Writer) error) (err error) {
 	return write(file)
 }
 
-// maxResult is the bytes of a result that are read at most: a row has less than 1 KiB.
+// maxResult is the largest result file to read; a row takes less than 1 KiB.
 const maxResult = 64 << 20
 
-// readEarlier returns the result of --vs, which an earlier run has written: as the starter of this
-// rank has read it, if it has.
+// readEarlier returns the result of --vs. A rank uses the text that its starter has read.
 func (b *bench) readEarlier() (perf.Result, error) {
 	var err error
 	if b.earlierText, err = b.env.Handover(); b.earlierText == nil && err == nil {
@@ -293,7 +289,7 @@ func (b *bench) readEarlier() (perf.Result, error) {
 	return r, nil
 }
 
-// readResult is the result that an earlier run has written.
+// readResult returns the result in a file.
 func readResult(name string) (perf.Result, error) {
 	text, err := foreign.ReadNamed(name, maxResult)
 	if err != nil {

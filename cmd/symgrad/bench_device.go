@@ -21,13 +21,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// gpuDevice reaches the memory and the streams of GPUs, for measurements and for the conformance
-// suite.
+// gpuDevice gives measurements and the conformance suite access to memory and streams of GPUs.
 type gpuDevice struct {
 	device func(tensor.Device) (*cuda.Device, error)
 }
 
-// onlyGPU is one GPU.
+// onlyGPU returns a gpuDevice for one GPU.
 func onlyGPU(v *cuda.Device) gpuDevice {
 	return gpuDevice{func(d tensor.Device) (*cuda.Device, error) {
 		if d != v.Tensor() {
@@ -82,13 +81,13 @@ func (d gpuDevice) Name(dev tensor.Device) (string, error) {
 	return fmt.Sprintf("%s [%s]", v.Name(), v.PCI()), nil
 }
 
-// gpuTimer is two events on a stream.
+// gpuTimer measures the time between two events on a stream.
 type gpuTimer struct {
 	s           *cuda.Stream
 	begin, stop *cuda.Event
 }
 
-// streamOf is the CUDA stream underneath s.
+// streamOf returns the CUDA stream of s.
 func streamOf(s dist.Stream) (*gpu.Stream, error) {
 	gs, ok := s.(*gpu.Stream)
 	if !ok {
@@ -97,15 +96,15 @@ func streamOf(s dist.Stream) (*gpu.Stream, error) {
 	return gs, nil
 }
 
-// How LaunchTime measures: the median of so many turns of so many launches each, which a stream has
-// room for.
+// LaunchTime takes the median of launchTurns averages over launchEach launches, which fit into a
+// stream's queue.
 const (
 	launchTurns = 9
 	launchEach  = 50
 )
 
-// LaunchTime implements perf.Device, by a kernel that does nothing and is kept, as operations of a
-// few packets are. Without an NVRTC that compiles for the device it cannot tell.
+// LaunchTime implements perf.Device, with an empty kernel that is launched like small operations.
+// It returns 0 if NVRTC cannot compile for the device.
 func (d gpuDevice) LaunchTime(s dist.Stream) (_ time.Duration, err error) {
 	gs, err := streamOf(s)
 	if err != nil {
@@ -227,14 +226,14 @@ func (g *gpuGraph) Launch() error {
 // Close implements perf.Graph.
 func (g *gpuGraph) Close() error { return errors.Join(g.exec.Close(), g.graph.Close()) }
 
-// knownLibraries is the libraries whose versions belong to a result: the start of the file's name,
-// and the product.
+// knownLibraries are the libraries whose versions belong to a result: prefix of the file name, and
+// product.
 var knownLibraries = [][2]string{
 	{"libnccl.so", "nccl"}, {"libnvshmem_host.so", "nvshmem"}, {"libnvrtc.so", "nvrtc"},
 }
 
-// libraries returns the versions of the measured libraries, by name. maps lists the loaded files of
-// the process, and ask returns the version of one.
+// libraries returns the versions of the measured software, by name. maps lists the files that the
+// process has loaded, and ask returns the version of one.
 func libraries(maps io.Reader, ask func(product, file string) probe.Answer) map[string]string {
 	versions := map[string]string{"symgrad": version(), "go": runtime.Version()}
 	for lines := bufio.NewScanner(maps); lines.Scan(); {
@@ -252,8 +251,8 @@ func libraries(maps io.Reader, ask func(product, file string) probe.Answer) map[
 	return versions
 }
 
-// librariesHere is libraries of this process. ask answers questions, as probe.Child does, in
-// processes of their own.
+// librariesHere returns libraries for this process. ask runs in separate processes, as probe.Child
+// does.
 func librariesHere(ctx context.Context, ask func(ctx context.Context, q probe.Question) probe.Answer) map[string]string {
 	var loaded io.Reader = strings.NewReader("")
 	if file, err := os.Open("/proc/self/maps"); err == nil {

@@ -168,7 +168,7 @@ func TestBenchOnGPUs(t *testing.T) {
 	}
 }
 
-// benchAsRank is symgrad bench on this rank, and a look at what rank 0 writes to file.
+// benchAsRank runs symgrad bench on this rank, and checks the file that rank 0 writes.
 func benchAsRank(ctx context.Context, file, more string) error {
 	f := newBenchFlags()
 	cmd := newBenchCommand()

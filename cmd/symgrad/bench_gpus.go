@@ -10,11 +10,11 @@ import (
 	"github.com/symgrad/symgrad/internal/perf"
 )
 
-// engineAuto is the choice of the fastest, among the names of engines.
+// engineAuto is the engine name that means the fastest engine per operation.
 const engineAuto = "auto"
 
-// onGPUs is one rank of a measurement between GPUs. Libraries are opened once, and each engine has
-// a world of its own, in which it does everything.
+// onGPUs is one rank of a measurement between GPUs. Libraries are opened once. Each engine has its
+// own world, in which it runs all operations.
 func (b *bench) onGPUs(ctx context.Context) (err error) {
 	g, err := backend.OpenGPUs(ctx, b.flags.world(&b.env))
 	if err != nil {
@@ -25,12 +25,12 @@ func (b *bench) onGPUs(ctx context.Context) (err error) {
 	defer func() {
 		for i := len(worlds) - 1; i >= 0; i-- {
 			if err != nil && !errors.As(err, new(wrongResults)) {
-				_ = worlds[i].Abort(err) // fails only if no other rank is left
+				_ = worlds[i].Abort(err) // fails only if all peers are gone
 			}
 			err = errors.Join(err, worlds[i].Close())
 		}
 	}()
-	defer func() { err = blame(&b.env, err) }() // by this error, and not by those of worlds that are then closed
+	defer func() { err = blame(&b.env, err) }() // by this error: closing the worlds may add others
 	open := func(engine string) (*dist.World, error) {
 		w, err := g.World(engine)
 		if err == nil {
@@ -38,7 +38,7 @@ func (b *bench) onGPUs(ctx context.Context) (err error) {
 		}
 		return w, err
 	}
-	base, err := open("") // in which ranks meet, because not every engine can do that
+	base, err := open("") // ranks meet here, because not every engine supports that
 	if err != nil {
 		return err
 	}
@@ -50,8 +50,8 @@ func (b *bench) onGPUs(ctx context.Context) (err error) {
 	return b.rank(ctx, base, on, map[string]string{"cuda driver": versionOf(g.Device().Driver().Version())})
 }
 
-// targetsOf returns the measured worlds: the base world for the choice, and a world of its own for
-// every other engine. Among several, a missing one is a row with the reason.
+// targetsOf returns the targets of a measurement: the base world for auto, and one world for each
+// other engine. An engine that is missing among several becomes a row that says so.
 //
 // Collective: all ranks, same engines. Errors: those of open.
 func targetsOf(base *dist.World, engines []string, open func(engine string) (*dist.World, error)) ([]perf.Target, error) {
@@ -75,5 +75,5 @@ func targetsOf(base *dist.World, engines []string, open func(engine string) (*di
 	return targets, nil
 }
 
-// versionOf is a version of CUDA: "13.0" of 13000.
+// versionOf formats a CUDA version: "13.0" for 13000.
 func versionOf(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }

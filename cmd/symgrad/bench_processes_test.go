@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector reports false races on what is published through mapped memory.
+// The race detector reports false races on data published through mapped memory.
 
 package main
 

@@ -25,10 +25,10 @@ func TestBenchRefusesFlags(t *testing.T) {
 		"-n 0":                           "-n 0: want 1 rank or more",
 		"-n 4097 --backend sim":          "-n 4097: want at most 4096 ranks",
 		"-n two":                         `-n "two": want a whole number`,
-		"--op allreduction":              `--op: unknown name "allreduction": use one of allreduce, reduce`,
-		"-d float128":                    `--datatype: unknown name "float128": use one of f16`,
-		"-o nand":                        `--redop: unknown name "nand": use one of sum`,
-		"--backend nccl3":                `--backend: unknown backend "nccl3": use one of auto shm sim`,
+		"--op allreduction":              `--op: unknown name "allreduction": use one of allreduce, reduce,`,
+		"-d float128":                    `--datatype: unknown name "float128": use one of f16,`,
+		"-o nand":                        `--redop: unknown name "nand": use one of sum,`,
+		"--backend nccl3":                `unknown --backend "nccl3": use one of auto, shm, sim`,
 		"-b -1":                          `--minbytes: "-1" is no size`,
 		"-b 0":                           "--minbytes 0: want 1 or more",
 		"-e 64T":                         `--maxbytes: "64T" is no size`,
@@ -46,12 +46,12 @@ func TestBenchRefusesFlags(t *testing.T) {
 		"-G 1":                           "-G 1: backend auto has no graphs",
 		"--rounds 0":                     "--rounds 0: want 1 or more",
 		"--symmetric --private":          "choose one",
-		"--engine nccl":                  "--engine nccl: backend auto has no engines: want --backend cuda, nccl or nvshmem",
-		"--backend cuda --engine a,":     `--engine "a,": a name is empty`,
-		"--backend cuda --engine a,b,a":  `--engine "a,b,a": a is there twice`,
-		"--backend shm --tune x":         "--tune: backend shm does not choose",
-		"--max-ctas 8":                   "--max-ctas 8: backend auto has no such setting: want --backend cuda or nccl",
-		"--backend nvshmem --max-ctas 8": "--max-ctas 8: backend nvshmem has no such setting: want --backend cuda or nccl",
+		"--engine nccl":                  "--engine nccl: backend auto has no engines: use --backend cuda, nccl or nvshmem",
+		"--backend cuda --engine a,":     `--engine "a,": empty engine name`,
+		"--backend cuda --engine a,b,a":  `--engine "a,b,a": a occurs twice`,
+		"--backend shm --tune x":         "--tune: backend shm has no choice of engines",
+		"--max-ctas 8":                   "--max-ctas 8: backend auto has no such setting: use --backend cuda or nccl",
+		"--backend nvshmem --max-ctas 8": "--max-ctas 8: backend nvshmem has no such setting: use --backend cuda or nccl",
 		"--backend cuda --max-ctas -1":   "--max-ctas -1: want 0 to 128",
 		"--backend cuda --max-ctas 129":  "--max-ctas 129: want 0 to 128",
 		"-G -1":                          "-G -1: want 0 or more",
@@ -59,7 +59,7 @@ func TestBenchRefusesFlags(t *testing.T) {
 		"--style=":                       "want osu or back-to-back",
 		"--fresh --style back-to-back":   "fresh buffers need a moment",
 		"--in-place --both":              "choose one",
-		"--in-place-of all,none":         `--in-place-of: unknown name "none": use one of allreduce`,
+		"--in-place-of all,none":         `--in-place-of: unknown name "none": use one of allreduce,`,
 		"-n 1 --op pingpong":             "pingpong needs 2 ranks",
 		"--op put --private":             "one-sided operations need the symmetric heap",
 		"--in-place --op alltoall":       "has a form in place",
@@ -109,7 +109,7 @@ func TestBenchFlagsBecomeAConfig(t *testing.T) {
 	}
 }
 
-// The command line that ranks get says what this one does.
+// The command line of the ranks means the same as this one.
 func TestBenchRanksGetTheSameFlags(t *testing.T) {
 	first := newBenchCommand()
 	f := newBenchFlags()

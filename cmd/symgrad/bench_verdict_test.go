@@ -25,7 +25,7 @@ func (m maxed) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	return m.Transport.Start(op, s)
 }
 
-// parsedBench is a bench of a command line, as far as its flags go.
+// parsedBench returns a bench with the flags of a command line.
 func parsedBench(t *testing.T, line string) *bench {
 	t.Helper()
 	f := newBenchFlags()
@@ -39,7 +39,7 @@ func parsedBench(t *testing.T, line string) *bench {
 }
 
 // measureWrong runs a bench on two ranks that reduce wrongly.
-// Returns: what rank 0 printed and how it ended.
+// Returns: the output of rank 0 and the error.
 func measureWrong(t *testing.T, line string) (table string, err error) {
 	t.Helper()
 	ends, err := sim.Transports(2, sim.Config{})

@@ -11,15 +11,14 @@ import (
 	"github.com/symgrad/symgrad/checkpoint"
 )
 
-// newCheckpointCommand is symgrad checkpoint: the contents of a checkpoint, its verification, and
-// one merged file for other programs.
+// newCheckpointCommand returns symgrad checkpoint, which shows, verifies and merges checkpoints.
 func newCheckpointCommand() *cobra.Command {
 	cmd := newGroup("checkpoint", "Show, verify and merge checkpoints",
 		newCheckpointShowCommand(), newCheckpointVerifyCommand(), newCheckpointMergeCommand())
 	cmd.Long = cmd.Short + `.
 
-DIR is the folder of one checkpoint, step-00000200 for instance, or the folder of a run's
-checkpoints, which is what checkpoint.dir says.`
+DIR is the folder of one checkpoint, for example step-00000200, or the folder of all
+checkpoints of a run (checkpoint.dir).`
 	return cmd
 }
 
@@ -27,11 +26,11 @@ func newCheckpointShowCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show [flags] DIR",
-		Short: "Print the tensors of a checkpoint and their files",
-		Long: `Print the tensors of a checkpoint and their files: step, ranks, the state of solver and
-sampler, files, tensors with their places, and the settings of the run. Of a folder with
-several it is the newest whose manifest and files fit together; their content is not read
-(symgrad checkpoint verify does that).`,
+		Short: "Print the content of a checkpoint",
+		Long: `Print the content of a checkpoint: step, ranks, state of solver and sampler, files,
+tensors with the files that hold them, and the settings of the run. In a folder with several
+checkpoints it shows the newest one with consistent manifest and file sizes. The content of the
+files is not read; symgrad checkpoint verify does that.`,
 		Example: `  symgrad checkpoint show runs/mnist/checkpoints
   symgrad checkpoint show --json runs/mnist/checkpoints/step-00000200`,
 		Args:              usageArgs(oneFolder),
@@ -58,13 +57,12 @@ several it is the newest whose manifest and files fit together; their content is
 func newCheckpointVerifyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify DIR",
-		Short: "Read every byte of every checkpoint and compare checksums",
-		Long: `Read every byte of every checkpoint and compare checksums. A folder that ends in .tmp is
-being written, or was when its program died: it is named, and does not count. A checkpoint
-that is being removed (its folder ends in .removed.tmp), or that a run removes meanwhile,
-does not count either.
+		Short: "Read all checkpoints completely and compare checksums",
+		Long: `Read all checkpoints completely and compare checksums. A folder that ends in .tmp is an
+unfinished checkpoint: it is listed and does not count. A checkpoint that is being removed (its
+folder ends in .removed.tmp), or that a run removes meanwhile, does not count either.
 
-Exit codes: 0 if all checkpoints are whole, 1 if one is not or there is none.`,
+Exit codes: 0 all checkpoints are complete, 1 one is not, or there is none.`,
 		Example:           `  symgrad checkpoint verify runs/mnist/checkpoints`,
 		Args:              usageArgs(oneFolder),
 		ValidArgsFunction: completeFolder,
@@ -102,18 +100,18 @@ func newCheckpointMergeCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "merge --out FILE [flags] DIR",
-		Short: "Write one safetensors file that other programs can read",
-		Long: `Write one safetensors file that other programs can read: the parameters under their own
-names, each of them whole, whatever the number of ranks that wrote the checkpoint. Of a
-folder with several it is the newest whole one. The checkpoint is verified first. With a pipe or a
-device for FILE, such as /dev/stdout, the report is printed to the standard error.`,
+		Short: "Write the parameters to one safetensors file",
+		Long: `Write the parameters to one safetensors file, for other programs. Each parameter is complete
+and has its own name, for any number of ranks that wrote the checkpoint. In a folder with several
+checkpoints it takes the newest complete one. The checkpoint is verified first. If FILE is a pipe
+or a device, such as /dev/stdout, the report goes to the standard error.`,
 		Example: `  symgrad checkpoint merge --out mnist.safetensors runs/mnist/checkpoints
   python3 -c 'from safetensors.numpy import load_file; print(load_file("mnist.safetensors").keys())'`,
 		Args:              usageArgs(oneFolder),
 		ValidArgsFunction: completeFolder,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if out == "" {
-				return usageError{errors.New("--out: want a file")}
+				return usageError{errors.New("--out is missing: add --out FILE")}
 			}
 			c, err := checkpoint.Open(args[0])
 			if err != nil {
@@ -130,17 +128,17 @@ device for FILE, such as /dev/stdout, the report is printed to the standard erro
 			}
 			report := cmd.OutOrStdout()
 			if info, err := os.Stat(out); err == nil && !info.Mode().IsRegular() {
-				report = cmd.ErrOrStderr() // in a pipe it would be a part of the file
+				report = cmd.ErrOrStderr() // on the same pipe it would become part of the file
 			}
 			return write(report, fmt.Appendf(nil, "%s: %d tensors, %d B, of %s\n", out, tensors, bytes, c.Path()))
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "file to write")
-	cmd.Flags().BoolVar(&all, "all", false, "also the state of solvers, averages and residuals")
+	cmd.Flags().BoolVar(&all, "all", false, "include solver state, averages and residuals")
 	return cmd
 }
 
-// oneFolder wants one argument.
+// oneFolder requires one argument.
 func oneFolder(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("want one folder, got %d arguments", len(args))
@@ -153,7 +151,7 @@ func completeFolder(*cobra.Command, []string, string) ([]string, cobra.ShellComp
 	return nil, cobra.ShellCompDirectiveFilterDirs
 }
 
-// checkpointsIn is the checkpoint that dir is, or those in it, the newest first.
+// checkpointsIn returns dir if it is a checkpoint, else the checkpoints in it, the newest first.
 func checkpointsIn(dir string) ([]string, error) {
 	if checkpoint.Is(dir) {
 		return []string{dir}, nil
@@ -161,7 +159,7 @@ func checkpointsIn(dir string) ([]string, error) {
 	return checkpoint.List(dir)
 }
 
-// openForShow opens the newest checkpoint that fits together, without reading the elements.
+// openForShow opens the newest consistent checkpoint, without reading the elements.
 func openForShow(dir string) (*checkpoint.Checkpoint, []checkpoint.Rejected, error) {
 	paths, err := checkpointsIn(dir)
 	if err != nil {
@@ -180,7 +178,7 @@ func openForShow(dir string) (*checkpoint.Checkpoint, []checkpoint.Rejected, err
 	return nil, nil, errors.Join(errs...)
 }
 
-// verifyOne returns the message of verify about a whole checkpoint.
+// verifyOne returns verify's line for a complete checkpoint.
 func verifyOne(path string) (string, error) {
 	c, err := checkpoint.OpenAt(path, checkpoint.VerifyAll)
 	if err != nil {

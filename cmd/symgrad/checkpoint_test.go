@@ -220,7 +220,7 @@ func TestCheckpointMerge(t *testing.T) {
 	}
 }
 
-// What goes into a pipe, which may be the standard output itself, is the file and nothing else.
+// A pipe, which may be the standard output itself, gets only the file.
 func TestCheckpointMergeIntoADevice(t *testing.T) {
 	dir := savedCheckpoints(t, 1)
 	code, stdout, stderr := symgradSays("merge", "--out", os.DevNull, dir)
@@ -237,7 +237,7 @@ func TestCheckpointRefuses(t *testing.T) {
 	}{
 		"show":                            {exitUsage, "symgrad checkpoint show: want one folder, got 0 arguments"},
 		"verify a b":                      {exitUsage, "want one folder, got 2 arguments"},
-		"merge " + dir:                    {exitUsage, "--out: want a file"},
+		"merge " + dir:                    {exitUsage, "--out is missing"},
 		"merge --out x":                   {exitUsage, "want one folder, got 0 arguments"},
 		"show --yaml " + dir:              {exitUsage, "unknown flag: --yaml"},
 		"shwo":                            {exitUsage, "did you mean show?"},

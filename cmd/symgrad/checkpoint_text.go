@@ -60,7 +60,7 @@ func checkpointText(c *checkpoint.Checkpoint, rejected []checkpoint.Rejected) []
 	return b.Bytes()
 }
 
-// totals is the number of tensors of a role, their elements and bytes.
+// totals returns the number of tensors of a role, their elements and bytes.
 func totals(c *checkpoint.Checkpoint, role checkpoint.Role) (n, elements int, bytes int64) {
 	for _, t := range c.Tensors() {
 		if t.Role == role {
@@ -70,7 +70,7 @@ func totals(c *checkpoint.Checkpoint, role checkpoint.Role) (n, elements int, by
 	return n, elements, bytes
 }
 
-// whereText is "all in file 0", or the elements that each file has.
+// whereText returns "all in file 0", or the range of elements in each file.
 func whereText(runs []checkpoint.RunInfo) string {
 	if len(runs) == 1 {
 		return fmt.Sprintf("all in file %d", runs[0].File)
@@ -82,7 +82,7 @@ func whereText(runs []checkpoint.RunInfo) string {
 	return strings.Join(parts, ", ")
 }
 
-// rawText is raw JSON, or none.
+// rawText returns raw, or "none" for nil.
 func rawText(raw json.RawMessage) string {
 	if raw == nil {
 		return "none"
@@ -90,7 +90,7 @@ func rawText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// checkpointJSON returns the manifest with its path, and the rejected checkpoints.
+// checkpointJSON returns the path, the manifest, and the checkpoints that were skipped.
 func checkpointJSON(c *checkpoint.Checkpoint, rejected []checkpoint.Rejected) ([]byte, error) {
 	type broken struct {
 		Path  string `json:"path"`

@@ -12,13 +12,13 @@ import (
 	"github.com/symgrad/symgrad/dist/launch"
 )
 
-// newConfigCommand is symgrad config: the settings, their values in a run, and the check of a file.
+// newConfigCommand returns symgrad config, which shows, explains and checks settings.
 func newConfigCommand() *cobra.Command {
 	cmd := newGroup("config", "Show, explain and check the settings of a run",
 		newConfigShowCommand(), newConfigKeysCommand(), newConfigValidateCommand(), newConfigHashCommand())
 	cmd.Long = cmd.Short + `.
 
-A value comes from, the later over the earlier: the default, the file after --config,
+Sources of a value, from lowest to highest priority: the default, the file of --config,
 the environment (SYMGRAD_RUN_SEED for run.seed), --set.`
 	return cmd
 }
@@ -27,7 +27,7 @@ func newConfigShowCommand() *cobra.Command {
 	source, format := newSource(), formatFlag{allowed: []string{"yaml", "table", "json"}, value: "yaml"}
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Print every value and where it came from",
+		Short: "Print every value and its source",
 		Args:  usageArgs(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, origins, err := loadSettings(*source)
@@ -58,8 +58,8 @@ func newConfigKeysCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys [WORD...]",
 		Short: "Print settings with type, default and meaning",
-		Long: `Print settings with type, default and meaning: all of them, or those whose names
-have every WORD in them. If no name has them, names and meanings are searched.`,
+		Long: `Print settings with type, default and meaning: all, or those with every WORD in their
+names. If no name matches, names and meanings are searched.`,
 		Example: `  symgrad config keys
   symgrad config keys optim.lr
   symgrad config keys loss`,
@@ -86,15 +86,15 @@ have every WORD in them. If no name has them, names and meanings are searched.`,
 }
 
 func newConfigValidateCommand() *cobra.Command {
-	var source config.Source // not the environment: the question is about the files
+	var source config.Source // without the environment: only files are checked
 	cmd := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check files, without the environment",
-		// Words by which other programs are known for the same.
+		// Names of this command in other programs.
 		SuggestFor: []string{"check", "verify", "lint", "test"},
 		Long: `Check files, without the environment.
 
-Exit codes: 0 if all are right, 1 if one is not, 2 for a command line that makes no sense.`,
+Exit codes: 0 all files are valid, 1 one is not, 2 invalid command line.`,
 		Args: usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			var errs []error
@@ -135,13 +135,12 @@ func newConfigHashCommand() *cobra.Command {
 	return cmd
 }
 
-// newSource takes the environment in; flags fill in the rest.
+// newSource returns a source with the environment; flags add the rest.
 func newSource() *config.Source {
 	return &config.Source{Env: config.Environ(), Reserved: launch.Variables()}
 }
 
-// loadSettings is config.Load for a command that is about something else than whether settings are
-// right. Errors: usageError.
+// loadSettings is config.Load for commands other than validate. Errors: usageError.
 func loadSettings(source config.Source) (*config.Config, *config.Origins, error) {
 	cfg, origins, err := config.Load(source)
 	if err != nil {
@@ -170,22 +169,22 @@ func completeYAML(*cobra.Command, []string, string) ([]string, cobra.ShellCompDi
 
 // complete sets how the shell completes a flag of cmd.
 func complete(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, f) // its only errors are no such flag, and called twice
+	_ = cmd.RegisterFlagCompletionFunc(flag, f) // errors only for an unknown flag or a second call
 }
 
-// formatFlag is --format: one of a few names.
+// formatFlag is --format, which takes one of a few names.
 type formatFlag struct {
 	allowed []string
 	value   string
 }
 
-// String is the chosen name.
+// String returns the chosen name.
 func (f *formatFlag) String() string { return f.value }
 
-// Type returns the name of the value in the help.
+// Type returns the type of the value in help texts.
 func (f *formatFlag) Type() string { return strings.Join(f.allowed, "|") }
 
-// Set takes an allowed name.
+// Set sets an allowed name.
 func (f *formatFlag) Set(s string) error {
 	if !slices.Contains(f.allowed, s) {
 		return fmt.Errorf("use %s", strings.Join(f.allowed, ", "))
@@ -195,6 +194,6 @@ func (f *formatFlag) Set(s string) error {
 }
 
 func (f *formatFlag) addTo(cmd *cobra.Command) {
-	cmd.Flags().Var(f, "format", "how to print")
+	cmd.Flags().Var(f, "format", "output format")
 	complete(cmd, "format", cobra.FixedCompletions(f.allowed, cobra.ShellCompDirectiveNoFileComp))
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cli"
 )
 
-// settingsTable is a line for every setting: key, value, origin, and why it has no effect if so. On
-// a terminal that is too narrow for the table, the lines are wrapped.
+// settingsTable returns a line per setting: key, value, origin, and why it has no effect, if so. It
+// wraps lines if the terminal is too narrow.
 func settingsTable(settings []config.Setting, columns int) []byte {
 	rows := [][]string{{"KEY", "VALUE", "ORIGIN", ""}}
 	for _, s := range settings {
@@ -34,7 +34,7 @@ func settingsTable(settings []config.Setting, columns int) []byte {
 	return text
 }
 
-// settingsJSON is an object with the hash and the list of settings.
+// settingsJSON returns an object with the hash and the list of settings.
 func settingsJSON(cfg *config.Config, origins *config.Origins) ([]byte, error) {
 	type setting struct {
 		Key    string `json:"key"`
@@ -56,10 +56,10 @@ func settingsJSON(cfg *config.Config, origins *config.Origins) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// keysWith returns the keys that have every word in their names or, if there are none, in their
-// names or meanings.
+// keysWith returns the keys with every word in their names. If there are none, it searches names
+// and meanings.
 //
-// Errors: usageError if there are none either, with the nearest key.
+// Errors: usageError with the nearest key if none match.
 func keysWith(keys []config.Key, words []string) ([]config.Key, error) {
 	search := func(text func(config.Key) string) []config.Key {
 		return slices.DeleteFunc(slices.Clone(keys), func(k config.Key) bool {
@@ -82,9 +82,8 @@ func keysWith(keys []config.Key, words []string) ([]config.Key, error) {
 	return nil, usageError{fmt.Errorf("config keys: no setting has %q in its name or meaning: %s", strings.Join(words, " "), hint)}
 }
 
-// keysTable is a line for every setting, its meaning last. On a terminal that is too narrow for the
-// table, each setting is a line with its name, type and default, and its meaning in lines after
-// that.
+// keysTable returns a line per setting, its meaning last. On a narrow terminal, each setting is a
+// line with name, type and default, followed by its meaning.
 func keysTable(keys []config.Key, columns int) []byte {
 	rows := [][]string{{"KEY", "TYPE", "DEFAULT", "ALLOWED", "MEANING"}}
 	for _, k := range keys {
@@ -115,7 +114,7 @@ func fits(text []byte, columns int) bool {
 	return true
 }
 
-// keysMarkdown is the reference of the settings as a Markdown table.
+// keysMarkdown returns the reference of the settings as a Markdown table.
 func keysMarkdown(keys []config.Key) []byte {
 	var b bytes.Buffer
 	b.WriteString("| key | type | default | allowed | meaning | in the hash |\n|---|---|---|---|---|---|\n")
@@ -130,7 +129,7 @@ func keysMarkdown(keys []config.Key) []byte {
 	return b.Bytes()
 }
 
-// meaning is the help of a setting and when it has an effect.
+// meaning returns the help of a setting and its condition.
 func meaning(k config.Key) string {
 	if k.Only == "" {
 		return k.Help
@@ -138,12 +137,12 @@ func meaning(k config.Key) string {
 	return k.Help + " (only when " + k.Only + ")"
 }
 
-// table aligns rows in columns and leaves no blanks at the ends of lines.
+// table aligns rows in columns without blanks at the ends of lines.
 func table(rows [][]string) []byte {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		fmt.Fprintln(w, strings.Join(row, "\t")) // to memory: no error to see
+		fmt.Fprintln(w, strings.Join(row, "\t")) // writes to memory cannot fail
 	}
 	w.Flush()
 	var out bytes.Buffer
@@ -153,7 +152,7 @@ func table(rows [][]string) []byte {
 	return out.Bytes()
 }
 
-// write is all of text to w, or why not: a full disk must not look like success.
+// write writes text to w and returns errors: a full disk must not look like success.
 func write(w io.Writer, text []byte) error {
 	if _, err := w.Write(text); err != nil {
 		return fmt.Errorf("write the output: %w", err)

@@ -16,7 +16,7 @@ import (
 	"github.com/symgrad/symgrad/dist/launch"
 )
 
-// symgrad runs a command line that must succeed, and is what it printed.
+// symgrad runs a command line that must succeed, and returns its output.
 func symgrad(t *testing.T, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

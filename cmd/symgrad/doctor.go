@@ -21,32 +21,34 @@ import (
 	"github.com/symgrad/symgrad/internal/probe"
 )
 
-// probeCommand is the hidden command that asks one library, in a process of its own.
+// probeCommand is the hidden command that loads one library in a separate process.
 const probeCommand = "doctor-probe"
 
-// newDoctorCommand is symgrad doctor: the parts of this machine, and whether they work.
+// newDoctorCommand returns symgrad doctor, which reports and tests the machine's support for
+// training.
 func newDoctorCommand() *cobra.Command {
 	source := newSource()
 	var asJSON bool
 	var files map[string]string
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
-		Short: "Report cores, memory, GPUs and libraries of this machine, and the choice among them",
-		Long: `Report the parts of this machine for training, and the choice among them: processors,
-memory, limits, matrix libraries, MPI, GPUs and their libraries, launchers, backends.
+		Short: "Report this machine's support for training, and the choices a run would make",
+		Long: `Report this machine's support for training, and the choices a run would make:
+processors, memory, limits, matrix libraries, MPI, GPUs and their libraries, launchers,
+backends.
 
-For GPUs it lists the engines between them, with the reason for each unusable one, and
-the table by which the fastest is chosen (symgrad tune, comm.tune).
+For GPUs it lists the engines (implementations of communication), with the reason for each
+unavailable one, and the table by which the fastest is chosen (symgrad tune, comm.tune).
 
-Each library is loaded by a process of its own, so that none can harm the report.
-A file that --lib or the settings name is the one; of NCCL and NVSHMEM else that of
-NCCL_HOME and NVSHMEM_HOME. Others are looked for where the loader looks, in CUDA_HOME,
-CUDA_PATH and the like, in the site-packages of the Python on the PATH, and in the
-usual folders.
+Each library is loaded in a separate process, so that none can crash the report. A file
+named by --lib or a setting is the only candidate; for NCCL and NVSHMEM the file in
+NCCL_HOME or NVSHMEM_HOME is. Other libraries are searched on the loader's path, in
+CUDA_HOME, CUDA_PATH and similar variables, in the site-packages of the Python on the
+PATH, and in the usual folders.
 
-Exit codes: 0 if programs would start here with the chosen parts, 1 if not, 2 for invalid
-flags or settings. It opens a world of two ranks on the host. It judges GPUs by their
-device files and libraries.`,
+Exit codes: 0 programs would start here with these choices, 1 they would not, 2 invalid
+flags or settings. The command opens a world of two ranks on the host. For GPUs it only
+checks devices and libraries.`,
 		Example: `  symgrad doctor
   symgrad doctor --json | jq .gpus.devices
   symgrad doctor --lib nccl=/opt/nccl/lib/libnccl.so.2 --set cpu.blas=libopenblas.so.0
@@ -75,19 +77,19 @@ device files and libraries.`,
 				return err
 			}
 			if !report.OK {
-				return &exitError{code: exitFailure} // the report has said why
+				return &exitError{code: exitFailure} // the report has the reason
 			}
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON, whose keys are stable")
-	cmd.Flags().StringToStringVar(&files, "lib", nil, "look at this file for a library, and at no other: nccl=/opt/libnccl.so.2 (repeatable)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON with stable keys")
+	cmd.Flags().StringToStringVar(&files, "lib", nil, "only candidate file for a library: nccl=/opt/libnccl.so.2 (repeatable)")
 	addSourceFlags(cmd, source)
 	return cmd
 }
 
-// doctorOptions returns the options of the search by flags and settings.
-// Errors: usageError for an unknown library.
+// doctorOptions returns the options of the search from flags and settings. Errors: usageError for
+// an unknown library.
 func doctorOptions(cfg *config.Config, files map[string]string) (probe.Options, error) {
 	o := probe.Options{Files: maps.Clone(files)}
 	if o.Files == nil {
@@ -117,7 +119,7 @@ func doctorOptions(cfg *config.Config, files map[string]string) (probe.Options, 
 	return o, nil
 }
 
-// chooserTable is the table in a file, or for no file that of the program for GPUs of a name.
+// chooserTable returns the table in a file, or without a file the built-in table for the named GPU.
 func chooserTable(file, machine string) probe.Table {
 	t := probe.Table{File: file}
 	table, err := gpu.BuiltinTable(machine)
@@ -132,7 +134,7 @@ func chooserTable(file, machine string) probe.Table {
 	return t
 }
 
-// examine collects the report; an interrupt ends the questions to libraries.
+// examine collects the report. An interrupt ends the questions to libraries.
 func examine(ctx context.Context, o probe.Options) (probe.Report, error) {
 	if ctx == nil {
 		ctx = context.Background()
@@ -150,7 +152,7 @@ func examine(ctx context.Context, o probe.Options) (probe.Report, error) {
 	return report, nil
 }
 
-// doctorJSON is the report for programs; "<" and the like stay as they are.
+// doctorJSON returns the report as JSON, without escaping "<" and similar characters.
 func doctorJSON(report probe.Report) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -160,16 +162,16 @@ func doctorJSON(report probe.Report) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// newDoctorProbeCommand is the process that one library is loaded into.
+// newDoctorProbeCommand returns the command that runs as the process for one library.
 func newDoctorProbeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    probeCommand + " PRODUCT FILE",
-		Short:  "Load one library and print its answer, for symgrad doctor",
+		Short:  "Load one library and print its answers, for symgrad doctor",
 		Hidden: true,
 		Args:   usageArgs(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(probe.ProductNames(), args[0]) {
-				return usageError{fmt.Errorf("%s: no library is called %q", cmd.CommandPath(), args[0])}
+				return usageError{fmt.Errorf("%s: unknown library %q", cmd.CommandPath(), args[0])}
 			}
 			return probe.Reply(args, cmd.OutOrStdout())
 		},

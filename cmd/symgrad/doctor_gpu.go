@@ -6,8 +6,8 @@ import (
 	"github.com/symgrad/symgrad/internal/probe"
 )
 
-// engines prints the engines between GPUs: those that are usable, or not usable for one reason, on
-// one line.
+// engines writes the engines between GPUs. Engines that are available, or unavailable, for the same
+// reason share a line.
 func (s *sheet) engines(all []probe.Engine) {
 	label := "engines"
 	for i := 0; i < len(all); {
@@ -24,7 +24,7 @@ func (s *sheet) engines(all []probe.Engine) {
 	}
 }
 
-// backends is the backends, those that cannot be used for one reason on one line.
+// backends writes the backends. Those that are unavailable for the same reason share a line.
 func (s *sheet) backends(all []probe.Backend) {
 	label := "backends"
 	for i := 0; i < len(all); {
@@ -38,9 +38,9 @@ func (s *sheet) backends(all []probe.Backend) {
 	}
 }
 
-// table prints the table by which backend cuda chooses.
+// table writes the table by which backend cuda chooses engines.
 func (s *sheet) table(t probe.Table) {
-	from := "of the program"
+	from := "built-in"
 	if t.File != "" {
 		from = t.File
 	}
@@ -51,7 +51,7 @@ func (s *sheet) table(t probe.Table) {
 	case t.Rows == 0:
 		s.line("table", "%s: nothing measured, %s, hash %.12s", from, machineText(t), t.Hash)
 	case !t.Fits:
-		s.line("table", "%s: %s, not on these GPUs but on %s, so that only its rules count, hash %.12s", from, count(t.Rows, "row"), t.Machine, t.Hash)
+		s.line("table", "%s: %s, measured on %s and not on these GPUs, so that only its rules apply, hash %.12s", from, count(t.Rows, "row"), t.Machine, t.Hash)
 	default:
 		s.line("table", "%s: %s, %s, hash %.12s", from, count(t.Rows, "row"), machineText(t), t.Hash)
 	}
@@ -63,11 +63,11 @@ func (s *sheet) table(t probe.Table) {
 		s.line("", "%s", line)
 	}
 	if more := len(t.Lines) - len(shown); more > 0 {
-		s.line("", "and %d more: symgrad doctor --json has all", more)
+		s.line("", "and %d more: see symgrad doctor --json", more)
 	}
 }
 
-// mostTableLines keeps a long table from pushing the rest out of sight.
+// mostTableLines limits the printed lines of a long table.
 const mostTableLines = 16
 
 func machineText(t probe.Table) string {

@@ -63,7 +63,7 @@ func sampleCPU() probe.Report {
 		Engines: []probe.Engine{
 			{Name: "oneshot", Why: "no GPU: not found: no libcuda.so.1"}, {Name: "nccl", Why: "no GPU: not found: no libcuda.so.1"},
 		},
-		Table:    probe.Table{Fits: true, Machine: "NVIDIA H200", Lines: []string{"not measured: nccl"}},
+		Table:    probe.Table{Fits: true, Machine: "NVIDIA H200", Lines: []string{"others: nccl"}},
 		Launcher: probe.Launcher{Name: "none", Size: 1, LocalSize: 1, Variables: []probe.Variable{{Name: "SLURM_JOB_ID", Of: "slurm"}}},
 		Backends: []probe.Backend{{Name: "shm", Usable: true, Chosen: true, Why: "all ranks are on this host"}, {Name: "sim", Why: "only when asked for"}},
 		Worlds:   []probe.World{{Backend: "shm", Ranks: 2, OK: true}, {Backend: "sim", Ranks: 2, Problem: "no memory"}},
@@ -97,12 +97,12 @@ func sampleGPU() probe.Report {
 	r.Engines = []probe.Engine{
 		{Name: "oneshot", Usable: true, Why: "NVRTC 13.0, /usr/local/cuda/lib64/libnvrtc.so.13"},
 		{Name: "twoshot", Usable: true, Why: "NVRTC 13.0, /usr/local/cuda/lib64/libnvrtc.so.13"},
-		{Name: "nccl", Usable: true, Why: "NCCL 2.28.3, /opt/libnccl.so.2", Notes: []string{"two versions: 2.27.7, /usr/lib/x86_64-linux-gnu/libnccl.so.2.27.7, is there too"}},
+		{Name: "nccl", Usable: true, Why: "NCCL 2.28.3, /opt/libnccl.so.2", Notes: []string{"two versions: 2.27.7, /usr/lib/x86_64-linux-gnu/libnccl.so.2.27.7 exists as well"}},
 		{Name: "nvshmem", Why: "peer access is missing: GPU 0 (GPU-00102030-4050-6070-8090-a0b0c0d0e0f0) cannot address the memory of GPU 2 (GPU-00102030-4050-6070-8090-a0b0c0d0e0f2)"},
 	}
 	r.Table = probe.Table{
 		File: "tune.json", Machine: "NVIDIA H200", Fits: true, Rows: 38, Hash: "0123456789abcdef0123",
-		Lines: []string{"allreduce f32 sum, symmetric, 2 ranks: oneshot to 2M, twoshot to 64M, nccl to 256M", "not measured: nccl, nvshmem"},
+		Lines: []string{"allreduce f32 sum, symmetric, 2 ranks: oneshot to 2M, twoshot to 64M, nccl to 256M", "others: nccl, nvshmem"},
 	}
 	r.Launcher = probe.Launcher{Name: "torchrun", Rank: 1, Size: 4, LocalRank: 1, LocalSize: 2, Variables: []probe.Variable{{Name: "RANK", Of: "torchrun"}, {Name: "SLURM_JOB_ID", Of: "slurm"}}}
 	return r

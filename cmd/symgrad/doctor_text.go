@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	doctorWidth = 100 // columns of the report; only a word that is longer, a path, goes beyond
+	doctorWidth = 100 // columns of the report; only a longer word, such as a path, exceeds it
 	labelWidth  = 10
 )
 
-// sheet is a report being written: sections with a label on the left.
+// sheet is a report in progress: sections with labels on the left.
 type sheet struct{ b bytes.Buffer }
 
-// line is a line of a section, continued under itself; label is empty on all but the first.
+// line writes a line of a section and continues it indented; only the first line of a section has a
+// label.
 func (s *sheet) line(label, format string, args ...any) {
 	indent := strings.Repeat(" ", labelWidth)
 	at := 0
@@ -42,7 +43,7 @@ func (s *sheet) line(label, format string, args ...any) {
 	s.b.WriteByte('\n')
 }
 
-// doctorText is the report for people.
+// doctorText returns the report as text.
 func doctorText(r probe.Report) []byte {
 	var s sheet
 	s.line("system", "%s, kernel %s, %s/%s, %s%s", orUnknown(r.System.Distribution), orUnknown(r.System.Kernel), r.System.OS, r.System.Arch, r.System.Go,
@@ -79,8 +80,7 @@ func doctorText(r probe.Report) []byte {
 	return s.b.Bytes()
 }
 
-// mark returns the mark before an item: "*" for the chosen one, "+" for a usable one, "-" for an
-// unusable one.
+// mark returns the mark of an item: "*" for chosen, "+" for usable, "-" for unusable.
 func mark(usable, chosen bool) string {
 	switch {
 	case chosen:
@@ -116,7 +116,7 @@ func (s *sheet) cpu(c probe.CPU) {
 	s.line("", "%s; caches %s", nodes, orUnknown(strings.Join(caches, ", ")))
 }
 
-// restrictions is why not all cores are usable.
+// restrictions returns why not all cores are usable.
 func restrictions(c probe.CPU) string {
 	var why []string
 	if c.Allowed < c.Online {
@@ -169,7 +169,7 @@ func (s *sheet) blas(b probe.BLAS) {
 	}
 	switch {
 	case b.Off:
-		s.line("blas", "* gonum, because cpu.blas says so")
+		s.line("blas", "* gonum, set by cpu.blas")
 	case b.Problem != "":
 		s.line("blas", "- %s", b.Problem)
 	default:
@@ -189,7 +189,7 @@ func (s *sheet) blas(b probe.BLAS) {
 	}
 }
 
-// library is a library with its path, or why not.
+// library writes a library with its path, or the reason why it is unusable.
 func (s *sheet) library(label string, l probe.Library) {
 	text := mark(l.Usable, l.Chosen) + " " + l.Name
 	if l.Version != "" {
@@ -205,7 +205,7 @@ func (s *sheet) library(label string, l probe.Library) {
 	s.line(label, "%s", text)
 }
 
-// libraries is a section of libraries, those that are missing on its last line.
+// libraries writes a section of libraries; its last line lists the missing ones.
 func (s *sheet) libraries(label string, libs []probe.Library) {
 	var missing []string
 	for _, l := range libs {
@@ -245,10 +245,11 @@ func problemMode(mode string) string {
 	return ", compute mode " + mode
 }
 
-// peerText is who reaches whose memory; a row of the matrix for each GPU unless all do.
+// peerText returns the peer access between GPUs, with a row of the matrix per GPU unless all have
+// it.
 func peerText(g probe.GPUs) string {
 	if g.AllPeers() {
-		text := "every GPU reaches the memory of every other"
+		text := "every GPU can address the memory of every other"
 		if !slices.ContainsFunc(g.Atomics, func(row []bool) bool { return slices.Contains(row, false) }) {
 			text += ", with atomics (NVLink)"
 		}
@@ -279,15 +280,15 @@ func (s *sheet) launcher(l probe.Launcher) {
 	case l.Problem != "":
 		text = "- " + l.Problem
 	case l.Name == "none":
-		text = "none: started plainly, one rank"
+		text = "none: one rank"
 	}
 	if len(others) > 0 && l.Problem == "" {
-		text += "; variables of " + strings.Join(others, ", ") + " are set, too"
+		text += "; variables of " + strings.Join(others, ", ") + " are set as well"
 	}
 	s.line("launcher", "%s", text)
 }
 
-// binary is bytes with the unit that makes them short: "23.5 GiB".
+// binary formats bytes with a fitting unit: "23.5 GiB".
 func binary(n int64) string {
 	const step = 1024
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
@@ -304,7 +305,7 @@ func binary(n int64) string {
 
 func decimal(n int64) string { return fmt.Sprint(n) }
 
-// limitText is a limit, as write says it.
+// limitText formats a limit with write.
 func limitText(n int64, write func(int64) string) string {
 	if n == probe.Unlimited {
 		return "unlimited"
@@ -312,7 +313,7 @@ func limitText(n int64, write func(int64) string) string {
 	return write(n)
 }
 
-// count is "1 core" or "2 cores".
+// count returns "1 core" or "2 cores".
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -320,7 +321,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// prefixed is text after a prefix, or nothing.
+// prefixed returns text after a prefix, or "" for no text.
 func prefixed(prefix, text string) string {
 	if text == "" {
 		return ""

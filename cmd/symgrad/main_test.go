@@ -70,7 +70,7 @@ func TestExitErrorKeepsItsCause(t *testing.T) {
 	}
 }
 
-// Every command explains itself, and every group refuses what it does not know.
+// Every command has a help text, and every group rejects unknown commands.
 func TestCommandsAreDocumentedAndStrict(t *testing.T) {
 	var visit func(c *cobra.Command)
 	visit = func(c *cobra.Command) {

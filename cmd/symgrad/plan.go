@@ -15,31 +15,29 @@ import (
 	"github.com/symgrad/symgrad/internal/plan"
 )
 
-// newPlanCommand is symgrad plan: it predicts memory and communication of a run.
+// newPlanCommand returns symgrad plan, which predicts memory and communication of a run.
 func newPlanCommand() *cobra.Command {
 	p := &planner{source: newSource()}
 	cmd := &cobra.Command{
 		Use:   "plan [flags]",
 		Short: "Predict memory per rank and communication per step",
-		Long: `Predict the needs of a run, without ranks and without a GPU: for each rank the
-bytes of parameters, gradients, optimizer state, activations, buffers and inputs; for a
-step the collectives, their bytes, and what a rank sends. All four stages of sharding
-(shard.stage) stand side by side, and the one of the settings has a star.
+		Long: `Predict memory and communication of a run, without ranks and without a GPU. The report
+has, per rank, the bytes of parameters, gradients, optimizer state, activations, buffers
+and inputs, and per step the collectives, their bytes and the bytes that a rank sends. It
+covers all four stages of sharding (shard.stage) and marks the configured one with a star.
 
-The model is built, attached and compiled as the program does it, and not run. That
-takes no memory for parameters, gradients or activations, however large they are. Its
-size follows from the settings and from the data (data.path), which are looked at for
-the size of an image or the characters of a text. Bytes are those of where a rank
-computes: of the host, or with run.device=cuda of its GPU, without what the driver
-and the libraries keep there (several hundred MiB) and without the data set.
+The model is built, attached and compiled as in the program, but not run. That needs no
+memory for parameters, gradients or activations. The size of the model follows from the
+settings and from data.path (size of an image, characters of a text). Bytes are those on
+the device of a rank: the host, or with run.device=cuda its GPU. They do not include the
+data set, nor the memory of driver and libraries (several hundred MiB).
 
-How long the communication takes follows from a bandwidth: --bandwidth is what a rank
-sends in GB/s, --probe measures it with allreduces between ranks on this host, in shared
-memory. With the time of a step without communication (--step, as measured on one rank)
-the part that is waited for is predicted too: a third of the step is taken to be the
-forward pass.
+The time of communication needs a bandwidth: --bandwidth is the GB/s that a rank sends,
+--probe measures it with allreduces between ranks on this host, in shared memory. With
+the time of a step without communication (--step, as measured on one rank) the exposed
+communication is predicted as well; the forward pass counts as a third of the step.
 
-Exit codes: 0, 1 for a failure, 2 for flags or settings that make no sense.`,
+Exit codes: 0 success, 1 failure, 2 invalid flags or settings.`,
 		Example: `  symgrad plan --config configs/mnist-mlp.yaml -n 4
   symgrad plan --config configs/wide-mlp.yaml --program mlp -n 8 --set run.device=cuda --bandwidth 300 --step 9ms
   symgrad plan --config configs/lm.yaml -n 2 --set shard.stage=2 --probe
@@ -79,17 +77,17 @@ type planner struct {
 func (p *planner) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntVarP(&p.ranks, "ranks", "n", 0, "how many ranks there will be (default launch.nproc_per_node)")
-	flags.StringVar(&p.program, "program", "", "whose model it is: ddp, lm or mlp of examples (default lm for a transformer, else ddp)")
-	flags.BoolVar(&p.asJSON, "json", false, "print the plan as JSON, whose keys are stable")
-	flags.BoolVar(&p.probe, "probe", false, "measure the bandwidth between ranks of this host, for some seconds")
-	flags.Float64Var(&p.bandwidth, "bandwidth", 0, "bandwidth of each rank in GB/s, instead of a probe")
-	flags.DurationVar(&p.step, "step", 0, "time of a step without communication, as measured")
+	flags.IntVarP(&p.ranks, "ranks", "n", 0, "number of ranks of the run (default launch.nproc_per_node)")
+	flags.StringVar(&p.program, "program", "", "program whose model is planned: ddp, lm or mlp of examples (default lm for a transformer, else ddp)")
+	flags.BoolVar(&p.asJSON, "json", false, "print the plan as JSON with stable keys")
+	flags.BoolVar(&p.probe, "probe", false, "measure the bandwidth between ranks of this host; takes some seconds")
+	flags.Float64Var(&p.bandwidth, "bandwidth", 0, "bandwidth at which each rank sends, in GB/s, instead of --probe")
+	flags.DurationVar(&p.step, "step", 0, "measured time of a step without communication")
 	addSourceFlags(cmd, p.source)
 	complete(cmd, "program", cobra.FixedCompletions(planPrograms(), cobra.ShellCompDirectiveNoFileComp))
 }
 
-// run is the text of the plan.
+// run returns the text of the plan.
 func (p *planner) run(ctx context.Context) ([]byte, error) {
 	if err := p.check(); err != nil {
 		return nil, usageError{fmt.Errorf("plan: %w", err)}
@@ -116,7 +114,7 @@ func (p *planner) run(ctx context.Context) ([]byte, error) {
 	return []byte(made.String()), nil
 }
 
-// check finds flags that make no sense, whatever the settings are.
+// check rejects invalid flags, independent of the settings.
 func (p *planner) check() error {
 	switch {
 	case p.ranksGiven && checkRanks(p.ranks) != nil:
@@ -140,9 +138,9 @@ func (p *planner) ranksOf(cfg *config.Config) int {
 	return max(cfg.Launch.NprocPerNode, 1)
 }
 
-// planOf is the plan of a program's run.
+// planOf returns the plan of a program's run.
 //
-// Errors: usageError for settings that such a run cannot have.
+// Errors: usageError for settings that the run does not support.
 func planOf(cfg *config.Config, program string, ranks int) (*plan.Plan, error) {
 	j, err := lookAt(cfg, program, ranks)
 	if err != nil {
@@ -155,7 +153,7 @@ func planOf(cfg *config.Config, program string, ranks int) (*plan.Plan, error) {
 	return made, nil
 }
 
-// lookAt collects the inputs of a plan.
+// lookAt collects the input of a plan.
 func lookAt(cfg *config.Config, program string, ranks int) (plan.Job, error) {
 	s, err := planSubject(cfg, program, ranks)
 	if err != nil {
@@ -171,7 +169,7 @@ func lookAt(cfg *config.Config, program string, ranks int) (plan.Job, error) {
 	return j, err
 }
 
-// link returns the times of collectives; nil if they are not needed.
+// link returns the cost model of collectives; nil if no flag asks for times.
 func (p *planner) link(ctx context.Context, ranks int) (*plan.Link, error) {
 	switch {
 	case p.bandwidth > 0:

@@ -15,20 +15,22 @@ import (
 	"github.com/symgrad/symgrad/machine"
 )
 
-// planned is the model of a program's settings.
+// planned is the model that a program builds from its settings.
 type planned struct {
-	name  string                                             // in words
+	name  string                                             // shapes: without values of parameters
 	build func(rows int, shapes bool) (machine.Model, error) // shapes: parameters have no values
 }
 
-// planProgram is a program whose runs can be planned: its name and the models that it trains.
+// planProgram is a program whose runs can be planned: its name, the names of its models, and their
+// builder.
 type planProgram struct {
 	name   string
 	models []string
 	model  func(c *config.Config) (planned, error)
 }
 
-// allPlanPrograms is the examples that train. Where several train a model, the first is meant.
+// allPlanPrograms returns the training examples. For a model of several programs, the first one is
+// the default.
 func allPlanPrograms() []planProgram {
 	return []planProgram{
 		{"ddp", []string{"mlp", "cnn"}, imageModel},
@@ -45,27 +47,28 @@ func planPrograms() []string {
 	return names
 }
 
-// planModel is the model that a program makes of the settings; "" is the first program that trains
-// such a model.
+// planModel returns the model that a program builds from the settings; "" means the first program
+// that trains such a model.
 //
-// Errors: an unknown program, one that does not train this model, data without sizes.
+// Errors: an unknown program, one that does not train this model, data from which sizes cannot be
+// read.
 func planModel(c *config.Config, program string) (planned, error) {
 	for _, p := range allPlanPrograms() {
 		switch trains := slices.Contains(p.models, c.Model.Name); {
 		case program == "" && trains, program == p.name && trains:
 			return p.model(c)
 		case program == p.name:
-			return planned{}, fmt.Errorf("--program %s: it trains %s, and model.name is %s", program, strings.Join(p.models, " or "), c.Model.Name)
+			return planned{}, fmt.Errorf("--program %s: trains %s, but model.name is %s", program, strings.Join(p.models, " or "), c.Model.Name)
 		}
 	}
 	if program != "" {
-		return planned{}, fmt.Errorf("--program %q: want one of %s", program, strings.Join(planPrograms(), ", "))
+		return planned{}, fmt.Errorf("unknown --program %q: use one of %s", program, strings.Join(planPrograms(), ", "))
 	}
 	return planned{}, fmt.Errorf("model.name=%s: none of %s trains it", c.Model.Name, strings.Join(planPrograms(), ", "))
 }
 
-// imageModel is that of examples/ddp. Images are as large as those of data.path, or as MNIST's if
-// nothing is there yet.
+// imageModel returns the model of examples/ddp. Images have the size of those in data.path, or of
+// MNIST if there are none yet.
 func imageModel(c *config.Config) (planned, error) {
 	rows, cols, where := 28, 28, ""
 	switch err := mnist.Find(c.Data.Path); {
@@ -76,7 +79,7 @@ func imageModel(c *config.Config) (planned, error) {
 		}
 		rows, cols = d.Train.Rows, d.Train.Cols
 	case errors.Is(err, os.ErrNotExist):
-		where = fmt.Sprintf(" (nothing is in %s: taken from MNIST)", c.Data.Path)
+		where = fmt.Sprintf(" (size of MNIST: no data in %s)", c.Data.Path)
 	default:
 		return planned{}, fmt.Errorf("data.path: %w", err)
 	}
@@ -89,10 +92,10 @@ func imageModel(c *config.Config) (planned, error) {
 	return planned{fmt.Sprintf("%s, hidden %v, %d classes", name, m.Hidden, m.Classes), classifier(m)}, nil
 }
 
-// wideModel is that of examples/mlp, whose inputs are as wide as the first hidden layer.
+// wideModel returns the model of examples/mlp, whose inputs are as wide as the first hidden layer.
 func wideModel(c *config.Config) (planned, error) {
 	if len(c.Model.Hidden) == 0 {
-		return planned{}, errors.New("model.hidden is empty: the first hidden layer says how wide the inputs of examples/mlp are")
+		return planned{}, errors.New("model.hidden is empty: examples/mlp takes the width of its inputs from the first hidden layer")
 	}
 	m := ddpmodel.Config{Name: "mlp", Hidden: c.Model.Hidden, Rows: 1, Cols: c.Model.Hidden[0], Classes: 10, Seed: c.Run.Seed}
 	return planned{fmt.Sprintf("mlp of %d inputs, hidden %v, %d classes", m.Cols, m.Hidden, m.Classes), classifier(m)}, nil
@@ -110,11 +113,11 @@ func classifier(m ddpmodel.Config) func(rows int, shapes bool) (machine.Model, e
 	}
 }
 
-// textModel is that of examples/lm, whose vocabulary is the characters of the text.
+// textModel returns the model of examples/lm, whose vocabulary is the characters of the text.
 func textModel(c *config.Config) (planned, error) {
-	text, err := foreign.ReadNamed(c.Data.Path, 1<<30) // as examples/lm does
+	text, err := foreign.ReadNamed(c.Data.Path, 1<<30) // same limit as examples/lm
 	if err != nil {
-		return planned{}, fmt.Errorf("text: %w; set data.path to the file that will be learned: the vocabulary is its characters", err)
+		return planned{}, fmt.Errorf("text: %w; set data.path to the training text: its characters are the vocabulary", err)
 	}
 	var occurs [256]bool
 	m := lmmodel.Config{

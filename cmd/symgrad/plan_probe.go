@@ -14,8 +14,7 @@ import (
 	"github.com/symgrad/symgrad/internal/plan"
 )
 
-// probeLink measures allreduces of some sizes between ranks that it starts on this host, by symgrad
-// bench.
+// probeLink measures allreduces of some sizes between ranks on this host, with symgrad bench.
 func probeLink(ctx context.Context, ranks int) (_ *plan.Link, err error) {
 	if ranks == 1 {
 		return plan.Probed("one rank", 1, []plan.Point{{Seconds: 1e-9}}) // nothing is sent
@@ -48,7 +47,8 @@ func probeLink(ctx context.Context, ranks int) (_ *plan.Link, err error) {
 	return plan.Probed(fmt.Sprintf("a probe of %s with %d ranks on this host", measured.Settings.Backend, ranks), ranks, points)
 }
 
-// probeArgs is the measurement: as buckets are reduced, in place and through the stream.
+// probeArgs returns the arguments of symgrad bench. Like reductions of buckets, the operations run
+// in place and on the stream.
 func probeArgs(ranks int, file string) []string {
 	return []string{
 		"bench", "--op", "allreduce", "--backend", "shm", "--ranks", strconv.Itoa(ranks), "--minbytes", "1K", "--maxbytes", "16M",
@@ -56,8 +56,8 @@ func probeArgs(ranks int, file string) []string {
 	}
 }
 
-// probeFailed is why there is no measurement: err is of starting the ranks, and nil if only they
-// have failed.
+// probeFailed returns the error of a failed measurement. err is that of starting the ranks, and nil
+// if only the ranks failed.
 func probeFailed(ranks, code int, err error, said string) error {
 	if err != nil {
 		return fmt.Errorf("plan --probe: %d ranks on this host ended with code %d: %w%s", ranks, code, err, tail(said))
@@ -65,7 +65,7 @@ func probeFailed(ranks, code int, err error, said string) error {
 	return fmt.Errorf("plan --probe: %d ranks on this host ended with code %d%s", ranks, code, tail(said))
 }
 
-// tail returns a message after a colon; nothing for no message.
+// tail returns said after a colon, or "" if said is empty.
 func tail(said string) string {
 	if said == "" {
 		return ""

@@ -38,7 +38,7 @@ func planConfig(t *testing.T, name string, set ...string) *config.Config {
 	return cfg
 }
 
-// ran is what one rank of a real run has found.
+// ran has the measurements of one rank of a real run.
 type ran struct {
 	memory plan.Memory // its parts as the program has them
 	ddp    ddp.Memory
@@ -48,7 +48,8 @@ type ran struct {
 	planned []plan.Collective // of a step, by the program's own plan
 }
 
-// ranSubject is what is planned of settings, with values in the parameters, so that it can run.
+// ranSubject returns the plan's subject for settings, with values of parameters, so that it can
+// run.
 func ranSubject(cfg *config.Config, ranks int) (plan.Subject, error) {
 	s, err := planSubject(cfg, "", ranks)
 	if err != nil {
@@ -59,7 +60,7 @@ func ranSubject(cfg *config.Config, ranks int) (plan.Subject, error) {
 	return s, err
 }
 
-// trainPlanned makes steps of the run of a subject on simulated ranks, and is what each has found.
+// trainPlanned runs steps of a subject on simulated ranks, and returns the measurements of each.
 func trainPlanned(t *testing.T, s plan.Subject, steps int, on *plan.Stage) []ran {
 	t.Helper()
 	all := make([]ran, s.Job.Ranks)
@@ -124,7 +125,7 @@ func trainRank(w *dist.World, s plan.Subject, steps int, on *plan.Stage, found *
 	})
 }
 
-// onRank makes what a rank of a run has, for body.
+// onRank builds the objects of a rank of a run, and calls body with them.
 func onRank(w *dist.World, s plan.Subject, body func(*ddp.DDP, *machine.Machine, optim.Solver, machine.Model) error) (err error) {
 	g, err := s.Build()
 	if err != nil {
@@ -198,7 +199,7 @@ func TestPlanIsWhatARunTakes(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s/stage %d/%d ranks", name, stage, n), func(t *testing.T) {
 					set := []string{fmt.Sprintf("shard.stage=%d", stage)}
-					if n == 3 { // which does not divide what is in the files
+					if n == 3 { // which does not divide the sizes in the files
 						set = append(set, "data.global_batch=13")
 					}
 					holdPlan(t, planConfig(t, name, set...), n)
@@ -208,7 +209,7 @@ func TestPlanIsWhatARunTakes(t *testing.T) {
 	}
 }
 
-// TestPlanOfOtherWays is the same for settings that change what travels.
+// TestPlanOfOtherWays is the same for settings that change the bytes on the wire.
 func TestPlanOfOtherWays(t *testing.T) {
 	for _, set := range [][]string{
 		{"comm.wire_dtype=bf16", "comm.error_feedback=true"},
@@ -235,9 +236,9 @@ func TestPlanOfOtherWays(t *testing.T) {
 	}
 }
 
-// TestPlanIsWhatTheProcessHas compares the plans of two ranks with what lives in Go's heap, which
-// all of it is in here, while they train: graphs, recorders and the like are small beside 1.8
-// million parameters.
+// TestPlanIsWhatTheProcessHas compares the plans of two ranks with the size of Go's heap during
+// training. The heap has all memory of the run. Graphs, recorders and the like are small compared
+// to 1.8 million parameters.
 func TestPlanIsWhatTheProcessHas(t *testing.T) {
 	for _, stage := range plannedStages {
 		if invariants.Enabled && stage < 3 {
@@ -292,7 +293,7 @@ func together(w *dist.World) error {
 // liveHeap is the bytes of Go's memory that are in use.
 func liveHeap() int64 {
 	runtime.GC()
-	runtime.GC() // what finalizers and pools held on to
+	runtime.GC() // frees memory held by finalizers and pools
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)

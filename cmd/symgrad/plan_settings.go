@@ -13,9 +13,9 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// planSubject returns the subject of a plan by the settings of a run.
+// planSubject returns the description of a run for package plan.
 //
-// Errors: settings that a run cannot have, by their keys.
+// Errors: unsupported settings, by their keys.
 func planSubject(c *config.Config, program string, ranks int) (plan.Subject, error) {
 	var s plan.Subject
 	gpu, err := plansGPU(c)
@@ -37,11 +37,11 @@ func planSubject(c *config.Config, program string, ranks int) (plan.Subject, err
 	if v := c.DDP.VirtualRanks; v > 0 {
 		s.Job.Runs = v / ranks
 	}
-	s.Job.Rule = settings.Solver(c, gpu, 1, 1) // neither steps nor goroutines change its state
+	s.Job.Rule = settings.Solver(c, gpu, 1, 1) // its state does not depend on steps or goroutines
 	share := over(c.Data.GlobalBatch, ranks)
-	s.Job.Rows = over(share, s.Job.Runs) // no run of any rank has more samples
+	s.Job.Rows = over(share, s.Job.Runs) // the most samples of a run on any rank
 	if c.DDP.VirtualRanks == 0 {
-		s.Job.Runs = over(share, s.Job.Rows) // runs of so many samples may be done with the batch before data.accum_steps is
+		s.Job.Runs = over(share, s.Job.Rows) // fewer runs of that size may be enough for the batch
 	}
 	if s.Job.DDP, err = settings.Exchange(c); err != nil {
 		return s, err
@@ -52,28 +52,28 @@ func planSubject(c *config.Config, program string, ranks int) (plan.Subject, err
 	return s, nil
 }
 
-// plansGPU reports whether ranks are on GPUs. A device that is found when the run starts
-// (run.device=auto) counts as the host.
+// plansGPU reports whether ranks are on GPUs. run.device=auto, which only a run can resolve, means
+// the host.
 //
-// Errors: settings that exclude each other.
+// Errors: conflicting settings.
 func plansGPU(c *config.Config) (bool, error) {
 	asked := c.Run.Device == "cuda" || backend.OnGPUs(c.Comm.Backend)
 	switch {
 	case c.Run.Machine == "tape":
-		return false, fmt.Errorf("run.machine=tape: the tape machine's memory is known only when it runs; set run.machine=compiled")
+		return false, fmt.Errorf("run.machine=tape: the tape machine's memory is unknown; set run.machine=compiled")
 	case !asked && c.Run.Device == "auto" && c.Run.Precision != "fp32":
-		return false, fmt.Errorf("run.precision=%s: it is for GPUs, and the plan is for the host; set run.device to cuda", c.Run.Precision)
+		return false, fmt.Errorf("run.precision=%s: only for GPUs, and the plan is for the host; set run.device=cuda", c.Run.Precision)
 	case !asked:
 		return false, nil
 	case c.Run.Device == "cpu":
-		return false, fmt.Errorf("comm.backend=%s: it is between GPUs, and run.device is cpu", c.Comm.Backend)
+		return false, fmt.Errorf("comm.backend=%s: only between GPUs, and run.device is cpu", c.Comm.Backend)
 	case c.Comm.Backend == backend.SHM || c.Comm.Backend == backend.Sim:
 		return false, fmt.Errorf("run.device=cuda: comm.backend=%s is between ranks of the host", c.Comm.Backend)
 	}
 	return true, nil
 }
 
-// planMachine is how the graph is compiled.
+// planMachine returns the configuration of the compiled graph.
 func planMachine(c *config.Config, ranks int, gpu bool, rule *optim.Config) machine.Config {
 	m := machine.Config{
 		Name: c.Model.Name, Device: machine.CPU, NewBatch: machine.Refuse, Seed: uint64(c.Run.Seed),
@@ -92,5 +92,5 @@ func planMachine(c *config.Config, ranks int, gpu bool, rule *optim.Config) mach
 	return m
 }
 
-// over is a/b, rounded up.
+// over returns a/b, rounded up.
 func over(a, b int) int { return (a + b - 1) / b }

@@ -29,8 +29,7 @@ func planText(t *testing.T, line string) (code int, stdout, stderr string) {
 // tinyPlan is settings of a perceptron that is quickly built.
 const tinyPlan = "--set model.hidden=[8] --set data.global_batch=6 --set data.path=. "
 
-// A probe whose ranks fail says what they said, whether or not the launcher has an error of its
-// own.
+// A failed probe reports the output of its ranks, with or without an error of the launcher.
 func TestPlanSaysWhyAProbeFailed(t *testing.T) {
 	const rank = "symgrad: rank 0 (pid 7) was killed by signal: killed\n"
 	if got, want := probeFailed(2, 137, nil, rank).Error(), "plan --probe: 2 ranks on this host ended with code 137: "+rank; got != want {
@@ -60,15 +59,15 @@ func TestPlanRefuses(t *testing.T) {
 		"--set model.name=rnn":         "model.name",
 		"--set data.global_batchs=3":   "data.global_batch",
 		"--set shard.stage=4":          "shard.stage",
-		"--program lm":                 "--program lm: it trains transformer, and model.name is mlp",
-		"--program moon":               `--program "moon": want one of ddp, lm, mlp`,
+		"--program lm":                 "--program lm: trains transformer, but model.name is mlp",
+		"--program moon":               `unknown --program "moon": use one of ddp, lm, mlp`,
 		"-n 7 " + tinyPlan:             "data.global_batch=6: 7 ranks cannot have a sample each; set it to 7 at least, or -n to 6 at most",
-		"--set model.name=transformer": "set data.path to the file that will be learned",
-		"--set run.machine=tape":       "run.machine=tape: the tape machine's memory is known only when it runs",
-		"--set run.precision=bf16":     "run.precision=bf16: it is for GPUs",
+		"--set model.name=transformer": "set data.path to the training text",
+		"--set run.machine=tape":       "run.machine=tape: the tape machine's memory is unknown",
+		"--set run.precision=bf16":     "run.precision=bf16: only for GPUs",
 		"--set run.device=cuda --set comm.backend=shm":                                                     "shm is between ranks of the host",
 		"-n 2 --set comm.wire_dtype=bf16 --set comm.error_feedback=true --set run.device=cuda " + tinyPlan: "ErrorFeedback works on buckets in the memory of the host",
-		"-n 2 --set ddp.virtual_ranks=3 " + tinyPlan:                                                       "ddp.virtual_ranks=3: 2 ranks do not divide it",
+		"-n 2 --set ddp.virtual_ranks=3 " + tinyPlan:                                                       "ddp.virtual_ranks=3: not divisible by 2 ranks",
 		"-n 2 --set ddp.hook=powersgd --set shard.stage=1 " + tinyPlan:                                     "ddp, shard and comm: ddp config",
 		"--program mlp --set model.hidden=[]":                                                              "model.hidden is empty",
 		"-n 2 --set optim.name=adamw --set optim.weight_decay=0.1 --no-such-flag":                          "unknown flag: --no-such-flag",
@@ -139,7 +138,7 @@ func TestPlanForGPUs(t *testing.T) {
 
 // TestPlanTellsWhereSizesComeFrom has no data, and a text of three characters.
 func TestPlanTellsWhereSizesComeFrom(t *testing.T) {
-	if _, stdout, _ := planText(t, "-n 2 "+tinyPlan); !strings.Contains(stdout, "28x28 images (nothing is in .: taken from MNIST)") {
+	if _, stdout, _ := planText(t, "-n 2 "+tinyPlan); !strings.Contains(stdout, "28x28 images (size of MNIST: no data in .)") {
 		t.Error(stdout)
 	}
 	file := filepath.Join(t.TempDir(), "text")
@@ -158,7 +157,7 @@ func TestPlanTellsWhereSizesComeFrom(t *testing.T) {
 	}
 }
 
-// TestPlanTakesRanksFromTheSettings if nobody gives them.
+// TestPlanTakesRanksFromTheSettings plans without -n.
 func TestPlanTakesRanksFromTheSettings(t *testing.T) {
 	for _, c := range []struct {
 		p    planner
@@ -211,7 +210,7 @@ func TestImaginedRanksHaveWhatThisOneHas(t *testing.T) {
 	}
 }
 
-// TestPlanTakesNoMemoryOfTheModel plans models of gigabytes, and counts what is allocated for it.
+// TestPlanTakesNoMemoryOfTheModel plans models of gigabytes, and counts the allocations.
 func TestPlanTakesNoMemoryOfTheModel(t *testing.T) {
 	const width = 16384
 	for _, set := range [][]string{

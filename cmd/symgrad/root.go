@@ -14,15 +14,15 @@ import (
 	"github.com/symgrad/symgrad/internal/cli"
 )
 
-// Exit codes of the program itself. A subcommand that runs another program ends with that
-// program's, by an exitError.
+// Exit codes of the program itself. A subcommand that runs another program returns that program's
+// code in an exitError.
 const (
 	exitOK      = 0
-	exitFailure = 1 // the command ran and failed, or found something wrong
-	exitUsage   = 2 // the command line or the settings make no sense
+	exitFailure = 1 // the command ran and failed, or found an error
+	exitUsage   = 2 // invalid command line or settings
 )
 
-// newRootCommand is symgrad with all its subcommands. Each is in a file of its own.
+// newRootCommand returns symgrad with all its subcommands. Each subcommand has its own file.
 func newRootCommand() *cobra.Command {
 	root := newGroup("symgrad", "Data-parallel training for Gorgonia on symmetric memory",
 		newBenchCommand(),
@@ -39,13 +39,13 @@ func newRootCommand() *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.Long = root.Short + `.
 
-Exit codes: 0 for success, 1 for a failure, 2 for a command line or settings that make
-no sense; commands that run another program end with the code of that program.`
+Exit codes: 0 success, 1 failure, 2 invalid command line or settings; commands that
+run another program return the exit code of that program.`
 	return root
 }
 
-// newGroup is a command that only holds others. Cobra would take any words after it for arguments
-// and succeed; this one refuses them.
+// newGroup returns a command that only has subcommands. Cobra would accept any words after it as
+// arguments; this one rejects them.
 func newGroup(name, short string, commands ...*cobra.Command) *cobra.Command {
 	group := &cobra.Command{
 		Use:           name,
@@ -63,7 +63,7 @@ func newGroup(name, short string, commands ...*cobra.Command) *cobra.Command {
 	}
 	group.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
-			return unknownCommand(cmd, words[0]) // whose flag it is
+			return unknownCommand(cmd, words[0]) // an unknown flag belongs to the unknown command
 		}
 		return usageError{fmt.Errorf("%w (%s --help lists the flags)", cli.FlagError(err), cmd.CommandPath())}
 	})
@@ -82,12 +82,12 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 	return usageError{errors.New(text)}
 }
 
-// usageError is a command line that makes no sense, or settings.
+// usageError is an error of the command line or the settings.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// usageArgs makes the error of a check of arguments a usageError.
+// usageArgs turns the error of an argument check into a usageError.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
@@ -97,7 +97,7 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// noArgs refuses arguments. Cobra's NoArgs calls them unknown commands.
+// noArgs rejects arguments. Cobra's NoArgs calls them unknown commands.
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unexpected argument %q", args[0])
@@ -105,7 +105,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// checkRanks wants a number after -n that one host can be asked for.
+// checkRanks rejects a value of -n that one host cannot start.
 func checkRanks(n int) error {
 	switch {
 	case n < 1:
@@ -116,13 +116,13 @@ func checkRanks(n int) error {
 	return nil
 }
 
-// exitError ends the program with a code of its own.
+// exitError ends the program with the given code.
 type exitError struct {
 	code int
 	err  error // printed; nil if the reason has been printed already
 }
 
-// Error is the reason, or the code.
+// Error returns the reason, or the code if there is none.
 func (e *exitError) Error() string {
 	if e.err == nil {
 		return fmt.Sprintf("exit code %d", e.code)
@@ -130,10 +130,10 @@ func (e *exitError) Error() string {
 	return e.err.Error()
 }
 
-// Unwrap is the reason.
+// Unwrap returns the reason.
 func (e *exitError) Unwrap() error { return e.err }
 
-// execute runs the command that args mean and prints its error.
+// execute runs the command of args and prints its error.
 // Returns: the exit code.
 func execute(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(otherNames(root, args))
@@ -148,7 +148,7 @@ func execute(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	rank, _ := launch.Current() // no rank, where the variables make no sense
+	rank, _ := launch.Current() // the zero value if the launcher's variables are invalid
 	var exit *exitError
 	if errors.As(err, &exit) {
 		if exit.err != nil {
@@ -163,7 +163,7 @@ func execute(root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	return exitFailure
 }
 
-// wrapHelp wraps the texts of a command and of those below it at the width of a terminal.
+// wrapHelp wraps the texts of a command and its subcommands to the width of the terminal.
 func wrapHelp(cmd *cobra.Command, columns int) {
 	cmd.Long = cli.Wrap(cmd.Long, columns, 0)
 	for _, c := range cmd.Commands() {
@@ -171,8 +171,8 @@ func wrapHelp(cmd *cobra.Command, columns int) {
 	}
 }
 
-// otherNames returns args with the number of ranks as mpirun and torchrun name it, in the commands
-// that have one, as -n.
+// otherNames returns args with the number of ranks as -n, in commands that have that flag. mpirun
+// and torchrun use other names.
 func otherNames(root *cobra.Command, args []string) []string {
 	cmd, rest, err := root.Find(args)
 	if err != nil || cmd.Flags().Lookup(cli.RanksFlag) == nil {
@@ -183,14 +183,14 @@ func otherNames(root *cobra.Command, args []string) []string {
 	return append(slices.Clone(head), cli.Ranks(cmd.Flags(), cmd.Name() != "run", rest)...)
 }
 
-// version is "symgrad v1.2.3 (commit 0123456789ab, go1.26.8 linux/amd64)".
+// version returns "symgrad v1.2.3 (commit 0123456789ab, go1.26.8 linux/amd64)".
 func version() string { return "symgrad " + build.Line() }
 
-// newVersionCommand is symgrad version.
+// newVersionCommand returns symgrad version.
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the version, with the commit that it was built from",
+		Short: "Print version and commit",
 		Args:  usageArgs(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return write(cmd.OutOrStdout(), []byte(version()+"\n"))

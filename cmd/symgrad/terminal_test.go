@@ -40,7 +40,7 @@ func TestOutputIsAsWideAsTheTerminal(t *testing.T) {
 	}
 }
 
-// readScreen reads what is written to a terminal until nobody has it open.
+// readScreen reads the output on a terminal until its last writer closes it.
 func readScreen(screen *os.File) string {
 	var all []byte
 	part := make([]byte, 4096)

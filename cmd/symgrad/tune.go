@@ -22,25 +22,23 @@ import (
 	"github.com/symgrad/symgrad/internal/perf"
 )
 
-// newTuneCommand is symgrad tune: which way between GPUs is the fastest for which operation.
+// newTuneCommand returns symgrad tune, which finds the fastest engine per operation.
 func newTuneCommand() *cobra.Command {
 	t := &tune{source: newSource()}
 	cmd := &cobra.Command{
 		Use:   "tune [flags]",
-		Short: "Measure which way between GPUs is the fastest for which operation",
-		Long: `Measure which way between GPUs is the fastest for which operation: NVSHMEM, NCCL, NCCL
-on symmetric windows, kernels of our own. Every one that has a way of its own is timed by
-the device, at every power of two of bytes, on private and on symmetric buffers; what
-counts is the slowest rank. The result is a table by which backend cuda chooses
-(comm.tune).
+		Short: "Measure the fastest engine between GPUs for each operation",
+		Long: `Measure the fastest engine between GPUs for each operation: NVSHMEM, NCCL, NCCL on
+symmetric windows, symgrad's own kernels. Each engine is timed by the device, at every
+power of two of bytes, on private and on symmetric buffers; the slowest rank counts. The
+result is a table by which backend cuda chooses engines (comm.tune).
 
-Started plainly it starts the ranks itself, -n of them; started by symgrad run,
-mpirun, torchrun or srun it takes part as one. Rank 0 prints what is measured and
-writes the file. A table holds one kind of GPU; with --merge it keeps the rows of the
-file that are not measured again, those for other numbers of ranks for instance.
+Without a launcher the command starts -n ranks itself; under symgrad run, mpirun,
+torchrun or srun it is one rank. Rank 0 prints the times and writes the file. A table is
+for one kind of GPU; --merge keeps the rows of the file that are not measured again, for
+example those for other numbers of ranks.
 
-Exit codes: 0, 1 for a failure, 2 for flags or settings that make no sense, 75 for
-a rank that only lost another one.`,
+Exit codes: 0 success, 1 failure, 2 invalid flags or settings, 75 another rank was lost.`,
 		Example: `  symgrad tune -n 4 --out h200.json
   symgrad tune -n 2 --out h200.json --merge
   symgrad run -n 2 ./train --set run.device=cuda --set comm.backend=cuda --set comm.tune=h200.json`,
@@ -58,7 +56,7 @@ a rank that only lost another one.`,
 	return cmd
 }
 
-// tune is one run of the command: its flags, as they were given and as they are understood.
+// tune is one run of the command: its flags as given and as parsed.
 type tune struct {
 	source *config.Source
 	set    *pflag.FlagSet
@@ -73,11 +71,11 @@ type tune struct {
 	env            launch.Env
 	cfg            backend.Config
 	tuning         gpu.Tuning
-	earlier        *gpu.Table // of --merge; nil for none
+	earlier        *gpu.Table // table of --merge; nil for none
 	stdout, stderr io.Writer
 }
 
-// tunable is the operations that are measured, by the names that they have in symgrad bench.
+// tunable are the operations to measure, by their names in symgrad bench.
 var tunable = []struct {
 	op   perf.Op
 	kind dist.Kind
@@ -90,7 +88,7 @@ var tunable = []struct {
 	{perf.AllToAll, dist.KindAllToAll},
 }
 
-// tunableNames is the names of tunable, with commas between.
+// tunableNames returns the names of tunable, comma-separated.
 func tunableNames() string {
 	names := make([]string, len(tunable))
 	for i, k := range tunable {
@@ -103,22 +101,21 @@ func (t *tune) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	t.set = flags
 	flags.SortFlags = false
-	flags.IntVarP(&t.ranks, "ranks", "n", 2, "how many ranks to start, each with a GPU")
-	flags.StringVar(&t.ops, "op", tunableNames(), "operations to measure, with commas between")
-	flags.StringVarP(&t.dtypes, "datatype", "d", "f32,bf16,f16", "element types of those that reduce")
-	flags.StringVarP(&t.redOps, "redop", "o", "sum,avg", "reductions: sum, prod, min, max, avg; prod, min and max share rows of the table, and avg includes premulsum")
+	flags.IntVarP(&t.ranks, "ranks", "n", 2, "number of ranks to start, each with a GPU")
+	flags.StringVar(&t.ops, "op", tunableNames(), "comma-separated operations")
+	flags.StringVarP(&t.dtypes, "datatype", "d", "f32,bf16,f16", "element types of reductions")
+	flags.StringVarP(&t.redOps, "redop", "o", "sum,avg", "reductions: sum, prod, min, max, avg; the table has one class for prod, min and max, and one for avg and premulsum")
 	flags.StringVarP(&t.minBytes, "minbytes", "b", "1K", "smallest size, a power of two")
 	flags.StringVarP(&t.maxBytes, "maxbytes", "e", "256M", "largest size, a power of two")
-	flags.IntVar(&t.rounds, "rounds", 0, "operations timed together; 0 means 50, fewer where they are large")
-	flags.IntVar(&t.repeats, "repeats", 0, "times of which the least counts; 0 means 5")
+	flags.IntVar(&t.rounds, "rounds", 0, "operations timed together; 0 means 50, fewer for large ones")
+	flags.IntVar(&t.repeats, "repeats", 0, "number of measurements, of which the fastest counts; 0 means 5")
 	flags.StringVar(&t.out, "out", "tune.json", "file for the table")
 	flags.BoolVar(&t.merge, "merge", false, "keep the rows of the file that are not measured again")
 	addSourceFlags(cmd, t.source)
 	complete(cmd, "op", cobra.FixedCompletions(strings.Split(tunableNames(), ","), cobra.ShellCompDirectiveNoFileComp))
 }
 
-// run checks everything that can be checked before a rank starts, then starts the ranks or is one
-// of them.
+// run makes all checks that need no ranks, then starts the ranks or runs one of them.
 func (t *tune) run(ctx context.Context) error {
 	var err error
 	if t.env, err = launch.Current(); err != nil {
@@ -156,7 +153,8 @@ func (t *tune) run(ctx context.Context) error {
 	return t.rank(ctx)
 }
 
-// readSource reads the file of settings, or takes the text that the starter of this rank has read.
+// readSource reads the file of settings, or takes the settings that the starter of this rank has
+// read.
 func (t *tune) readSource() error {
 	handed, err := t.env.Handover()
 	if err != nil || handed == nil {
@@ -169,19 +167,19 @@ func (t *tune) readSource() error {
 	return nil
 }
 
-// parse makes the gpu.Tuning.
+// parse fills the gpu.Tuning.
 //
-// Errors: the first flag whose value makes no sense, by its name.
+// Errors: the first invalid flag, by its name.
 func (t *tune) parse() error {
 	switch {
 	case checkRanks(t.ranks) != nil:
 		return checkRanks(t.ranks)
 	case t.env.Launcher != launch.None && t.set.Changed("ranks") && t.ranks != t.env.Size:
-		return fmt.Errorf("-n %d, but %s has started %d ranks: leave -n out", t.ranks, t.env.Launcher, t.env.Size)
+		return fmt.Errorf("-n %d, but %s has started %d ranks: remove -n", t.ranks, t.env.Launcher, t.env.Size)
 	case t.rounds < 0 || t.repeats < 0:
 		return fmt.Errorf("--rounds %d, --repeats %d: want 0 or more", t.rounds, t.repeats)
 	case t.out == "":
-		return errors.New("--out: want a file")
+		return errors.New("--out is empty: use a file name")
 	}
 	t.tuning = gpu.Tuning{Rounds: t.rounds, Repeats: t.repeats}
 	if err := t.parseOps(); err != nil {
@@ -205,7 +203,7 @@ func (t *tune) parse() error {
 	return t.readEarlier()
 }
 
-// parseOps is the part of parse about operations.
+// parseOps parses the operations, dtypes and reductions.
 func (t *tune) parseOps() error {
 	ops, err := perf.ParseOps(t.ops)
 	if err != nil {
@@ -220,7 +218,7 @@ func (t *tune) parseOps() error {
 			return k.op == op
 		})
 		if i < 0 {
-			return fmt.Errorf("--op: %v has one way only, or none that sizes matter to: want some of %s", op, tunableNames())
+			return fmt.Errorf("--op: %v has one engine only, or no sizes: use some of %s", op, tunableNames())
 		}
 		t.tuning.Kinds = append(t.tuning.Kinds, tunable[i].kind)
 	}
@@ -234,10 +232,10 @@ func (t *tune) parseOps() error {
 	var classes []string
 	for _, red := range reds {
 		if red == dist.RedPreMulSum {
-			return errors.New("--redop: premulsum uses the rows of avg: measure avg")
+			return errors.New("--redop: premulsum shares the table class of avg: use avg")
 		}
 		if red.Bitwise() {
-			return fmt.Errorf("--redop: %v takes the time of prod: measure that", red)
+			return fmt.Errorf("--redop: %v shares the table class of prod: use prod", red)
 		}
 		op := dist.Op{Kind: dist.KindAllReduce, Red: dist.RedOp{Kind: red}}
 		class := gpu.Class(&op)
@@ -250,7 +248,7 @@ func (t *tune) parseOps() error {
 	return nil
 }
 
-// readEarlier is the table that --merge adds to, where the file is there.
+// readEarlier reads the table that --merge extends, if the file exists.
 func (t *tune) readEarlier() error {
 	if !t.merge {
 		return nil
@@ -266,8 +264,7 @@ func (t *tune) readEarlier() error {
 	return nil
 }
 
-// settings takes the settings of libraries, time limits and comm.max_ctas from files, environment
-// and --set.
+// settings reads libraries, time limits and comm.max_ctas from files, environment and --set.
 func (t *tune) settings() error {
 	cfg, _, err := loadSettings(*t.source)
 	if err != nil {
@@ -279,8 +276,8 @@ func (t *tune) settings() error {
 	return nil
 }
 
-// heapStep returns the growth of memory with which both buffers are in one step, after the 645 MiB
-// that NVSHMEM and its engine use, so that NCCL has windows on them.
+// heapStep returns the growth of the heap. Both buffers fit into one step, after the 645 MiB that
+// NVSHMEM and its engine reserve, so that NCCL has windows on them.
 func heapStep(largest int64) int64 {
 	const rest = 1 << 30
 	step := int64(2 << 30)
@@ -290,8 +287,7 @@ func heapStep(largest int64) int64 {
 	return step
 }
 
-// gpuConfig returns the settings of a backend about libraries for GPUs, thread blocks, and time
-// limits.
+// gpuConfig returns the backend settings for GPUs: libraries, limits of their use, and time limits.
 func gpuConfig(cfg *config.Config) backend.Config {
 	return backend.Config{
 		InitTimeout: cfg.Comm.TimeoutInit, StepTimeout: cfg.Comm.TimeoutStep, MaxCTAs: cfg.Comm.MaxCTAs,
@@ -299,11 +295,11 @@ func gpuConfig(cfg *config.Config) backend.Config {
 	}
 }
 
-// args is the command line again, for the ranks.
+// args returns the command line for the ranks.
 func (t *tune) args() []string {
 	var args []string
 	t.set.Visit(func(flag *pflag.Flag) {
-		if flag.Name == "set" { // its text is a list
+		if flag.Name == "set" { // its value is a list
 			for _, s := range t.source.Set {
 				args = append(args, "--set="+s)
 			}
@@ -324,7 +320,7 @@ func (t *tune) rank(ctx context.Context) error {
 	return errors.Join(err, g.Close())
 }
 
-// measure runs the whole measurement; rank 0 writes the table.
+// measure runs the whole measurement and, on rank 0, writes the result.
 func (t *tune) measure(g *backend.GPUs) error {
 	out := t.stdout
 	if g.Rank() != 0 {
@@ -355,12 +351,12 @@ func (t *tune) measure(g *backend.GPUs) error {
 	return write(out, fmt.Appendf(nil, "\nwritten to %s: use it with comm.tune=%[1]s\n", t.out))
 }
 
-// merged returns the rows of later, and those of earlier that later has not measured.
+// merged returns the rows of later, and the rows of earlier that later does not have.
 //
 // Errors: dist.ErrInvalid for tables of different GPUs.
 func merged(earlier, later *gpu.Table) (*gpu.Table, error) {
 	if earlier.Machine != later.Machine {
-		return nil, fmt.Errorf("%w: it was measured on %q, and this is %q", dist.ErrInvalid, earlier.Machine, later.Machine)
+		return nil, fmt.Errorf("%w: measured on %q, but this is %q", dist.ErrInvalid, earlier.Machine, later.Machine)
 	}
 	all := *later
 	all.Rows = slices.Clone(later.Rows)
@@ -378,7 +374,7 @@ func sameOperation(a, b *gpu.Row) bool {
 		a.Bytes == b.Bytes
 }
 
-// dtypeText returns the dtype of a row, or the text for any.
+// dtypeText returns dtype and reduction of a row, or "any".
 func dtypeText(r *gpu.Row) string {
 	if r.DType == "" {
 		return "any"

@@ -28,20 +28,20 @@ func TestTuneRefusesFlags(t *testing.T) {
 		"extra":                       `unexpected argument "extra"`,
 		"-n 0":                        "-n 0: want 1 rank or more",
 		"-n 4097":                     "-n 4097: want at most 4096 ranks",
-		"--op allreduction":           `--op: unknown name "allreduction": use one of allreduce, reduce`,
-		"--op sendrecv":               "--op: sendrecv has one way only, or none that sizes matter to: want some of allreduce,reducescatter,allgather",
-		"--op onesided":               "has one way only",
-		"-d float128":                 `--datatype: unknown name "float128": use one of f16`,
-		"-o nand":                     `--redop: unknown name "nand": use one of sum`,
-		"-o xor":                      "--redop: xor takes the time of prod: measure that",
-		"-o premulsum":                "--redop: premulsum uses the rows of avg: measure avg",
+		"--op allreduction":           `--op: unknown name "allreduction": use one of allreduce, reduce,`,
+		"--op sendrecv":               "--op: sendrecv has one engine only, or no sizes: use some of allreduce,reducescatter,allgather",
+		"--op onesided":               "has one engine only",
+		"-d float128":                 `--datatype: unknown name "float128": use one of f16,`,
+		"-o nand":                     `--redop: unknown name "nand": use one of sum,`,
+		"-o xor":                      "--redop: xor shares the table class of prod: use prod",
+		"-o premulsum":                "--redop: premulsum shares the table class of avg: use avg",
 		"-o sum,min,max":              "--redop: max shares a table class with an earlier one",
 		"-b 3K":                       "are not powers of two",
 		"-b 0":                        "--minbytes 0: want 1 or more",
 		"-e 64T":                      `--maxbytes: "64T" is no size`,
 		"-b 1M -e 1K":                 "sizes from 1048576 B down to 1024 B",
 		"--rounds -1":                 "want 0 or more",
-		"--out=":                      "--out: want a file",
+		"--out=":                      "--out is empty",
 		"--merge --out " + file:       "--merge: backend: " + file,
 		"--merge --out no/such/x -n0": "-n 0: want 1 rank or more",
 		"--no-such-flag":              "unknown flag: --no-such-flag",
@@ -70,7 +70,7 @@ func TestTuneFlagsBecomeATuning(t *testing.T) {
 	if len(g.Reductions) != 3 || g.Reductions[1].Kind != dist.RedMax || g.Smallest != 8 || g.Largest != 64<<20 || g.Rounds != 7 || u.earlier != nil {
 		t.Errorf("%+v", g)
 	}
-	// The command line that ranks get says what this one does, lists and all.
+	// The command line of the ranks means the same as this one, including lists.
 	again := &tune{source: newSource()}
 	second := newTuneCommand()
 	second.ResetFlags()
@@ -106,7 +106,7 @@ func TestTuneWithoutADriver(t *testing.T) {
 	}
 }
 
-// A file that cannot be written is told before minutes of measuring, and not behind them.
+// A file that cannot be written is reported before minutes of measuring, not after.
 func TestFilesThatCannotBeWrittenAreToldFirst(t *testing.T) {
 	dir := t.TempDir()
 	for line, want := range map[string]string{
@@ -123,7 +123,7 @@ func TestFilesThatCannotBeWrittenAreToldFirst(t *testing.T) {
 	}
 }
 
-// aTable is what was measured on 2 and on 4 GPUs.
+// aTable returns a table measured on 2 and on 4 GPUs.
 func aTable() *gpu.Table {
 	row := func(ranks int, bytes int64, symmetric bool, timings ...gpu.Timing) gpu.Row {
 		return gpu.Row{Kind: "allreduce", DType: "f32", Reduction: "sum", Symmetric: symmetric, Ranks: ranks, Bytes: bytes, Timings: timings}
@@ -148,11 +148,11 @@ func TestTableTextNamesTheFastest(t *testing.T) {
 	want := []string{
 		"allreduce f32 sum, symmetric, 2 ranks: oneshot to 2K, nccl to 4K",
 		"allreduce f32 sum, private, 4 ranks: nccl to 1K",
-		"reductions that were not measured: as sums; types: as bf16, where they are of two bytes, or f32",
-		"not measured, 2 ranks, to 1M: oneshot, nccl",
+		"other reductions: as sums; other types: as bf16 if they have two bytes, else as f32",
+		"others, 2 ranks, to 1M: oneshot, nccl",
 		"broadcast and reduce, if not measured, to 2M: ll, nccl",
-		"not measured: nccl",
-		"during a computation, symmetric, from 32M: copy, where it can",
+		"others: nccl",
+		"during computation, symmetric, from 32M: copy, if it can",
 	}
 	if got := tableText(aTable(), 0); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -15,8 +15,8 @@ import (
 // tunePrinter prints the measurements of symgrad tune as they arrive.
 type tunePrinter struct {
 	w     io.Writer
-	title string // of the rows that were printed last
-	err   error  // the first of writing
+	title string // title of the last printed rows
+	err   error  // first write error
 }
 
 func (p *tunePrinter) printf(format string, args ...any) {
@@ -25,7 +25,7 @@ func (p *tunePrinter) printf(format string, args ...any) {
 	}
 }
 
-// begin is the head: GPUs and libraries.
+// begin prints GPUs and libraries.
 func (p *tunePrinter) begin(g *backend.GPUs) {
 	p.printf("%d ranks, each on one %s\n", g.Size(), g.Device().Name())
 	for _, e := range g.Engines() {
@@ -33,7 +33,7 @@ func (p *tunePrinter) begin(g *backend.GPUs) {
 	}
 }
 
-// row is one operation at one size, the fastest engine marked.
+// row prints one operation at one size, with a mark at the fastest engine.
 func (p *tunePrinter) row(r gpu.Row) {
 	if title := rowTitle(&r); title != p.title {
 		p.title = title
@@ -51,7 +51,7 @@ func (p *tunePrinter) row(r gpu.Row) {
 	p.printf("\n")
 }
 
-// end prints the finished table.
+// end prints the summary of the table.
 func (p *tunePrinter) end(t *gpu.Table, engines []backend.Choice) {
 	for _, e := range engines {
 		if !e.Usable {
@@ -61,7 +61,7 @@ func (p *tunePrinter) end(t *gpu.Table, engines []backend.Choice) {
 	p.printf("\n%s\n", strings.Join(tableText(t, 0), "\n"))
 }
 
-// rowTitle is "allreduce f32 sum, symmetric, 2 ranks".
+// rowTitle returns "allreduce f32 sum, symmetric, 2 ranks".
 func rowTitle(r *gpu.Row) string {
 	where := "private"
 	if r.Symmetric {
@@ -70,7 +70,8 @@ func rowTitle(r *gpu.Row) string {
 	return fmt.Sprintf("%s %s, %s, %s", r.Kind, dtypeText(r), where, count(r.Ranks, "rank"))
 }
 
-// fastest is the engine of a row that the dispatcher takes; of equal ones the first by name.
+// fastest returns the engine that the dispatcher takes for a row; of equally fast ones the first by
+// name.
 func fastest(r *gpu.Row) string {
 	if len(r.Timings) == 0 {
 		return ""
@@ -80,8 +81,8 @@ func fastest(r *gpu.Row) string {
 	}).Engine
 }
 
-// tableText returns the contents of a table, a line for each operation, for so many ranks (0 means
-// any number), then its rules, after a heading.
+// tableText describes a table: a line per operation for so many ranks (0 means any number), its
+// rules, and the choice for operations that overlap with computation.
 func tableText(t *gpu.Table, ranks int) []string {
 	var lines []string
 	line, last := "", ""
@@ -113,22 +114,22 @@ func tableText(t *gpu.Table, ranks int) []string {
 	}
 	flush()
 	if slices.ContainsFunc(rows, func(r gpu.Row) bool { return r.Reduction == "sum" && (ranks == 0 || r.Ranks == ranks) }) {
-		lines = append(lines, "reductions that were not measured: as sums; types: as bf16, where they are of two bytes, or f32")
+		lines = append(lines, "other reductions: as sums; other types: as bf16 if they have two bytes, else as f32")
 	}
 	if lines = append(lines, rulesText(t, ranks)...); len(lines) > 0 {
-		lines = append(lines, fmt.Sprintf("during a computation, symmetric, from %s: copy, where it can", perf.FormatSize(gpu.LeastAside)))
+		lines = append(lines, fmt.Sprintf("during computation, symmetric, from %s: copy, if it can", perf.FormatSize(gpu.LeastAside)))
 	}
 	return lines
 }
 
-// rulesText is the rules of a table, a line each.
+// rulesText returns the rules of a table, a line each.
 func rulesText(t *gpu.Table, ranks int) []string {
 	var lines []string
 	for _, r := range t.Rules {
 		if ranks > 0 && r.Ranks != 0 && r.Ranks != ranks {
 			continue
 		}
-		text := "not measured"
+		text := "others"
 		if len(r.Kinds) > 0 {
 			text = strings.Join(r.Kinds, " and ") + ", if not measured"
 		}

@@ -40,13 +40,13 @@ func newComm(w *dist.World, out io.Writer) (*comm, error) {
 // close ends the communicator and frees its memory.
 func (c *comm) close() error { return errors.Join(c.Stream().Synchronize(), c.Close()) }
 
-// array is elements of type int32 in the heap, on the host or on the rank's GPU.
+// array has int32 elements in the heap, on the host or on the rank's GPU.
 type array struct {
 	tensor.Buffer
 	c *comm
 }
 
-// array allocates n elements and fills them. On GPUs by NCCL the heap is memory of ncclMemAlloc,
+// array allocates n elements and fills them. With NCCL on GPUs the heap is memory of ncclMemAlloc,
 // registered as a window.
 //
 // Collective: all ranks, same n. Owns: the heap frees it.
@@ -67,7 +67,7 @@ func (c *comm) array(n int, value func(i int) int32) (*array, error) {
 	return a, a.copy(a.Buffer, tensor.Of(values))
 }
 
-// values returns the elements, after all that is queued on the communicator's stream.
+// values returns the elements, after all operations queued on the communicator's stream.
 func (a *array) values() ([]int32, error) {
 	if err := a.c.Stream().Synchronize(); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (a *array) values() ([]int32, error) {
 	return values, a.copy(tensor.Of(values), a.Buffer)
 }
 
-// copy copies src to dst, one of which is the array.
+// copy copies src to dst. One of them is the array.
 func (a *array) copy(dst, src tensor.Buffer) error {
 	if a.Device() != tensor.Host {
 		return kernel.Copy(a.c.Stream(), dst, src)
@@ -90,7 +90,7 @@ func (a *array) copy(dst, src tensor.Buffer) error {
 	return err
 }
 
-// check counts the elements that are wrong and prints the first and the last of every rank.
+// check counts the wrong elements and prints the first and the last element of every rank.
 //
 // Collective: all ranks.
 func (a *array) check(want func(i int) int32) (bad int, err error) {
@@ -135,7 +135,7 @@ func (c *comm) gather(v int32) ([]int32, error) {
 	return all.values()
 }
 
-// verdict fails on every rank if one of them has wrong elements.
+// verdict fails on every rank if any has wrong elements.
 //
 // Collective: all ranks. Errors: rank.ErrWrong with the numbers.
 func (c *comm) verdict(bad int) error {

@@ -5,8 +5,8 @@ import (
 	"github.com/symgrad/symgrad/examples/internal/rank"
 )
 
-// scatter sends from rank 0 to every rank its part, also to rank 0 itself. In a group call sends
-// and receives progress together, so that their order does not matter:
+// scatter sends from rank 0 to every rank its part, including rank 0 itself. In a group call sends
+// and receives progress together, so their order does not matter:
 //
 //	ncclGroupStart();
 //	if (rank == root)

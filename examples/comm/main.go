@@ -1,10 +1,10 @@
-// Command comm is the NCCL labs of NVIDIA's tutorial with the calls of this project: a
+// Command comm implements the NCCL labs of NVIDIA's tutorial with the calls of this project: a
 // communicator, send and receive, group calls, and memory registered as a symmetric window. The
-// same program runs on the host and on GPUs, and checks every element.
+// program runs on the host and on GPUs, and checks every element.
 //
-//	go run ./examples/comm -n 4               # all of them, ranks are processes on the host
+//	go run ./examples/comm -n 4                          # all labs, ranks are processes on the host
 //	go run ./examples/comm -n 2 sendrecv
-//	go run ./examples/comm -n 2 --backend nccl window    # on two GPUs, by NCCL alone
+//	go run ./examples/comm -n 2 --backend nccl window    # on two GPUs, with NCCL only
 //	symgrad run -n 4 -- bin/comm group
 //
 // prints, for window on 2 ranks,
@@ -13,7 +13,7 @@
 //	rank 0 has 0 to 31
 //	rank 1 has 0 to 31
 //
-// The names of both sides:
+// The names in NCCL and here:
 //
 //	NCCL                                      here
 //	ncclGetUniqueId, ncclCommInitRank         backend.Open
@@ -24,8 +24,8 @@
 //	NCCL_WIN_COLL_SYMMETRIC                   dist.Group.Symmetric
 //	cudaStreamSynchronize                     dist.Stream.Synchronize, dist.Work.Wait
 //
-// A file has one lab. Read sendrecv.go first, then group.go and window.go; array.go is memory on
-// host or GPU.
+// Each file has one lab. Read sendrecv.go first, then group.go and window.go. array.go provides
+// memory on host or GPU.
 //
 // Source: NVIDIA, "GPU Communication Libraries for Accelerating HPC and AI Applications", HOT
 // Interconnects 2025, labs 1 and 5.
@@ -51,7 +51,7 @@ type lab struct {
 	run   func(c *comm) (bad int, err error) // bad is the number of wrong elements on this rank
 }
 
-// labs lists all of them, in the order in which they run.
+// labs returns all labs, in the order in which they run.
 func labs() []lab {
 	return []lab{
 		{"sendrecv", "rank 0 of a communicator sends 16 numbers to rank 1", sendRecv},
@@ -84,7 +84,7 @@ func about() string {
 // settings is the command line.
 type settings struct{ chosen []lab }
 
-// check finds the labs that are named. No name means all of them.
+// check finds the named labs. No name means all of them.
 func (s *settings) check(_ int, args []string) error {
 	all := labs()
 	for _, name := range args {
@@ -100,7 +100,7 @@ func (s *settings) check(_ int, args []string) error {
 	return nil
 }
 
-// run is one rank: the chosen labs, one after the other.
+// run is one rank. It runs the chosen labs one after the other.
 func (s *settings) run(_ context.Context, w *dist.World, out io.Writer) error {
 	for _, x := range s.chosen {
 		fmt.Fprintf(out, "== %s: %s\n", x.name, x.about)

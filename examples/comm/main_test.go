@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { ranktest.Main(m, main) }
 
-// output returns what a lab prints on n ranks.
+// output returns the output of a lab on n ranks.
 func output(name string, n int) string {
 	var b strings.Builder
 	for r := range n {
@@ -34,7 +34,7 @@ func output(name string, n int) string {
 	return b.String()
 }
 
-// everything returns what the program prints on n ranks.
+// everything returns the output of the program on n ranks.
 func everything(n int) string {
 	var b strings.Builder
 	for _, x := range labs() {

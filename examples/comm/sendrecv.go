@@ -3,7 +3,7 @@ package main
 // count is the number of elements of a message.
 const count = 16
 
-// letter returns the elements that rank 0 sends.
+// letter returns element i of the message of rank 0.
 func letter(i int) int32 { return 100 + int32(i) }
 
 // none returns an element that no rank sends.
@@ -15,7 +15,7 @@ func none(int) int32 { return -1 }
 //	else if (rank == 1) ncclRecv(recv_buf, N, ncclInt, 0, nccl_comm, stream);
 //	cudaStreamSynchronize(stream);
 //
-// A communicator of one rank sends to itself, which takes a group call.
+// A communicator of one rank sends to itself, which needs a group call.
 func sendRecv(c *comm) (bad int, err error) {
 	if c.Size() == 1 {
 		return scatter(c)

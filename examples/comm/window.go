@@ -2,7 +2,7 @@ package main
 
 import "github.com/symgrad/symgrad/examples/internal/rank"
 
-// window gathers on every rank the elements of all ranks, from memory that is registered as a
+// window gathers the elements of all ranks on every rank, from memory that is registered as a
 // symmetric window:
 //
 //	ncclMemAlloc(&buff, size);
@@ -10,7 +10,7 @@ import "github.com/symgrad/symgrad/examples/internal/rank"
 //	ncclAllGather(sendbuff, recvbuff, count, ncclInt, comm, stream);
 //	ncclCommWindowDeregister(comm, win);
 //
-// A symmetric heap is such memory. Symmetric promises that the buffers lie at the same offsets on
+// A symmetric heap is such memory. Symmetric declares that the buffers are at the same offsets on
 // all ranks.
 func window(c *comm) (bad int, err error) {
 	src, err := c.array(count, func(i int) int32 { return int32(c.Rank()*count + i) })

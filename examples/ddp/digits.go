@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/examples/internal/train"
 )
 
-// digits is the problem: images, and which digit is on them.
+// digits is the problem of classifying images of digits.
 type digits struct {
 	path   string
 	model  model.Config // without a batch
@@ -41,13 +41,13 @@ func openDigits(c *config.Config) (train.Problem, error) {
 	return d, nil
 }
 
-// Len is the number of training images.
+// Len returns the number of training images.
 func (d *digits) Len() int { return d.train.Len() }
 
-// Digest is the hash of all images and labels.
+// Digest returns the hash of all images and labels.
 func (d *digits) Digest() string { return d.digest }
 
-// Describe is where the images are from, and "mlp 784-512-512-10" or "cnn 28x28, conv 6-16, fc
+// Describe returns the source of the images, and "mlp 784-512-512-10" or "cnn 28x28, conv 6-16, fc
 // 120-84-10".
 func (d *digits) Describe() (data, name string) {
 	data = fmt.Sprintf("%s: %d training and %d test images of %dx%d", d.path, d.train.Len(), d.test.Len(), d.train.Rows, d.train.Cols)
@@ -58,7 +58,7 @@ func (d *digits) Describe() (data, name string) {
 	return data, "mlp " + train.Join(append([]int{d.train.Pixels()}, widths...)...)
 }
 
-// New is the classifier.
+// New returns the classifier.
 func (d *digits) New(rows int, weights []*gtensor.Dense) (*train.Model, error) {
 	c := d.model
 	c.Batch = rows
@@ -78,13 +78,13 @@ func fill(s *mnist.Set, m *train.Model, indices []int) error {
 	return s.Fill(x, y, w, indices)
 }
 
-// Tests is the test images.
+// Tests returns the test images.
 func (d *digits) Tests() train.Tests { return tests{d.test} }
 
-// tests is images that accuracy is measured on.
+// tests are images for measuring accuracy.
 type tests struct{ *mnist.Set }
 
-// Rows divides the ten thousand images of MNIST.
+// Rows is a divisor of the ten thousand test images of MNIST.
 func (tests) Rows() int { return 100 }
 
 // Fill sets the inputs to n images.
@@ -96,7 +96,7 @@ func (t tests) Fill(m *train.Model, first, n int) error {
 	return fill(t.Set, m, indices)
 }
 
-// Count compares the likeliest class of each image with its label.
+// Count compares the most likely class of each image with its label.
 func (t tests) Count(m *train.Model, first, n int) (right, all int) {
 	logProb := m.Output.Value().Data().([]float32)
 	for row := range n {

@@ -27,9 +27,9 @@ func images(t *testing.T) string {
 	return data
 }
 
-// Losses that are compared with a relative limit have to be large against what float32 leaves of
-// them: a logit of 10 has an error of 1e-6. Those of the made-up images are, and runs on the host
-// that add in other orders stay far within the 1e-4 that runs on GPUs are held to.
+// Losses that are compared with a relative limit must be large compared to the errors of float32: a
+// logit of 10 has an error of 1e-6. Those of the generated images are. Runs on the host that add in
+// other orders differ by far less than the limit of 1e-4 for runs on GPUs.
 func TestCurvesOfMixedImagesStayTogether(t *testing.T) {
 	if !long.Enabled() {
 		t.Skip(long.Reason)
@@ -77,9 +77,9 @@ func near(a, b []float64, limit float64) int {
 	return min(len(a), len(b))
 }
 
-// TestGPUsLearnWhatTheHostDoes holds the losses of ranks on GPUs against those of one rank on the
-// host, which takes the same global batches. Fewer bits of the products are seen in the losses, and
-// not in what is learned.
+// TestGPUsLearnWhatTheHostDoes compares the losses of ranks on GPUs with those of one rank on the
+// host, with the same global batches. Products of fewer bits change the losses, but not the
+// accuracy.
 func TestGPUsLearnWhatTheHostDoes(t *testing.T) {
 	cudatest.Devices(t, 1)
 	data := images(t)
@@ -112,8 +112,8 @@ func TestGPUsLearnWhatTheHostDoes(t *testing.T) {
 	}
 }
 
-// Shares of the optimizer's state, narrow gradients and accumulated micro-batches learn on GPUs
-// what one rank on the host does.
+// Sharded optimizer state, narrow gradients and accumulated micro-batches learn on GPUs like one
+// rank on the host.
 func TestGPUsLearnInOtherWays(t *testing.T) {
 	cudatest.Devices(t, 1)
 	data := images(t)
@@ -194,7 +194,7 @@ func TestGPUsLearnConvolutions(t *testing.T) {
 	})
 }
 
-// The file of --json names the GPU and what its times depend on.
+// The --json file names the GPU and the versions that its times depend on.
 func TestStepTimesOfGPUs(t *testing.T) {
 	onOneAndTwo(t, func(t *testing.T, n int, data string) {
 		for _, how := range [][]string{{"--tune"}, {"--resident"}, {"--resident", "--kept"}} {

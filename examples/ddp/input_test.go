@@ -44,7 +44,7 @@ func TestRanksTakeSettingsThatCameThroughAPipe(t *testing.T) {
 
 func TestRanksOfAnotherLauncherRefuseAPipe(t *testing.T) {
 	o := fed(t, "run: {max_steps: 2}\n", "SYMGRAD_RANK=0", "SYMGRAD_WORLD_SIZE=2", "SYMGRAD_LOCAL_RANK=0", "SYMGRAD_LOCAL_WORLD_SIZE=2")
-	if o.code != train.ExitUsage || !strings.Contains(o.stderr, "--config /dev/stdin: this is no regular file") {
+	if o.code != train.ExitUsage || !strings.Contains(o.stderr, "--config /dev/stdin: not a regular file") {
 		t.Errorf("code %d, %s", o.code, o.stderr)
 	}
 }

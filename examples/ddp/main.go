@@ -1,18 +1,20 @@
-// Command ddp trains a classifier on MNIST with any number of ranks, as a configuration file says:
+// Command ddp trains a classifier on MNIST with any number of ranks, as set by a configuration
+// file:
 //
 //	make data && go run ./examples/ddp --config configs/mnist-mlp.yaml
 //	go run ./examples/ddp --config configs/mnist-mlp.yaml --set launch.nproc_per_node=4 --verify
 //	symgrad run -n 4 -- ./ddp --config configs/mnist-cnn.yaml
-//	go run ./examples/ddp --config configs/mnist-zero1.yaml --plan # Ctrl-C, then again
+//	go run ./examples/ddp --config configs/mnist-zero1.yaml    # after Ctrl-C, again: it resumes
 //
-// Whatever the number of ranks, a step is of the same samples (data.global_batch of them) and the
-// model learns the same. The run leaves summary.json, the effective config.yaml and, if asked, a
-// timeline in run.output_dir; with checkpoint.dir it leaves checkpoints that a run on any number of
-// ranks, with any shard.stage, goes on from (run.resume).
+// A step uses the same data.global_batch samples for any number of ranks, so the model learns the
+// same. The run writes summary.json, the effective config.yaml and an optional timeline to
+// run.output_dir. With checkpoint.dir it saves checkpoints, from which a run on any number of
+// ranks, with any shard.stage, can resume (run.resume).
 //
-// This folder has the problem: mnist reads the images, model builds the graphs, digits.go joins
-// them. examples/internal/train has the training on any number of ranks: a program of your own
-// copies setup.go from there, and train.go is the loop.
+// This package defines the problem: mnist reads the images, model builds the graphs, digits.go
+// combines them. The training is in examples/internal/train: setup.go there is the part to copy
+// into your program, train.go is the loop.
+// there is the part that a program of one's own copies, train.go the loop.
 package main
 
 import (
@@ -26,7 +28,7 @@ import (
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// execute is the program.
+// execute runs the program.
 //
 // Returns: the exit code.
 func execute(args []string, stdout, stderr io.Writer) int {

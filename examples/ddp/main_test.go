@@ -56,10 +56,10 @@ func plain(patterns [][]byte, i int, noise *rand.Rand) (label int, image []byte)
 	return label, image
 }
 
-// mixed is three parts of a pattern and one of another, with noise. Three of four images have the
-// label of the first, and the fourth that of the second, which nothing in it tells: what can be
-// learned ends at ln 4 - 3/4 ln 3 = 0.56, and losses below that, of single images learned by heart,
-// take some hundred steps.
+// mixed is three parts of one pattern and one part of another, with noise. Three of four images
+// have the label of the first pattern, the fourth has that of the second, at random. So the best
+// loss is ln 4 - 3/4 ln 3 = 0.56. Lower losses, of images learned by heart, take some hundred
+// steps.
 func mixed(patterns [][]byte, i int, noise *rand.Rand) (label int, image []byte) {
 	most := i * 7 % 10
 	least := (most + 1 + noise.IntN(9)) % 10
@@ -103,7 +103,7 @@ func madeUpImages(t testing.TB, draw manner, side, trainSamples, testSamples int
 	return dir
 }
 
-// outcome is what a run of the program left.
+// outcome is the result of a run of the program.
 type outcome struct {
 	code           int
 	stdout, stderr string

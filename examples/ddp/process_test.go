@@ -97,8 +97,8 @@ func byHand(t *testing.T, folders []string, args [][]string) []outcome {
 	return outcomes
 }
 
-// What is hashed must be equal, and all ranks say who has what; what is not hashed may differ, rank
-// 0 leads.
+// Hashed settings must be equal, and all ranks report who has which value. Other settings may
+// differ, and rank 0's count.
 func TestRanksCompareSettingsAndData(t *testing.T) {
 	data, other := madeUp(t), madeUp(t)
 	labels := filepath.Join(other, "train-labels-idx1-ubyte")
@@ -130,7 +130,7 @@ func TestRanksCompareSettingsAndData(t *testing.T) {
 			if (o.code == 0) != (test.want == nil) {
 				t.Errorf("%s: rank %d ended with code %d: %s", test.name, r, o.code, o.stderr)
 			}
-			if test.want == nil && r == 0 && !strings.Contains(o.stdout, "started by symgrad (which decides, not launch.nproc_per_node=5)") {
+			if test.want == nil && r == 0 && !strings.Contains(o.stdout, "started by symgrad (overrides launch.nproc_per_node=5)") {
 				t.Errorf("%s: it is not told whose number of ranks counts:\n%s", test.name, o.stdout)
 			}
 			for _, want := range test.want {
@@ -142,8 +142,7 @@ func TestRanksCompareSettingsAndData(t *testing.T) {
 	}
 }
 
-// running starts a run that would take for ever, and returns when rank 0 has told of one of the
-// first steps.
+// running starts a run without end, and returns after rank 0 has reported one of the first steps.
 func running(t *testing.T, n int) (p *process, wait func() outcome) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "run")
@@ -311,7 +310,7 @@ func TestSimulationRefusesALauncher(t *testing.T) {
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if o := p.outcome(t); o.code != train.ExitUsage || !strings.Contains(o.stderr, "torchrun started 2; start the program plainly") {
+	if o := p.outcome(t); o.code != train.ExitUsage || !strings.Contains(o.stderr, "torchrun started 2; start the program without a launcher") {
 		t.Errorf("code %d, %s", o.code, o.stderr)
 	}
 }
@@ -348,7 +347,7 @@ func TestMissingGPUsAreToldOnce(t *testing.T) {
 	}
 }
 
-// Nobody has to say that there are no GPUs.
+// Without GPUs, no setting has to select the host.
 func TestRunIsOnTheHostWhereThereAreNoGPUs(t *testing.T) {
 	o := withoutGPUs(t, ranks(2))
 	if s := o.summary(t); s.Device != "cpu" || s.Backend != "shm" || !strings.Contains(o.stdout, "compiled, on the host: no GPU ") {

@@ -65,8 +65,8 @@ func (w *watched) end(t *testing.T) outcome {
 	return outcome{w.ProcessState.ExitCode(), w.all.String(), w.stderr.String(), w.dir}
 }
 
-// A signal, to the launcher or to one rank, ends the run behind a step, which is saved. The same
-// command goes on.
+// A signal, to the launcher or to one rank, ends the run after a step, which is saved. The same
+// command resumes.
 func TestSignalSavesAndTheSameCommandGoesOn(t *testing.T) {
 	data := madeUp(t)
 	how := []string{ranks(2), "run.max_steps=100000000", "log.every=20", "log.losses=false", "optim.lr=0.0001", "run.eval=false"}
@@ -88,7 +88,7 @@ func TestSignalSavesAndTheSameCommandGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := w.end(t)
-		said := regexp.MustCompile(`stopped by signal: ` + test.sig.String() + ` after step (\d+), which is in (\S+): the same command goes on from there`).FindStringSubmatch(o.stderr)
+		said := regexp.MustCompile(`stopped by signal: ` + test.sig.String() + ` after step (\d+), saved in (\S+): the same command resumes from there`).FindStringSubmatch(o.stderr)
 		if o.code != 128+int(test.sig) || said == nil {
 			t.Fatalf("%v to rank %d: code %d, %s", test.sig, test.rank, o.code, o.stderr)
 		}
@@ -109,9 +109,9 @@ func TestSignalSavesAndTheSameCommandGoesOn(t *testing.T) {
 	}
 }
 
-// All processes of a run are killed at moments that fall into saves, again and again. Each start
-// goes on from a whole checkpoint, never an older one than before, and the end is that of a run
-// that nobody has killed.
+// All processes of a run are killed during saves, again and again. Each start resumes from a
+// complete checkpoint, never an older one than before, and the result is that of an undisturbed
+// run.
 func TestKilledJobGoesOnFromAWholeCheckpoint(t *testing.T) {
 	data, ck := madeUp(t), t.TempDir()
 	steps, starts := long.Times(240, 800), long.Times(4, 10)

@@ -44,7 +44,7 @@ func TestLossCurvesDoNotDependOnRanks(t *testing.T) {
 	}
 }
 
-// What is exchanged how does not change a bit of what is computed.
+// Methods of exchange do not change a bit of the computation.
 func TestBitsDependOnNothingButTheComputation(t *testing.T) {
 	data := madeUp(t)
 	base := []string{"run.max_steps=12", "model.hidden=40,20", ranks(3)}
@@ -163,14 +163,14 @@ func TestSummaryLeavesOutWhatWasNotAskedFor(t *testing.T) {
 	}
 }
 
-// A newcomer sees what runs by which means, that it is right, and where the results are.
+// A newcomer sees the parts of the run, that the result is right, and where the results are.
 func TestOutputTellsWhatRuns(t *testing.T) {
 	o := simulated(t, madeUp(t), ranks(2), "log.every=2", "--verify", "log.trace=t.json", "log.trace_steps=0,1")
 	if o.code != 0 {
 		t.Fatal(o.stderr)
 	}
 	for _, want := range []string{
-		"2 ranks", "sim: as comm.backend says", "compiled, on the host: as run.device says", "kernels of the machine", "230 training and 130 test images", "mlp 64-16-12-10",
+		"2 ranks", "sim: set by comm.backend", "compiled, on the host: set by run.device", "kernels of the machine", "230 training and 130 test images", "mlp 64-16-12-10",
 		"adam learning_rate=0.003", "12 a rank", "bucket  dtype", "fc1.weight", "symmetric heap (sim)", "results    " + o.dir,
 		"verify     gradient of 24 samples on 2 ranks", "max |a-b| / max |b|", ": ok",
 		"step 2/5 (40%)  loss ", "step 4/5 (80%)  loss ", "step 5/5 (100%)  loss ", " elapsed, ", "samples/s", "exposed",

@@ -1,5 +1,4 @@
-// Command hello learns w in y = w x, where each rank has rows of its own. Every rank prints the
-// same w.
+// Command hello learns w in y = w x. Each rank has its own rows. Every rank prints the same w.
 //
 //	go run ./examples/hello
 //	symgrad run -n 4 -- bin/hello

@@ -16,31 +16,31 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// source is the iteration as a kernel.
+// source is the kernel of the iteration.
 //
 //go:embed jacobi.cu
 var source string
 
 const (
-	pieceThreads  = 256  // columns of a block, of which each travels by itself
-	mostInteriors = 1024 // blocks over the rows between the edges, for each piece
+	pieceThreads  = 256  // columns of a block, which are exchanged as one piece
+	mostInteriors = 1024 // blocks for the rows between the edges, per piece
 )
 
-// board is a strip on a GPU. Its rows are where strip says, and only the device touches them.
+// board is a strip on a GPU. It has the same layout, and only the device accesses it.
 type board struct {
 	*strip
 	s       settings
 	numbers *device.Board
 	code    *kernel.Module
 	sweeps  *kernel.Function
-	halos   symmetric.Region // arrived rows, by piece: from above, then from below
+	halos   symmetric.Region // received pieces: from above, then from below
 	change  symmetric.Region
 	late    symmetric.Region
 	all     [2]*kernel.Table // cells and halos of all ranks
-	apart   *apart           // the streams of --halo sendrecv; nil otherwise
+	apart   *apart           // streams of --halo sendrecv; else nil
 }
 
-// pieces is into how many pieces a row of nx points is cut.
+// pieces returns the number of pieces of a row of nx points.
 func pieces(nx int) int { return (nx - 2 + pieceThreads - 1) / pieceThreads }
 
 // runOnDevice is run for a world of GPUs.
@@ -69,15 +69,15 @@ func (s *settings) runOnDevice(w *dist.World, out io.Writer) (err error) {
 	return nil
 }
 
-// how tells how the exchange and the computation share the GPU.
+// how describes how exchange and computation share the GPU.
 func (b *board) how() string {
 	switch {
 	case b.s.halo == haloSendRecv && b.s.noOverlap:
-		return "on one stream with the rest"
+		return "on the same stream"
 	case b.s.halo == haloSendRecv:
-		return "on a stream of its own"
+		return "on a separate stream"
 	case b.s.noOverlap:
-		return "from a kernel of its own"
+		return "from a separate kernel"
 	}
 	return "from the kernel that computes"
 }
@@ -136,7 +136,7 @@ func (b *board) close() error {
 	return errors.Join(errs...)
 }
 
-// fill gives both copies the values of the edge, and 0 inside.
+// fill sets both copies to the boundary values, 0 inside.
 //
 // Collective: all ranks.
 func (b *board) fill() error {
@@ -149,11 +149,10 @@ func (b *board) fill() error {
 	if err := kernel.Copy(b.w.Stream(), b.cells.Local(), tensor.Of(both)); err != nil {
 		return err
 	}
-	return rank.Done(b.w.Barrier()) // no rank puts into a halo before it is filled
+	return rank.Done(b.w.Barrier()) // no rank may put into a halo before it is initialized
 }
 
-// solve does the same as solve on the host. The host queues iterations, and reads their results
-// only when it must.
+// solve is like solve on the host: it queues iterations, and reads results only when it must.
 //
 // Collective: all ranks.
 func (b *board) solve(out io.Writer) (found solution, took time.Duration, err error) {
@@ -178,14 +177,14 @@ func (b *board) solve(out io.Writer) (found solution, took time.Duration, err er
 		}
 		fmt.Fprintf(out, "iteration %6d  largest change %.3g\n", k, change)
 		if b.s.last(k, change) {
-			err := rank.Done(b.w.Barrier()) // until all rows have come
+			err := rank.Done(b.w.Barrier()) // until all rows have arrived
 			return solution{k, change}, time.Since(begin), err
 		}
 	}
 }
 
 // queue launches iteration k: as one kernel, or with --no-overlap as two. With --halo device a
-// barrier follows, and --halo sendrecv has streams of its own.
+// barrier follows. --halo sendrecv has its own streams.
 func (b *board) queue(k int) error {
 	if b.apart != nil {
 		return b.apart.queue(k)
@@ -207,11 +206,11 @@ func (b *board) queue(k int) error {
 	if b.s.halo != haloDevice {
 		return nil
 	}
-	_, err := b.w.Named("halo").Barrier() // the puts of all kernels have arrived
+	_, err := b.w.Named("halo").Barrier() // the puts of all ranks' kernels are complete
 	return err
 }
 
-// launch queues on s the blocks of iteration k that have the numbers begin to begin+count-1 in y.
+// launch queues on s the blocks of iteration k with numbers begin to begin+count-1 in y.
 func (b *board) launch(s dist.Stream, k, begin, count, interiors int) error {
 	_, above := divide(b.inner, max(b.w.Rank()-1, 0), b.w.Size())
 	flag := map[bool]int32{true: 1}
@@ -221,9 +220,9 @@ func (b *board) launch(s dist.Stream, k, begin, count, interiors int) error {
 		uint64(k), flag[b.s.looks(k)], flag[b.s.halo == haloPut], uint64(device.Patience), int32(begin), int32(interiors))
 }
 
-// check waits for the iterations that are queued.
+// check waits for the queued iterations.
 //
-// Errors: ErrTimeout when a neighbour's row has not come, with the death of a rank.
+// Errors: ErrTimeout if a neighbour's row has not arrived, with the death of a rank.
 func (b *board) check() error {
 	if err := b.apart.join(); err != nil {
 		return err
@@ -233,13 +232,13 @@ func (b *board) check() error {
 		return err
 	}
 	if late[0] != 0 {
-		return device.Late(b.w, fmt.Errorf("iteration %d: %w: a neighbour's row has not come in %v", late[0], dist.ErrTimeout, device.Patience))
+		return device.Late(b.w, fmt.Errorf("iteration %d: %w: no row of a neighbour arrived within %v", late[0], dist.ErrTimeout, device.Patience))
 	}
 	return nil
 }
 
-// furthest is the largest change of any rank's points in the iteration that has looked, which is
-// done.
+// furthest returns the largest change of any rank's points in the checked iteration, which has
+// finished.
 //
 // Collective: all ranks.
 func (b *board) furthest() (float64, error) {
@@ -261,7 +260,7 @@ func (b *board) furthest() (float64, error) {
 	return most, nil
 }
 
-// report tells how long it took, on average over the ranks.
+// report prints the time, averaged over the ranks.
 //
 // Collective: all ranks.
 func (b *board) report(out io.Writer, found solution, took time.Duration) error {
@@ -277,7 +276,7 @@ func (b *board) report(out io.Writer, found solution, took time.Duration) error 
 	return nil
 }
 
-// verify is verify: rank 0 copies the others' rows out of their GPUs' memory.
+// verify is like verify on the host: rank 0 copies the other ranks' rows from their GPUs.
 //
 // Collective: all ranks, after a barrier. Errors: rank.ErrWrong on every rank.
 func (b *board) verify(found solution, out io.Writer) error {

@@ -8,19 +8,19 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// apart is --halo sendrecv on a GPU. The rows at the borders are computed and exchanged on the
-// group's stream, which has the highest priority, while another stream of the lowest priority
-// computes the rows between them.
+// apart is --halo sendrecv on a GPU. The border rows are computed and exchanged on the group's
+// stream, which has the highest priority. Another stream, of the lowest priority, computes the rows
+// between them.
 type apart struct {
 	b        *board
-	push     dist.Stream // the group's
+	push     dist.Stream // the group's stream
 	compute  dist.Stream // push with --no-overlap
 	cells    tensor.Buffer
-	edges    dist.Work // of the newest iteration that is queued
+	edges    dist.Work // of the newest queued iteration
 	interior dist.Work
 }
 
-// newApart makes the streams of b.
+// newApart creates the streams of b.
 //
 // Owns: b calls close.
 func newApart(b *board) (*apart, error) {
@@ -38,7 +38,7 @@ func newApart(b *board) (*apart, error) {
 	return a, nil
 }
 
-// close ends the streams, after all queued work.
+// close closes the streams, after all queued work has run.
 func (a *apart) close() error {
 	if a == nil || a.compute == a.push {
 		return nil
@@ -46,7 +46,7 @@ func (a *apart) close() error {
 	return errors.Join(a.compute.Synchronize(), a.compute.Close())
 }
 
-// join makes the group's stream wait for all that is queued.
+// join makes the group's stream wait for all queued work.
 func (a *apart) join() error {
 	if a == nil {
 		return nil
@@ -54,7 +54,7 @@ func (a *apart) join() error {
 	return a.push.Join(a.interior)
 }
 
-// queue queues iteration k: each of the two parts waits for the other part of iteration k-1.
+// queue queues iteration k. Each of the two parts waits for the other's result of iteration k-1.
 func (a *apart) queue(k int) error {
 	if err := errors.Join(a.push.Join(a.interior), a.compute.Join(a.edges)); err != nil {
 		return err

@@ -56,7 +56,7 @@ func TestRowsAreCutIntoPieces(t *testing.T) {
 	}
 }
 
-// Kernels that wait for a rank that is gone come to an end, and then the rank's name is told.
+// Kernels that wait for a lost rank end, and the error names the rank.
 func TestKilledGPUEndsAll(t *testing.T) {
 	cudatest.Devices(t, 2)
 	for _, halo := range halos() {

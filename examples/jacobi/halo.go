@@ -9,17 +9,17 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// The ways in which border rows get to the neighbours: values of --halo.
+// The values of --halo: methods to exchange border rows.
 const (
 	haloPut      = "put"
 	haloSendRecv = "sendrecv"
 	haloDevice   = "device"
 )
 
-// halos lists the values of --halo.
+// halos returns the values of --halo.
 func halos() []string { return []string{haloPut, haloSendRecv, haloDevice} }
 
-// Where the signals of a strip are in arrived: the newest iteration whose row has come from a
+// Offsets of a strip's signals in arrived: the newest iteration whose row has arrived from a
 // neighbour.
 const (
 	fromAbove   = 0
@@ -63,9 +63,9 @@ func (g *strip) pair(b *dist.Group, row func(int) (tensor.Buffer, error)) error 
 	return nil
 }
 
-// reach finds the memory of the neighbours, for store.
+// reach finds the neighbours' memory, for store.
 //
-// Errors: ErrUnsupported where a neighbour's memory has no address here.
+// Errors: ErrUnsupported if a neighbour's memory has no address here.
 func (g *strip) reach() error {
 	for _, n := range []struct {
 		peer int
@@ -83,8 +83,8 @@ func (g *strip) reach() error {
 }
 
 // store writes the first and the last row of iteration k directly into the neighbours' halos. A
-// barrier must follow before a neighbour reads them. Another must separate them from the last read
-// of the overwritten rows.
+// barrier must precede it, after the neighbours last read the halos, and another must follow before
+// they read them again.
 func (g *strip) store(k int) {
 	if g.above != nil {
 		_, rows := divide(g.inner, g.w.Rank()-1, g.w.Size())
@@ -96,8 +96,8 @@ func (g *strip) store(k int) {
 }
 
 // exchange puts the first row of iteration k into the lower halo of the rank above, and the last
-// row into the upper halo of the rank below. With each row goes its number, which the neighbour
-// waits for: no barrier, no acknowledgement.
+// row into the upper halo of the rank below. Each row carries its number as a signal, for which the
+// neighbour waits. No barrier or acknowledgement is needed.
 func (g *strip) exchange(k int) error {
 	if above := g.w.Rank() - 1; above >= 0 {
 		_, rows := divide(g.inner, above, g.w.Size())
@@ -115,8 +115,7 @@ func (g *strip) exchange(k int) error {
 	return nil
 }
 
-// news is the signal that a row of iteration k brings, in the place for those from above or from
-// below.
+// news returns the signal of a row of iteration k, at the offset for rows from above or from below.
 func (g *strip) news(from int64, k int) symmetric.Signal {
 	return symmetric.Signal{In: g.arrived, At: from, Op: symmetric.SignalSet, Value: uint64(k)}
 }

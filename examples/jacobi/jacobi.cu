@@ -1,5 +1,5 @@
-// Jacobi's iteration on a strip of rows, by a kernel that writes the rows at its borders straight into the halos of the
-// GPUs next to it: what device.go launches.
+// Jacobi's iteration on a strip of rows. The kernel writes the border rows directly into the halos
+// of the neighbouring GPUs. device.go launches it.
 #include "symgrad.h"
 #ifdef HALO_NVSHMEM
 #include <nvshmem.h>
@@ -8,26 +8,27 @@
 
 typedef unsigned long long u64;
 
-// strip is where a rank's rows are; Go's strip says how they lie.
+// strip has the addresses of a rank's rows; Go's strip describes their layout.
 struct strip {
     double *const *cells;  // the two copies, of every rank
-    u64 *const *arrived;   // newest iteration of which a piece of a row has come: from above, then from below, of every rank
-    u64 *change;           // largest change of a point, as the bits of a double, which for numbers >= 0 are in their order
-    u64 *late;             // an iteration of which a piece has not come; 0 for none
+    u64 *const *arrived;   // newest iteration of which a piece has arrived: from above, then from below, of every rank
+    u64 *change;           // largest change of a point, as the bits of a double, which for numbers >= 0 have the same order
+    u64 *late;             // an iteration of which a piece has not arrived; 0 for none
     int rank, ranks, nx, rows;
     int above;             // rows of the rank above
     u64 points;            // in one copy
-    bool signals;          // --halo put: rows travel from here, with signals
+    bool signals;          // --halo put: the kernel sends rows, with signals
 };
 
-// put gives the neighbours a piece of the row that this block has computed: --halo device. It returns before the piece is
-// there, which is so after the barrier that follows the kernel. All threads of the block call it together.
+// put sends a piece of the row that this block has computed to the neighbours, with --halo device.
+// The piece has arrived after the barrier that follows the kernel. All threads of the block call
+// put together.
 static __device__ void put(const strip &s, int row, u64 k) {
 #ifdef HALO_NVSHMEM
     int col = 1 + blockIdx.x * blockDim.x, count = min((int)blockDim.x, s.nx - 1 - col);
     double *to = s.cells[s.rank] + (k % 2) * s.points;
     const double *from = to + (u64)row * s.nx + col;
-    __syncthreads(); // all of the piece is written
+    __syncthreads(); // the piece is written completely
     if (row == 1 && s.rank > 0) {
         nvshmemx_double_put_nbi_block(to + (u64)(s.above + 1) * s.nx + col, from, count, s.rank - 1);
     }
@@ -37,9 +38,10 @@ static __device__ void put(const strip &s, int row, u64 k) {
 #endif
 }
 
-// edge computes a piece of the first or of the last row of iteration k. With --halo put it waits for the same piece of the
-// neighbour's row, which is all that it reads of that row, and puts its own into the neighbour's halo, followed by a signal. A
-// rank with one row serves both neighbours at once.
+// edge computes a piece of the first or the last row of iteration k. With --halo put it waits for
+// the same piece of the neighbour's row, the only part of that row that it reads. It then puts its
+// own piece into the neighbour's halo, followed by a signal. A rank with one row serves both
+// neighbours at once.
 static __device__ void edge(const strip &s, int row, u64 k, bool look, u64 patience, u64 *most) {
     __shared__ bool here;
     int piece = blockIdx.x, pieces = gridDim.x;
@@ -72,7 +74,7 @@ static __device__ void edge(const strip &s, int row, u64 k, bool look, u64 patie
         }
     }
     put(s, row, k);
-    __syncthreads(); // all of the piece is written
+    __syncthreads(); // the piece is written completely
     if (threadIdx.x == 0) {
         if (up) {
             symgrad_signal(&s.arrived[s.rank - 1][pieces + piece], k);
@@ -83,7 +85,7 @@ static __device__ void edge(const strip &s, int row, u64 k, bool look, u64 patie
     }
 }
 
-// interior computes every step-th of the rows that border on no other rank's, from row on.
+// interior computes every step-th row without a neighbouring rank, starting at row.
 static __device__ void interior(const strip &s, int row, int step, u64 k, bool look, u64 *most) {
     int col = 1 + blockIdx.x * blockDim.x + threadIdx.x;
     if (col >= s.nx - 1) {
@@ -103,9 +105,9 @@ static __device__ void interior(const strip &s, int row, int step, u64 k, bool l
     }
 }
 
-// sweep is iteration k. A block has a piece of 'blockDim.x' columns, of the row or rows that its number in y says: first the
-// edges, so that they are on their way while the rows between them are computed. begin is the first number; blocks of
-// the interior are 'interiors' in all.
+// sweep runs iteration k. A block has a piece of blockDim.x columns; its number in y selects the
+// row or rows. Edges have the first numbers, so that they are sent while the rows between them are
+// computed. begin is the first number; the interior has interiors blocks.
 extern "C" __global__ void sweep(double *const *cells, u64 *const *arrived, u64 *change, u64 *late, int rank, int ranks, int nx,
                                  int rows, int above, u64 points, u64 k, int look, int signals, u64 patience, int begin,
                                  int interiors) {

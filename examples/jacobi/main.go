@@ -15,12 +15,12 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-const about = `Solve Laplace's equation on a grid whose rows are divided between the ranks, by Jacobi's iteration.
-The rows at the borders travel while the rows between them are computed.`
+const about = `Solve Laplace's equation on a grid whose rows are divided among the ranks, by Jacobi's iteration.
+Border rows are exchanged while the rows between them are computed.`
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// execute is the program with this command line.
+// execute runs the program with this command line.
 //
 // Returns: the exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
@@ -31,28 +31,27 @@ func execute(args []string, stdout, stderr io.Writer) int {
 // settings is the command line.
 type settings struct {
 	nx, ny    int     // points in a row, rows; the edges included
-	iters     int     // at most so many iterations
-	tol       float64 // stop when no point changes by more than this
-	normEvery int     // find out every so many iterations
+	iters     int     // maximum number of iterations
+	tol       float64 // stop if no point changes by more than this
+	normEvery int     // iterations between checks of the change
 	noOverlap bool
-	halo      string // how the rows at the borders travel: see halos
+	halo      string // how border rows are exchanged: see halos
 	verify    bool
 }
 
 func (s *settings) flags(f *pflag.FlagSet) {
 	f.IntVar(&s.nx, "nx", 512, "columns of the grid")
 	f.IntVar(&s.ny, "ny", 512, "rows of the grid, which the ranks share")
-	f.IntVar(&s.iters, "iters", 1000, "most iterations")
-	f.Float64Var(&s.tol, "tol", 1e-8, "stop when no point changes by more than this in an iteration")
-	f.IntVar(&s.normEvery, "norm-every", 100, "iterations between two looks at the change")
-	f.StringVar(&s.halo, "halo", haloPut, "how border rows travel. put: one-sided, with a signal; sendrecv: send and receive in a group call; "+
+	f.IntVar(&s.iters, "iters", 1000, "maximum number of iterations")
+	f.Float64Var(&s.tol, "tol", 1e-8, "stop if no point changes by more than this in an iteration")
+	f.IntVar(&s.normEvery, "norm-every", 100, "iterations between checks of the change")
+	f.StringVar(&s.halo, "halo", haloPut, "exchange of border rows. put: one-sided, with a signal; sendrecv: send and receive in a group call; "+
 		"device: stored by the code that computes them (on GPUs by NVSHMEM), then a barrier")
 	f.BoolVar(&s.noOverlap, "no-overlap", false, "compute and exchange on one stream, one after the other")
 	f.BoolVar(&s.verify, "verify", false, "compare every bit with the serial solution")
 }
 
-// check reports the first setting that makes no sense. ranks is 0 when the grid alone is in
-// question.
+// check returns the first invalid setting. ranks is 0 to check only the grid.
 func (s *settings) check(ranks int, _ []string) error {
 	const most = 1 << 20
 	switch {
@@ -72,10 +71,10 @@ func (s *settings) check(ranks int, _ []string) error {
 	return nil
 }
 
-// looks reports whether the change of iteration k is looked at.
+// looks reports whether the change of iteration k is checked.
 func (s *settings) looks(k int) bool { return k%s.normEvery == 0 || k == s.iters }
 
-// last reports whether iteration k, with the change that it made, is the last.
+// last reports whether iteration k, which changed points by at most change, is the last.
 func (s *settings) last(k int, change float64) bool {
 	return k == s.iters || (s.looks(k) && change <= s.tol)
 }
@@ -89,9 +88,9 @@ func (s *settings) run(ctx context.Context, w *dist.World, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	how := "on a stream of its own"
+	how := "on a separate stream"
 	if s.noOverlap {
-		how = "on one stream with the rest"
+		how = "on the same stream"
 	}
 	s.announce(w, out, how)
 	var m meter
@@ -110,7 +109,7 @@ func (s *settings) run(ctx context.Context, w *dist.World, out io.Writer) error 
 	return g.free()
 }
 
-// announce prints the grid, the ranks, and how border rows travel.
+// announce prints the grid, the ranks, and the method of exchange.
 func (s *settings) announce(w *dist.World, out io.Writer, how string) {
 	fmt.Fprintf(out, "jacobi: %d x %d points, %d ranks on %s, %s rows each, halo by %s %s\n",
 		s.nx, s.ny, w.Size(), w.Backend(), share(s.ny-2, w.Size()), s.halo, how)

@@ -15,10 +15,10 @@ func TestProgramVerifiesItself(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"-n", "3"}, "34 x 23 points, 3 ranks on shm, 7 rows each, halo by put on a stream of its own"},
-		{[]string{"-n", "3", "--halo", "sendrecv"}, "34 x 23 points, 3 ranks on shm, 7 rows each, halo by sendrecv on a stream of its own"},
-		{[]string{"-n", "3", "--halo", "device"}, "34 x 23 points, 3 ranks on shm, 7 rows each, halo by device on a stream of its own"},
-		{[]string{"-n", "2", "--no-overlap"}, "2 ranks on shm, 10 or 11 rows each, halo by put on one stream with the rest"},
+		{[]string{"-n", "3"}, "34 x 23 points, 3 ranks on shm, 7 rows each, halo by put on a separate stream"},
+		{[]string{"-n", "3", "--halo", "sendrecv"}, "34 x 23 points, 3 ranks on shm, 7 rows each, halo by sendrecv on a separate stream"},
+		{[]string{"-n", "3", "--halo", "device"}, "34 x 23 points, 3 ranks on shm, 7 rows each, halo by device on a separate stream"},
+		{[]string{"-n", "2", "--no-overlap"}, "2 ranks on shm, 10 or 11 rows each, halo by put on the same stream"},
 		{[]string{"-n", "1"}, "no communication: one rank has all rows"},
 		{[]string{"-n", "4", "--backend", "sim"}, "4 ranks on sim, 5 or 6 rows each"},
 	} {

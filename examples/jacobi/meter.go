@@ -10,27 +10,27 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// span is when something ran, since the clock began.
+// span is the time interval of an action, since the clock started.
 type span struct{ from, to time.Duration }
 
-// both is how long two spans were at once.
+// both returns how long two spans overlap.
 func (s span) both(o span) time.Duration { return max(0, min(s.to, o.to)-max(s.from, o.from)) }
 
 func (s span) length() time.Duration { return s.to - s.from }
 
-// times is when the parts of one iteration ran.
+// times has the intervals of the parts of one iteration.
 type times struct{ wait, send, interior span }
 
-// meter adds up how long this rank communicated, and how much of that it computed the interior as
-// well.
+// meter sums the time of this rank's communication, and the part of it during computation of the
+// interior.
 type meter struct {
 	begin  time.Time
-	total  time.Duration // of all iterations, from a barrier to a barrier
+	total  time.Duration // of all iterations, between barriers
 	comm   time.Duration // waiting for rows, and sending them
-	hidden time.Duration // the part of comm during which the interior was computed
+	hidden time.Duration // part of comm during which the interior was computed
 }
 
-// now is the time since the clock began.
+// now returns the time since the clock started.
 func (m *meter) now() time.Duration { return time.Since(m.begin) }
 
 // add adds one iteration.
@@ -39,7 +39,7 @@ func (m *meter) add(t times) {
 	m.hidden += t.wait.both(t.interior) + t.send.both(t.interior)
 }
 
-// report tells how long it took, on average over the ranks.
+// report prints the times, averaged over the ranks.
 //
 // Collective: all ranks.
 func (m *meter) report(w *dist.World, out io.Writer, s settings, found solution) error {

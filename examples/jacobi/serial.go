@@ -2,8 +2,8 @@ package main
 
 import "math"
 
-// boundary is u on the edges of the unit square: sin(πx) at the lower edge (the last row), 0 at the
-// three others. Inside, Laplace's equation then has the solution of exact.
+// boundary returns u on the edges of the unit square: sin(πx) at the lower edge (the last row), 0
+// at the others. Laplace's equation then has the solution exact.
 //
 // Shapes/units: point (row, col) of a grid of ny rows and nx columns.
 func boundary(row, col, nx, ny int) float64 {
@@ -13,21 +13,21 @@ func boundary(row, col, nx, ny int) float64 {
 	return math.Sin(math.Pi * float64(col) / float64(nx-1))
 }
 
-// exact is sin(πx) sinh(πy) / sinh(π), the solution of the continuous problem, at a point of the
-// grid.
+// exact returns sin(πx) sinh(πy) / sinh(π), the solution of the continuous problem, at a point of
+// the grid.
 func exact(row, col, nx, ny int) float64 {
 	x, y := float64(col)/float64(nx-1), float64(row)/float64(ny-1)
 	return math.Sin(math.Pi*x) * math.Sinh(math.Pi*y) / math.Sinh(math.Pi)
 }
 
-// solution is where an iteration stopped.
+// solution describes the end of an iteration.
 type solution struct {
 	iterations int
 	change     float64 // the largest change of a point in the last iteration
 }
 
-// serial solves the problem as a textbook has it: the whole grid, two loops, nothing shared with
-// the ranks' code. It gives the grid, row after row.
+// serial solves the problem on the whole grid with two loops and shares no code with the ranks. It
+// returns the grid, row after row.
 func serial(s settings) ([]float64, solution) {
 	old, next := make([]float64, s.nx*s.ny), make([]float64, s.nx*s.ny)
 	for row := range s.ny {

@@ -12,14 +12,14 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// ahead is how many iterations are queued, at most, before the host waits for them.
+// ahead is the maximum number of iterations that are queued before the host waits for them.
 const ahead = 64
 
-// solver is the iteration on two streams, which are one with --no-overlap.
+// solver runs the iteration on two streams, or on one with --no-overlap.
 type solver struct {
 	settings
 	*strip
-	ctx           context.Context // ends when something fails, so that nothing queued waits any more
+	ctx           context.Context // ends after an error, so that no queued part waits longer
 	stop          context.CancelCauseFunc
 	push, compute *dist.HostStream
 	m             *meter
@@ -30,12 +30,12 @@ type solver struct {
 type iteration struct {
 	edges, interior, moved, sent dist.Work
 	times                        times
-	change                       [2]float64 // of the edges and of the interior; 0 unless it is looked at
+	change                       [2]float64 // of the edges and of the interior; 0 unless it is checked
 }
 
 // solve iterates until no point changes by more than the tolerance, or to the last iteration.
 //
-// Collective: all ranks. Errors: those of a rank that is gone, on every rank that waits for it.
+// Collective: all ranks. Errors: on a lost rank, an error on every rank that waits for it.
 func solve(ctx context.Context, g *strip, s settings, m *meter, out io.Writer) (found solution, err error) {
 	v := &solver{settings: s, strip: g, m: m, compute: dist.NewHostStream()}
 	v.push = v.compute
@@ -46,7 +46,7 @@ func solve(ctx context.Context, g *strip, s settings, m *meter, out io.Writer) (
 	defer func() {
 		v.stop(err)
 		if err != nil {
-			_ = g.w.Abort(err) // else a queued exchange would wait for the others, and the streams for it
+			_ = g.w.Abort(err) // otherwise a queued exchange, and its stream, would wait for the others
 		}
 		err = errors.Join(err, v.push.Close(), v.compute.Close())
 	}()
@@ -74,21 +74,21 @@ func solve(ctx context.Context, g *strip, s settings, m *meter, out io.Writer) (
 		}
 		fmt.Fprintf(out, "iteration %6d  largest change %.3g\n", k, change)
 		if s.last(k, change) {
-			err := rank.Done(g.w.Barrier()) // until all rows have come
+			err := rank.Done(g.w.Barrier()) // until all rows have arrived
 			m.total = m.now()
 			return solution{k, change}, err
 		}
 	}
 }
 
-// pause is the iteration after which the host waits, when the next is from: one that is looked at,
-// or the last of the most that are queued.
+// pause returns the iteration after which the host waits, if from is the next one: one whose change
+// is checked, or the last one that may be queued.
 func (s *settings) pause(from int) int {
 	look := (from + s.normEvery - 1) / s.normEvery * s.normEvery
 	return min(look, from+ahead-1, s.iters)
 }
 
-// change is the largest change of any rank's points in iteration k, which is done.
+// change returns the largest change of any rank's points in iteration k, which has finished.
 //
 // Collective: all ranks.
 func (v *solver) change(k int) (float64, error) {
@@ -98,7 +98,7 @@ func (v *solver) change(k int) (float64, error) {
 	return most[0], err
 }
 
-// iterate does iterations from to last, at most ahead of them.
+// iterate runs iterations from to last, at most ahead of them.
 func (v *solver) iterate(from, last int) error {
 	for k := from; k <= last; k++ {
 		if err := v.queue(k); err != nil {
@@ -117,9 +117,9 @@ func (v *solver) iterate(from, last int) error {
 	return nil
 }
 
-// queue puts iteration k on the streams.
+// queue queues iteration k on the streams.
 //
-// Each of the two parts reads the results of both in iteration k-1, and overwrites their inputs.
+// Both parts read the rows computed in iteration k-1, and overwrite the rows read in it.
 func (v *solver) queue(k int) (err error) {
 	last, q := &v.queued[(k+ahead-1)%ahead], &v.queued[k%ahead]
 	if err := errors.Join(v.push.Join(last.interior), v.compute.Join(last.edges)); err != nil {
@@ -135,8 +135,8 @@ func (v *solver) queue(k int) (err error) {
 	return v.send(k, q)
 }
 
-// send queues on the push stream the way of the first and the last row of iteration k to the
-// neighbours. With sendrecv and device the neighbours' rows are in the halos when it is done; with
+// send queues on the push stream the transfer of the first and the last row of iteration k to the
+// neighbours. With sendrecv and device the neighbours' rows are in the halos when it is done. With
 // put the next edges wait for signals.
 func (v *solver) send(k int, q *iteration) (err error) {
 	var from time.Duration
@@ -160,7 +160,7 @@ func (v *solver) send(k int, q *iteration) (err error) {
 	return err
 }
 
-// do queues part on a stream. If it fails, later parts do nothing.
+// do queues part on a stream. After an error, later parts do nothing.
 func (v *solver) do(s *dist.HostStream, part func() error) (dist.Work, error) {
 	return s.Do(func() error {
 		if err := context.Cause(v.ctx); err != nil {

@@ -12,24 +12,24 @@ import (
 // pointBytes is the size of a float64.
 const pointBytes = 8
 
-// strip is the rows of one rank, numbered from 1, with a halo row above and one below. It lies
-// twice in the symmetric heap: iteration k reads copy (k-1)%2 and writes copy k%2.
+// strip has the rows of one rank, numbered from 1, with one halo row above and one below. The
+// symmetric heap has two copies: iteration k reads copy (k-1)%2 and writes copy k%2.
 type strip struct {
 	w       *dist.World
 	heap    symmetric.Heap
 	cells   symmetric.Region // the two copies
-	arrived symmetric.Region // the newest iteration of which a row has come, from above and from below
+	arrived symmetric.Region // newest iteration whose row has arrived, from above and from below
 	nx      int
 	inner   int // rows of all ranks
-	first   int // row of the grid that is row 1 here
+	first   int // row of the grid that is row 1 of the strip
 	rows    int
-	grids   [2][]float64 // the own part of cells, as the two copies
+	grids   [2][]float64 // the two copies in this rank's part of cells
 
-	above, below []float64 // the neighbours' parts of cells, for --halo device; nil where there is no neighbour
+	above, below []float64 // the neighbours' parts of cells, for --halo device; nil without a neighbour
 }
 
-// divide is which of n inner rows rank r of size has: so many, after so many of the ranks before
-// it.
+// divide returns the number of the n inner rows that rank r of size has, and how many the ranks
+// before it have.
 func divide(n, r, size int) (before, rows int) {
 	each, more := n/size, n%size
 	before = r*each + min(r, more)
@@ -39,7 +39,7 @@ func divide(n, r, size int) (before, rows int) {
 	return before, each
 }
 
-// share tells how many rows a rank has: "127 or 128".
+// share returns how many rows a rank has: "127 or 128".
 func share(n, size int) string {
 	if n%size == 0 {
 		return fmt.Sprint(n / size)
@@ -47,7 +47,7 @@ func share(n, size int) string {
 	return fmt.Sprintf("%d or %d", n/size, n/size+1)
 }
 
-// newStrip allocates the rows of this rank and fills them with the values of the edge, 0 inside.
+// newStrip allocates the rows of this rank and sets them to the boundary values, 0 inside.
 //
 // Collective: all ranks. Owns: the caller calls free.
 func newStrip(w *dist.World, s settings) (*strip, error) {
@@ -75,10 +75,10 @@ func newStrip(w *dist.World, s settings) (*strip, error) {
 		u := boundary(g.first-1+i/g.nx, i%g.nx, s.nx, s.ny)
 		g.grids[0][i], g.grids[1][i] = u, u
 	}
-	return g, rank.Done(w.Barrier()) // no rank puts into a halo before it is filled
+	return g, rank.Done(w.Barrier()) // no rank may put into a halo before it is initialized
 }
 
-// free gives the memory back. After an error it is not needed: the heap is closed with the world.
+// free frees the memory. After an error it is not needed: closing the world closes the heap.
 //
 // Collective: all ranks.
 func (g *strip) free() error {
@@ -88,22 +88,22 @@ func (g *strip) free() error {
 	return g.heap.Free(g.cells)
 }
 
-// copyBytes is the size of one copy. It is the same on all ranks, as the symmetric heap wants it:
-// room for the rank with the most rows, which is the first.
+// copyBytes returns the size of one copy. It is the same on all ranks, as symmetric memory
+// requires: enough for the rank with the most rows, the first.
 func (g *strip) copyBytes() int64 {
 	_, most := divide(g.inner, 0, g.w.Size())
 	return int64(most+2) * int64(g.nx) * pointBytes
 }
 
-// at is where, in cells, a row of copy k%2 begins. It holds for every rank.
+// at returns the offset in cells of a row of copy k%2. It is valid for every rank.
 func (g *strip) at(k, row int) int64 {
 	return int64(k%2)*g.copyBytes() + int64(row)*int64(g.nx)*pointBytes
 }
 
-// row is a row of copy k%2 of this rank.
+// row returns a row of copy k%2 of this rank.
 func (g *strip) row(k, row int) []float64 { return g.grids[k%2][row*g.nx:][:g.nx] }
 
-// sweep computes rows lo to hi-1 of iteration k. With look it also gives the largest change of a
+// sweep computes rows lo to hi-1 of iteration k. With look it returns the largest change of a
 // point, else 0.
 func (g *strip) sweep(k, lo, hi int, look bool) (change float64) {
 	for i := lo; i < hi; i++ {
@@ -116,22 +116,22 @@ func (g *strip) sweep(k, lo, hi int, look bool) (change float64) {
 	return change
 }
 
-// relax is, for every point but the first and the last,
+// relax computes, for every point except the first and the last,
 //
 //	dst[i] = 0.25 * ((old[i-1] + old[i+1]) + (above[i] + below[i]))
 //
-// in this order, which is that of serial.
+// in this order, as serial does.
 //
 // Shapes: all of one length.
 func relax(dst, above, old, below []float64) {
 	n := len(dst)
-	above, old, below = above[:n], old[:n], below[:n] // one check of the bounds for the whole row
+	above, old, below = above[:n], old[:n], below[:n] // one bounds check for the whole row
 	for i := 1; i < n-1; i++ {
 		dst[i] = 0.25 * ((old[i-1] + old[i+1]) + (above[i] + below[i]))
 	}
 }
 
-// furthest is the largest distance between two points of a and b.
+// furthest returns the largest difference between points of a and b.
 //
 // Shapes: both of one length.
 func furthest(a, b []float64) float64 {

@@ -18,7 +18,7 @@ func verify(w *dist.World, s settings, g *strip, found solution, out io.Writer) 
 	bad := 0
 	if w.Rank() == 0 {
 		got, err := assemble(s, w.Size(), func(to []float64, r int) error {
-			return g.cells.Get(tensor.Of(to), r, g.at(found.iterations, 1)) // one-sided: its owner does nothing
+			return g.cells.Get(tensor.Of(to), r, g.at(found.iterations, 1)) // one-sided: the owner does nothing
 		})
 		if err != nil {
 			return err
@@ -32,8 +32,8 @@ func verify(w *dist.World, s settings, g *strip, found solution, out io.Writer) 
 	return nil
 }
 
-// compare is how much of a solution is not as in the serial one: points, and the end, which it
-// tells.
+// compare returns the number of differences from the serial solution. It prints differences in
+// iterations or change.
 func compare(s settings, got []float64, found solution, out io.Writer) int {
 	want, end := serial(s)
 	bad := differences(got, want)
@@ -44,7 +44,7 @@ func compare(s settings, got []float64, found solution, out io.Writer) int {
 	return bad
 }
 
-// assemble is the whole grid. fetch fills to with the rows of rank r.
+// assemble returns the whole grid. fetch fills to with the rows of rank r.
 func assemble(s settings, size int, fetch func(to []float64, r int) error) ([]float64, error) {
 	grid := make([]float64, s.nx*s.ny)
 	for _, row := range []int{0, s.ny - 1} {
@@ -61,7 +61,7 @@ func assemble(s settings, size int, fetch func(to []float64, r int) error) ([]fl
 	return grid, nil
 }
 
-// differences is in how many points two grids have other bits.
+// differences returns the number of points in which the bits of two grids differ.
 func differences(a, b []float64) int {
 	n := 0
 	for i := range a {

@@ -27,7 +27,7 @@ func small(dir string, more ...string) []string {
 	}, more...)
 }
 
-// summary is what a run left.
+// summary reads the summary of a run.
 func summary(t *testing.T, dir string) train.Summary {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, train.SummaryName))
@@ -95,8 +95,8 @@ func TestRanksLearnTheSame(t *testing.T) {
 	}
 }
 
-// On GPUs, ranks learn what one does on the host, attention and embedding included, with the norm
-// of the gradient held.
+// On GPUs, ranks learn like one rank on the host, including attention and embedding, with gradient
+// clipping.
 func TestGPUsLearnWhatTheHostDoes(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-// What is known before ranks are started is told once, and not by each of them.
+// Errors that are known before ranks start are printed once, not by each rank.
 func TestTextThatIsTooShortIsToldOnce(t *testing.T) {
 	o := ranktest.Process(t, small(t.TempDir(), ranks(3), "--set=model.context=60000")...)
 	o.Want(t, train.ExitUsage, "stories.txt has 100352 characters: want at least 120001, for samples of 60000 (model.context)")

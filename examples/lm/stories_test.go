@@ -15,8 +15,8 @@ var rewrite = flag.Bool("rewrite", false, "write stories.txt anew")
 // storiesBytes is about how long the text is.
 const storiesBytes = 100_000
 
-// TestStoriesAreWhatTheGrammarGives: the text that ships belongs to nobody else, because these few
-// rules give all of it.
+// TestStoriesAreWhatTheGrammarGives: the included text has no other author, because these few rules
+// generate all of it.
 func TestStoriesAreWhatTheGrammarGives(t *testing.T) {
 	want := stories(storiesBytes)
 	if *rewrite {
@@ -50,8 +50,8 @@ var (
 	numbers = []string{"no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"}
 )
 
-// stories is at least so many bytes of small stories. Each holds together: names keep their sex,
-// trades their goods, and the numbers add up, so that there is more to learn than letters.
+// stories returns at least size bytes of small stories. Each is consistent: names keep their sex,
+// traders keep their goods, and the numbers add up, so a model can learn more than spelling.
 func stories(size int) []byte {
 	rng := rand.New(rand.NewPCG(7, 11))
 	var b bytes.Buffer

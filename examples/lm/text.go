@@ -15,32 +15,32 @@ import (
 	"github.com/symgrad/symgrad/internal/foreign"
 )
 
-// heldOut is the share of the text, one part in so many, that is kept for the test.
+// heldOut sets the test set: one part in heldOut of the text.
 const heldOut = 10
 
-// text is the problem: sample i is the characters from i*context on, and its target is the next
-// character of each.
+// text is the problem of predicting the next character. Sample i has the characters from i*context
+// on, each with its successor as the label.
 type text struct {
 	path   string
 	digest [sha256.Size]byte
 	model  model.Config // without a batch
 
-	characters []byte // that occur, in order: the vocabulary
+	characters []byte // the vocabulary: characters of the text, in order
 	tokens     []int  // of the whole text, as indices into characters
-	n, tests   int    // samples of the training, then of the test
+	n, tests   int    // number of training samples, and of test samples, which follow them
 }
 
-// findText rejects a missing file, and one that is too short.
+// findText reports a missing file, or one with too little text.
 func findText(c *config.Config) error {
 	info, err := os.Stat(c.Data.Path)
 	if err != nil {
 		return fmt.Errorf("text: %w; set data.path to a file with text, such as examples/lm/stories.txt", err)
 	}
 	if info.IsDir() {
-		return train.Usage("data.path=%s is a folder: name a file with text, such as examples/lm/stories.txt", c.Data.Path)
+		return train.Usage("data.path=%s is a folder: use a file with text, such as examples/lm/stories.txt", c.Data.Path)
 	}
 	if n := c.Launch.NprocPerNode; !info.Mode().IsRegular() && n > 1 && c.Comm.Backend != backend.Sim {
-		return train.Usage("data.path=%s: this is no regular file, and each of %d ranks reads it: write the text into a file", c.Data.Path, n)
+		return train.Usage("data.path=%s: not a regular file, and each of %d ranks reads it: write the text to a file", c.Data.Path, n)
 	}
 	if !info.Mode().IsRegular() { // a pipe, whose size is unknown
 		return nil
@@ -48,16 +48,15 @@ func findText(c *config.Config) error {
 	return enough(c, info.Size())
 }
 
-// enough wants a sample for the training and one for the test, in a text of so many characters.
+// enough rejects a text too short for one training and one test sample.
 func enough(c *config.Config, characters int64) error {
-	if least := 2*c.Model.Context + 1; characters < int64(least) { // each character of a sample has one after it
+	if least := 2*c.Model.Context + 1; characters < int64(least) { // the last character of a sample needs a successor
 		return train.Usage("%s has %d characters: want at least %d, for samples of %d (model.context)", c.Data.Path, characters, least, c.Model.Context)
 	}
 	return nil
 }
 
-// maxText is the bytes of a text that are read at most. The whole text is held in memory, at 9 B a
-// character.
+// maxText is the largest text in bytes. The whole text is held in memory, at 9 B per character.
 const maxText = 1 << 30
 
 func openText(c *config.Config) (train.Problem, error) {
@@ -83,7 +82,7 @@ func openText(c *config.Config) (train.Problem, error) {
 	for i, b := range raw {
 		x.tokens[i] = token[b]
 	}
-	all := (len(raw) - 1) / c.Model.Context // each character of a sample has one after it
+	all := (len(raw) - 1) / c.Model.Context // the last character of a sample needs a successor
 	x.tests = (all + heldOut - 1) / heldOut
 	x.n = all - x.tests
 	if limit := c.Data.Limit; limit > 0 {
@@ -97,13 +96,13 @@ func openText(c *config.Config) (train.Problem, error) {
 	return x, nil
 }
 
-// Len is the number of training samples.
+// Len returns the number of training samples.
 func (x *text) Len() int { return x.n }
 
-// Digest is the hash of the file.
+// Digest returns the hash of the file.
 func (x *text) Digest() string { return fmt.Sprintf("SHA-256 of the text: %x", x.digest) }
 
-// Describe returns a line about the text and one about the network.
+// Describe returns a summary of the text, and of the network.
 func (x *text) Describe() (data, name string) {
 	data = fmt.Sprintf("%s: %d characters, %d different; %d training and %d test samples of %d",
 		x.path, len(x.tokens), len(x.characters), x.n, x.tests, x.model.Context)
@@ -115,7 +114,7 @@ func (x *text) Describe() (data, name string) {
 	return data, name
 }
 
-// New is the network.
+// New returns the network.
 func (x *text) New(rows int, weights []*gtensor.Dense) (*train.Model, error) {
 	c := x.model
 	c.Batch = rows
@@ -148,19 +147,19 @@ func (x *text) Fill(m *train.Model, indices []int) error {
 	return nil
 }
 
-// Tests is the end of the text.
+// Tests returns the end of the text.
 func (x *text) Tests() train.Tests { return tests{x} }
 
-// tests is the samples at the end, which no limit of the training moves.
+// tests are the samples at the end, independent of data.limit.
 type tests struct{ *text }
 
-// Len is the number of test samples.
+// Len returns the number of test samples.
 func (t tests) Len() int { return t.tests }
 
 // Rows is a small batch.
 func (tests) Rows() int { return 8 }
 
-// first is the number of the first test sample.
+// first returns the index of the first test sample.
 func (t tests) first() int { return (len(t.tokens)-1)/t.model.Context - t.tests }
 
 // Fill sets the inputs to n test samples.
@@ -172,7 +171,7 @@ func (t tests) Fill(m *train.Model, first, n int) error {
 	return t.text.Fill(m, indices)
 }
 
-// Count compares the likeliest next character with the right one, everywhere in the samples.
+// Count compares the most likely next character with the right one, for all characters.
 func (t tests) Count(m *train.Model, first, n int) (right, all int) {
 	logProb := m.Output.Value().Data().([]float32)
 	context, vocabulary := t.model.Context, len(t.characters)

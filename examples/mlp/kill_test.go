@@ -18,12 +18,12 @@ import (
 // moments is how often a rank is killed: go test ./examples/mlp -run AtAnyMoment -moments 50 -v.
 var moments = flag.Int("moments", 6, "moments at which TestARankKilledAtAnyMomentOfASaveIsNamed kills a rank")
 
-// promptly is how soon the others are to have ended. What is promised is 2 s; the rest is for busy
+// promptly is the time in which the other ranks must end. The promise is 2 s; the rest is for busy
 // machines.
 const promptly = 20 * time.Second
 
-// phases of a save, by what is in the folder of checkpoints; of each the first moment is followed
-// by a random number of looks.
+// phases are the phases of a save, by the content of the folder of checkpoints. After the start of
+// a phase, the test polls a random number of times.
 var phases = []struct {
 	name string
 	seen func(names []string) bool

@@ -50,7 +50,7 @@ func TestRanksLearnTheSame(t *testing.T) {
 	}{{1, nil}, {2, nil}, {2, []string{"--set=comm.backend=sim"}}} {
 		dir := t.TempDir()
 		o := ranktest.Process(t, small(dir, append(run.more, ranks(run.n), "--below=0.1", "--verify")...)...)
-		o.Want(t, 0, "mlp 48-48-48-48-10", "made up: 256 training and 256 test samples of 48 values", "verify     gradient of 32 samples")
+		o.Want(t, 0, "mlp 48-48-48-48-10", "generated: 256 training and 256 test samples of 48 values", "verify     gradient of 32 samples")
 		s := summary(t, dir)
 		if run.n == 1 {
 			one = s
@@ -67,7 +67,7 @@ func TestRanksLearnTheSame(t *testing.T) {
 	}
 }
 
-// On GPUs, ranks learn what one does on the host.
+// On GPUs, ranks learn like one rank on the host.
 func TestGPUsLearnWhatTheHostDoes(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-// What is known before ranks are started is told once, and not by each of them.
+// Errors that are known before ranks start are printed once, not by each rank.
 func TestSettingsWithoutSamplesAreToldOnce(t *testing.T) {
 	o := ranktest.Process(t, small(t.TempDir(), ranks(3), "--set=model.hidden=[]")...)
 	o.Want(t, train.ExitUsage, "model.hidden is empty")

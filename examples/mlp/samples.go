@@ -16,34 +16,34 @@ import (
 
 const (
 	classes      = 10
-	trainSamples = 2048 // unless data.limit says otherwise
+	trainSamples = 2048 // if data.limit is 0
 	testSamples  = 256
 )
 
-// signal is the length of a class's pattern, in a space of any number of dimensions. The noise has
-// deviation 1 in each dimension. Two classes are 1.4 times this apart, so a perceptron nearly
-// always separates them.
+// signal is the length of a class's pattern in the sample space, in which noise has deviation 1 per
+// dimension. Two classes are 1.4 times this apart, so a perceptron can almost always separate them.
 const signal = 6
 
-// samples is the problem: sample i is of class i mod 10, and its values follow from i and the seed.
+// samples is the problem. Sample i is of class i mod 10, and its values depend only on i and the
+// seed.
 type samples struct {
 	seed   int64
 	model  model.Config // without a batch
-	n      int          // training samples; the test samples follow
+	n      int          // training samples; the test samples follow them
 	values []float32    // one sample after the other
 }
 
-// most is how many values the samples may have: 4 TiB of them.
+// most is the maximum number of values of all samples: 4 TiB of them.
 const most = 1 << 40
 
-// checkSamples reports that there can be no such samples.
+// checkSamples reports invalid settings of the samples.
 func checkSamples(c *config.Config) error {
 	if len(c.Model.Hidden) == 0 {
-		return train.Usage("model.hidden is empty: the first hidden layer says how wide the inputs are")
+		return train.Usage("model.hidden is empty: the width of the inputs is that of the first hidden layer")
 	}
 	n, width := cmp.Or(c.Data.Limit, trainSamples), c.Model.Hidden[0]
 	if n > most-testSamples || width > most/max(n+testSamples, classes) {
-		return train.Usage("data.limit and model.hidden: %d samples of %d values, and %d for the test, are more than memory holds", n, width, testSamples)
+		return train.Usage("data.limit and model.hidden: %d samples of %d values, and %d for the test, do not fit into memory", n, width, testSamples)
 	}
 	return nil
 }
@@ -71,20 +71,20 @@ func openSamples(c *config.Config) (train.Problem, error) {
 	return s, nil
 }
 
-// Len is the number of training samples.
+// Len returns the number of training samples.
 func (s *samples) Len() int { return s.n }
 
-// Digest returns the values that determine the samples.
+// Digest returns the values that the samples depend on.
 func (s *samples) Digest() string { return fmt.Sprintf("samples: %d of seed %d", s.n, s.seed) }
 
-// Describe returns a line about the samples, and the network as "mlp 4096-4096-10".
+// Describe returns a summary of the samples, and "mlp 4096-4096-10".
 func (s *samples) Describe() (data, name string) {
-	data = fmt.Sprintf("made up: %d training and %d test samples of %d values", s.n, testSamples, s.model.Cols)
+	data = fmt.Sprintf("generated: %d training and %d test samples of %d values", s.n, testSamples, s.model.Cols)
 	widths := append([]int{s.model.Cols}, s.model.Hidden...)
 	return data, "mlp " + train.Join(append(widths, classes)...)
 }
 
-// New is the classifier.
+// New returns the classifier.
 func (s *samples) New(rows int, weights []*gtensor.Dense) (*train.Model, error) {
 	c := s.model
 	c.Batch = rows
@@ -113,16 +113,16 @@ func (s *samples) Fill(m *train.Model, indices []int) error {
 	return nil
 }
 
-// Tests is samples that training does not see.
+// Tests returns samples that training does not see.
 func (s *samples) Tests() train.Tests { return tests{s} }
 
-// tests is the samples after those of the training.
+// tests are the samples after the training samples.
 type tests struct{ *samples }
 
-// Len is the number of test samples.
+// Len returns the number of test samples.
 func (tests) Len() int { return testSamples }
 
-// Rows is a batch that is no burden for a processor.
+// Rows is a small batch, for a processor.
 func (tests) Rows() int { return 64 }
 
 // Fill sets the inputs to n test samples.
@@ -134,7 +134,7 @@ func (t tests) Fill(m *train.Model, first, n int) error {
 	return t.samples.Fill(m, indices)
 }
 
-// Count compares the likeliest class with the right one.
+// Count compares the most likely class with the right one.
 func (t tests) Count(m *train.Model, first, n int) (right, all int) {
 	logProb := m.Output.Value().Data().([]float32)
 	for row := range n {

@@ -6,7 +6,7 @@ import (
 	"github.com/symgrad/symgrad/examples/internal/rank"
 )
 
-// allToAll sends block j of every PE's array to PE j, which orders the blocks by their senders:
+// allToAll sends block j of every PE's array to PE j, which orders its blocks by sender:
 //
 //	nvshmem.alltoall(team, dst_array, src_array, stream=stream)
 func allToAll(_ context.Context, p *pe) (bad int, err error) {
@@ -19,7 +19,7 @@ func allToAll(_ context.Context, p *pe) (bad int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for i := range src.Values { // a number that tells sender, receiver and place
+	for i := range src.Values { // a number that encodes sender, receiver and index
 		src.Values[i] = float32(100*p.my + i)
 	}
 	if err := rank.Done(p.team.AllToAll(dest.Buffer(), src.Buffer())); err != nil {

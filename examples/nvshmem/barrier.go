@@ -7,15 +7,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// barrier lets no PE go on before all have reached this point:
+// barrier makes every PE wait until all have reached this point:
 //
 //	time.sleep(0.1 * my_pe)                   # simulate work with different durations
 //	print(f"PE {my_pe} reached barrier")
 //	nvshmem.barrier(stream=stream)
 //	print(f"PE {my_pe} passed barrier")
 //
-// Here every PE leaves a mark in the memory of all others instead of the first line. After the
-// barrier it must find the marks of all: a barrier completes all earlier puts.
+// Here, instead of printing the first line, every PE puts a mark into the memory of all others.
+// After the barrier it must find all marks: all PEs arrived before it, and a barrier completes
+// earlier puts.
 func barrier(_ context.Context, p *pe) (bad int, err error) {
 	marks, err := p.array(p.n)
 	if err != nil {
@@ -38,10 +39,10 @@ func barrier(_ context.Context, p *pe) (bad int, err error) {
 	return p.n - seen, p.free(marks)
 }
 
-// stepsOf is how many steps of work a PE has: the more the higher its number.
+// stepsOf returns the work of a PE in steps: higher numbers have more.
 func stepsOf(pe int) int { return 1 + 100_000*pe }
 
-// work does them, and gives their number, by which the others know whose mark it is.
+// work does the steps and returns their number, which identifies the PE of a mark.
 func work(pe int) float32 {
 	done := 0
 	for range stepsOf(pe) {

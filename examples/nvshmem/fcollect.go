@@ -6,7 +6,7 @@ import (
 	"github.com/symgrad/symgrad/examples/internal/rank"
 )
 
-// fcollect gathers one element of every PE on all PEs, which elsewhere is called allgather:
+// fcollect gathers one element of every PE on all PEs, which other libraries call allgather:
 //
 //	nvshmem.fcollect(dest_array, src_array, 1, stream=stream)
 func fcollect(_ context.Context, p *pe) (bad int, err error) {
@@ -14,7 +14,7 @@ func fcollect(_ context.Context, p *pe) (bad int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	dest, err := p.array(p.n) // and receives those of all
+	dest, err := p.array(p.n) // and receives the elements of all PEs
 	if err != nil {
 		return 0, err
 	}

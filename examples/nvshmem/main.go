@@ -1,7 +1,7 @@
-// Command nvshmem is the examples of NVSHMEM4Py's documentation on the symmetric heap of this
-// project: the same steps with the same names, a page each, and a check of every element.
+// Command nvshmem implements the examples of NVSHMEM4Py's documentation on the symmetric heap of
+// this project: the same steps with the same names, and a check of every element.
 //
-//	go run ./examples/nvshmem -n 4                      # all of them
+//	go run ./examples/nvshmem -n 4                      # all examples
 //	go run ./examples/nvshmem -n 3 reduce fcollect
 //	symgrad run -n 4 -- bin/nvshmem broadcast
 //
@@ -13,12 +13,12 @@
 //	PE 2 sum result: 6, expected: 6
 //	PE 3 sum result: 6, expected: 6
 //
-// A PE of NVSHMEM is a rank here, a team is a dist.Group, and nvshmem.array a tensor over a
-// symmetric.Region. As there, collectives run on a stream, and the host waits for it before it
+// A PE of NVSHMEM is a rank here, a team is a dist.Group, and nvshmem.array is a tensor over a
+// symmetric.Region. As in NVSHMEM, collectives run on a stream, and the host waits for it before it
 // reads the result.
 //
-// A file has one example. Read broadcast.go first, then the others in the order of the list in this
-// file.
+// Each file has one example. Read broadcast.go first, then the others in the order of the list in
+// this file.
 //
 // Source: NVSHMEM4Py, "Collective Operations", "Collective Examples".
 package main
@@ -40,10 +40,10 @@ import (
 type example struct {
 	name  string
 	about string
-	run   func(ctx context.Context, pe *pe) (bad int, err error) // bad is how many elements are wrong on this rank
+	run   func(ctx context.Context, pe *pe) (bad int, err error) // bad is the number of wrong elements on this rank
 }
 
-// examples is all of them, in the order in which they run.
+// examples returns all examples, in the order in which they run.
 func examples() []example {
 	return []example{
 		{"broadcast", "every PE gets the array of PE 0", broadcast},
@@ -51,15 +51,15 @@ func examples() []example {
 		{"reducescatter", "every PE gets its block of the sum of all PEs' arrays", reduceScatter},
 		{"fcollect", "every PE gets all PEs' arrays, in their order", fcollect},
 		{"alltoall", "every PE gets, from each PE, the block meant for it", allToAll},
-		{"barrier", "no PE goes on before all have arrived", barrier},
+		{"barrier", "no PE continues before all have arrived", barrier},
 		{"put", "every PE writes into the memory of the next and reads that of the one before", putAndGet},
-		{"signal", "data and the news of it in one call, and no barrier", putSignal},
+		{"signal", "data and a signal in one call, without a barrier", putSignal},
 	}
 }
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// execute is the program with this command line.
+// execute runs the program with this command line.
 //
 // Returns: the exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
@@ -81,7 +81,7 @@ func about() string {
 // settings is the command line.
 type settings struct{ chosen []example }
 
-// check finds the examples that are named. "all", and no name, is all of them.
+// check finds the named examples. "all", and no name, mean all of them.
 func (s *settings) check(_ int, args []string) error {
 	all := examples()
 	for _, name := range args {
@@ -90,7 +90,7 @@ func (s *settings) check(_ int, args []string) error {
 		case name == "all":
 			s.chosen = append(s.chosen, all...)
 		case i < 0:
-			return fmt.Errorf("no example %q (--help lists them)", name)
+			return fmt.Errorf("unknown example %q (--help lists them)", name)
 		default:
 			s.chosen = append(s.chosen, all[i])
 		}
@@ -101,7 +101,7 @@ func (s *settings) check(_ int, args []string) error {
 	return nil
 }
 
-// run is one rank: the chosen examples, one after the other.
+// run is one rank. It runs the chosen examples one after the other.
 func (s *settings) run(ctx context.Context, w *dist.World, out io.Writer) error {
 	for _, x := range s.chosen {
 		fmt.Fprintf(out, "== %s: %s\n", x.name, x.about)

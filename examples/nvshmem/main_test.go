@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { ranktest.Main(m, main) }
 
-// lines is what the PEs print of one example: format with each PE's number and its value.
+// lines returns the PEs' lines of one example: format with each PE's number and its value.
 func lines(n int, format string, value func(pe int) int) string {
 	var b strings.Builder
 	for pe := range n {
@@ -24,7 +24,7 @@ func lines(n int, format string, value func(pe int) int) string {
 	return b.String()
 }
 
-// output is what all examples print on n PEs.
+// output returns the output of all examples on n PEs.
 func output(n int) map[string]string {
 	constant := func(v int) func(int) int { return func(int) int { return v } }
 	triangle := n * (n + 1) / 2
@@ -112,8 +112,7 @@ func TestRanksOfALauncherRunThem(t *testing.T) {
 	}
 }
 
-// Ranks that were told to run different examples find out at the first operation in which they
-// differ.
+// Ranks that run different examples detect it at the first operation that differs.
 func TestRanksThatRunDifferentExamplesFail(t *testing.T) {
 	for r, o := range ranktest.Launched(t, []string{"broadcast"}, []string{"reduce"}) {
 		if o.Code == 0 || !strings.Contains(o.Stderr, fmt.Sprintf("nvshmem: rank %d of 2: ", r)) {
@@ -140,7 +139,7 @@ func TestWrongElementFailsAllRanks(t *testing.T) {
 
 var errGone = errors.New("gone")
 
-// In every example the others are told of a PE that is gone instead of waiting for it.
+// In every example the other PEs learn of a lost PE instead of waiting for it.
 func TestPEThatIsGoneEndsTheOthers(t *testing.T) {
 	for _, x := range examples() {
 		ranktest.Worlds(t, 3, func(t *testing.T, run func(ranktest.Run) (string, error)) {
@@ -171,8 +170,8 @@ func TestWrongCountsElements(t *testing.T) {
 
 func TestWrongCommandLinesAreOneLineAndCode2(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
-		{"gather", `nvshmem: no example "gather" (--help lists them)`},
-		{"reduce Barrier", `nvshmem: no example "Barrier"`},
+		{"gather", `nvshmem: unknown example "gather" (--help lists them)`},
+		{"reduce Barrier", `nvshmem: unknown example "Barrier"`},
 		{"--size 3", "nvshmem: unknown flag: --size"},
 		{"-n 0 all", "nvshmem: --ranks 0"},
 	} {

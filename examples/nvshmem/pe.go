@@ -14,7 +14,7 @@ import (
 // heapBytes is the size of the heap of one example.
 const heapBytes = 1 << 16
 
-// pe has the tools of an example: its rank, a stream, and a symmetric heap.
+// pe is the environment of an example: rank, stream and symmetric heap.
 type pe struct {
 	my, n  int              // nvshmem.my_pe() and nvshmem.n_pes()
 	stream *dist.HostStream // device.create_stream()
@@ -23,7 +23,7 @@ type pe struct {
 	out    io.Writer
 }
 
-// newPE makes a stream and a heap.
+// newPE creates a stream and a heap.
 //
 // Collective: all ranks. Owns: the caller calls close.
 func newPE(w *dist.World, out io.Writer) (*pe, error) {
@@ -35,17 +35,17 @@ func newPE(w *dist.World, out io.Writer) (*pe, error) {
 	return &pe{my: w.Rank(), n: w.Size(), stream: s, team: w.On(s), heap: heap, out: out}, nil
 }
 
-// close ends the stream and unmaps the heap.
+// close closes the stream and unmaps the heap.
 func (p *pe) close() error { return errors.Join(p.stream.Close(), p.heap.Close()) }
 
-// array is a tensor of float32 in the symmetric heap, as nvshmem.array.
+// array is a tensor of float32 in the symmetric heap, like the result of nvshmem.array.
 type array struct {
 	*tensor.Tensor
 	Region symmetric.Region
 	Values []float32 // the elements of this PE
 }
 
-// array is a new one of n elements, all 0.
+// array returns a new array of n zeros.
 //
 // Collective: all ranks, same n. Owns: the caller frees it.
 func (p *pe) array(n int) (*array, error) {
@@ -53,7 +53,7 @@ func (p *pe) array(n int) (*array, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := tensor.New(r, tensor.F32, n) // fresh memory is 0; clearing it here could clear the put of a faster PE
+	t, err := tensor.New(r, tensor.F32, n) // fresh memory is 0; clearing it here could erase a faster PE's put
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (p *pe) array(n int) (*array, error) {
 	return &array{t, r, values}, err
 }
 
-// free is nvshmem.free, for several.
+// free is nvshmem.free for several arrays.
 //
 // Collective: all ranks, same order.
 func (p *pe) free(arrays ...*array) error {
@@ -73,8 +73,8 @@ func (p *pe) free(arrays ...*array) error {
 	return nil
 }
 
-// show prints, on PE 0, a line with the value of every PE. In the documentation each PE prints its
-// own, in any order.
+// show prints, on PE 0, one line with the value of every PE. In the documentation each PE prints
+// its own value, in any order.
 //
 // Shapes/units: format takes the PE's number, and its value in the type V. Collective: all ranks.
 func show[V tensor.Element](p *pe, format string, value V) error {
@@ -88,7 +88,7 @@ func show[V tensor.Element](p *pe, format string, value V) error {
 	return nil
 }
 
-// wrong returns the number of wrong elements.
+// wrong returns how many elements differ from their expected value.
 func wrong(got []float32, want func(i int) float32) int {
 	n := 0
 	for i, v := range got {

@@ -7,7 +7,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// putAndGet writes into the memory of the next PE and then reads that of the one before, which does
+// putAndGet writes to the memory of the next PE and then reads that of the previous one, which does
 // nothing for it:
 //
 //	nvshmem.core.put(dst, src, remote_pe, stream=stream)
@@ -20,7 +20,7 @@ func putAndGet(_ context.Context, p *pe) (bad int, err error) {
 		return 0, err
 	}
 	next, before := (p.my+1)%p.n, (p.my+p.n-1)%p.n
-	letter := make([]float32, size) // private memory will do for the side that is here
+	letter := make([]float32, size) // the local side may be private memory
 	for i := range letter {
 		letter[i] = float32(size*p.my + i)
 	}
@@ -32,7 +32,7 @@ func putAndGet(_ context.Context, p *pe) (bad int, err error) {
 	}
 	bad = wrong(box.Values, func(i int) float32 { return float32(size*before + i) })
 
-	// The box of the previous PE has the letter of the PE before that.
+	// The letter in the previous PE's box came from the PE before it.
 	far := (p.my + 2*p.n - 2) % p.n
 	if err := box.Region.Get(tensor.Of(letter), before, 0); err != nil {
 		return 0, err

@@ -8,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/examples/internal/rank"
 )
 
-// reduce adds the arrays of all PEs and gives the sum to all, which elsewhere is called allreduce:
+// reduce adds the arrays of all PEs and gives the sum to all, which other libraries call allreduce:
 //
 //	nvshmem.reduce(dest_array, src_array, size, 0, nvshmem.ReduceOp.SUM, stream=stream)
 func reduce(_ context.Context, p *pe) (bad int, err error) {

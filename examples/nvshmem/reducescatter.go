@@ -7,8 +7,8 @@ import (
 	"github.com/symgrad/symgrad/examples/internal/rank"
 )
 
-// reduceScatter adds the arrays of all PEs and leaves one block of the sum on each; an fcollect of
-// the blocks would be the reduce:
+// reduceScatter adds the arrays of all PEs and leaves one block of the sum on each. An fcollect of
+// the blocks would complete a reduce:
 //
 //	nvshmem.reducescatter(team, dst_array, src_array, "sum", stream=stream)
 func reduceScatter(_ context.Context, p *pe) (bad int, err error) {
@@ -30,7 +30,7 @@ func reduceScatter(_ context.Context, p *pe) (bad int, err error) {
 	if err := show(p, "PE %d has a block that begins with %v", dest.Values[0]); err != nil {
 		return 0, err
 	}
-	// Element i of the sum is i times the sum of 1 to n, and this PE's block begins at element
+	// Element i of the sum is i times the sum of 1 to n. This PE's block starts at element
 	// block*my.
 	bad = wrong(dest.Values, func(i int) float32 { return float32((block*p.my + i) * p.n * (p.n + 1) / 2) })
 	return bad, p.free(src, dest)

@@ -7,8 +7,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// putSignal writes into the memory of the next PE and sets a signal there once the data has
-// arrived. The next PE waits for its signal alone, and no PE for a barrier:
+// putSignal writes to the memory of the next PE and sets a signal there after the data has arrived.
+// Each PE waits only for its own signal, and there is no barrier:
 //
 //	nvshmem.core.put_signal(dst, src, signal_var, signal_val, signal_op, remote_pe, stream=stream)
 //	nvshmem.core.signal_wait(signal_var, signal_val, signal_op, stream=stream)

@@ -1,7 +1,6 @@
 // Command p2p sends messages from one rank to another through symmetric memory, as the last lab of
-// NVIDIA's tutorial: with a put that carries a signal, which only the receiver waits for, so that
-// several messages are under way at once; and, to compare, with a put and a barrier for each
-// message.
+// NVIDIA's tutorial. It uses a put with a signal, for which only the receiver waits, so several
+// messages can be in flight. For comparison, it also uses a put and a barrier per message.
 //
 //	go run ./examples/p2p
 //	go run ./examples/p2p -n 4 --bytes 4096 --messages 10000 --slots 8
@@ -13,18 +12,18 @@
 //	put-signal   every byte arrived;     2.47 us a message,   26.6 GB/s
 //	put+barrier  every byte arrived;     9.77 us a message,   6.71 GB/s
 //
-// Each way goes twice: with messages that all differ and of which every byte is compared, and for
-// the clock, with one message again and again, of which the receiver reads every byte and compares
-// the sum.
+// Each method runs twice. The first run sends distinct messages, and the receiver compares every
+// byte. The second run is timed: it sends one message repeatedly, and the receiver reads every byte
+// and compares the sum.
 //
 // The receiver has a few slots, each with a signal: the number of the newest message in it. It
-// answers each message with a signal of its own, an acknowledgement, so that the sender knows which
-// slots it may fill again. No rank but these two takes part, and the data is never copied twice.
+// acknowledges each message with a signal of its own, so that the sender knows which slots are
+// free. Only these two ranks take part, and the data is never copied twice.
 //
 //	main.go     the command line, and the function of a rank
 //	send.go     the two methods
 //	pipe.go     the symmetric memory of a sender and its receiver
-//	payload.go  the contents of a message
+//	payload.go  the content of a message
 //
 // Source: NVIDIA, "GPU Communication Libraries for Accelerating HPC and AI Applications", HOT
 // Interconnects 2025, lab 6.
@@ -44,11 +43,11 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-const about = `Send messages between pairs of ranks, rank 0 to rank 1, 2 to 3 and so on, by put with a signal.`
+const about = `Send messages between pairs of ranks, 0 to 1, 2 to 3 and so on, by put with a signal.`
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// execute is the program with this command line.
+// execute runs the program with this command line.
 //
 // Returns: the exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
@@ -60,19 +59,19 @@ func execute(args []string, stdout, stderr io.Writer) int {
 type settings struct {
 	bytes    int64 // of a message
 	messages int
-	slots    int // messages under way at once
+	slots    int // messages in flight
 }
 
 func (s *settings) flags(f *pflag.FlagSet) {
 	f.Int64Var(&s.bytes, "bytes", 64<<10, "size of a message, a multiple of 8")
-	f.IntVar(&s.messages, "messages", 1000, "how many messages each sender sends")
-	f.IntVar(&s.slots, "slots", 4, "how many of them may be under way at once")
+	f.IntVar(&s.messages, "messages", 1000, "number of messages per sender")
+	f.IntVar(&s.slots, "slots", 4, "maximum number of messages in flight")
 }
 
 func (s *settings) check(ranks int, _ []string) error {
 	switch {
 	case ranks%2 != 0:
-		return fmt.Errorf("%d ranks: want an even number, every sender has a receiver", ranks)
+		return fmt.Errorf("%d ranks: want an even number, because every sender has a receiver", ranks)
 	case s.bytes < wordBytes || s.bytes > 1<<30 || s.bytes%wordBytes != 0:
 		return fmt.Errorf("--bytes %d: want a multiple of %d, at most 1 GiB", s.bytes, wordBytes)
 	case s.messages < 1:
@@ -105,17 +104,18 @@ func (s *settings) run(ctx context.Context, w *dist.World, out io.Writer) error 
 	return nil
 }
 
-// way is one way to send all messages. bad is how many words arrived wrong at this rank.
+// way is one method to send all messages. bad is the number of words that arrived wrong at this
+// rank.
 type way struct {
 	name string
 	send func(ctx context.Context, p *pipe) (bad int, err error)
 }
 
-// transfer sends all messages, distinct ones or the same again and again, and fails on every rank
-// if a word arrived wrong on one.
+// transfer sends all messages, distinct ones or the same one repeatedly. It fails on every rank if
+// a word arrived wrong on any.
 //
-// Collective: all ranks. Returns: how long it took, from a barrier before the first message to one
-// after the last.
+// Collective: all ranks. Returns: the time from a barrier before the first message to one after the
+// last.
 func (s *settings) transfer(ctx context.Context, w *dist.World, heap symmetric.Heap, way way, distinct bool) (time.Duration, error) {
 	p, err := newPipe(w, heap, *s, distinct)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { ranktest.Main(m, main) }
 
-// told is what rank 0 says of the two ways.
+// told is the output of rank 0 for the two methods.
 var told = []string{"put+barrier  every byte arrived; ", "put-signal   every byte arrived; "}
 
 func TestEveryByteArrivesOnEveryBackend(t *testing.T) {
@@ -69,7 +69,7 @@ func TestRanksOfALauncherSend(t *testing.T) {
 
 func TestOddNumberOfLaunchedRanksIsUsage(t *testing.T) {
 	for r, o := range ranktest.Launched(t, nil, nil, nil) {
-		if o.Want(t, 2); o.Stderr != "p2p: 3 ranks: want an even number, every sender has a receiver\n" {
+		if o.Want(t, 2); o.Stderr != "p2p: 3 ranks: want an even number, because every sender has a receiver\n" {
 			t.Errorf("rank %d: %q", r, o.Stderr)
 		}
 	}

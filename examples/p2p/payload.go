@@ -1,9 +1,9 @@
 package main
 
-// wordBytes is the size of the words that a message is made of.
+// wordBytes is the size of the words of a message.
 const wordBytes = 8
 
-// word is word i of message m: another one for every message and place.
+// word returns word i of message m, which differs for every message and index.
 func word(m, i int) uint64 {
 	x := uint64(m)<<32 ^ uint64(i)
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // the finalizer of splitmix64 (Steele, Lea, Flood 2014)
@@ -11,14 +11,14 @@ func word(m, i int) uint64 {
 	return x ^ x>>31
 }
 
-// fill makes message m.
+// fill sets words to message m.
 func fill(words []uint64, m int) {
 	for i := range words {
 		words[i] = word(m, i)
 	}
 }
 
-// differences is how many words are not those of message m.
+// differences returns how many words differ from those of message m.
 func differences(words []uint64, m int) int {
 	n := 0
 	for i, v := range words {
@@ -29,7 +29,7 @@ func differences(words []uint64, m int) int {
 	return n
 }
 
-// sum is that of the words.
+// sum returns the sum of the words.
 func sum(words []uint64) uint64 {
 	var s uint64
 	for _, v := range words {

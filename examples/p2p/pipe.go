@@ -9,27 +9,27 @@ import (
 // signalBytes is the size of a signal, an unsigned 64-bit number.
 const signalBytes = 8
 
-// pipe is the memory of one pair, a sender (an even rank) and its receiver (the next one).
-// Symmetric memory is on both, and on both at the same place, though each uses only its side of it.
+// pipe is the memory of a pair: a sender (an even rank) and its receiver (the next rank). Symmetric
+// memory exists on both at the same offsets, though each uses only its side.
 type pipe struct {
 	settings
 	w        *dist.World
 	heap     symmetric.Heap
 	data     symmetric.Region // the receiver's slots
-	news     symmetric.Region // a signal for each slot: how many messages had been sent with the newest one in it
-	acks     symmetric.Region // the sender's signal: how many messages the receiver is done with
+	news     symmetric.Region // a signal per slot: number of messages sent, including the newest one in it
+	acks     symmetric.Region // the sender's signal: number of messages that the receiver has finished
 	slot     [][]uint64       // the receiver's slots, as words
-	made     []uint64         // the message that the sender sends, in private memory
+	made     []uint64         // the sender's current message, in private memory
 	sum      uint64           // of message 0
 	distinct bool             // all messages differ; else all are message 0
 }
 
-// heapBytes is the size of a heap that has room for a pipe.
+// heapBytes returns the heap size that a pipe needs.
 func (s *settings) heapBytes() int64 {
 	return s.bytes*int64(s.slots) + signalBytes*int64(s.slots) + 4*symmetric.Alignment
 }
 
-// newPipe allocates a pipe; its memory is all 0.
+// newPipe allocates a pipe; its memory is zero.
 //
 // Collective: all ranks. Owns: the caller calls free.
 func newPipe(w *dist.World, heap symmetric.Heap, s settings, distinct bool) (*pipe, error) {
@@ -55,7 +55,7 @@ func newPipe(w *dist.World, heap symmetric.Heap, s settings, distinct bool) (*pi
 	return p, nil
 }
 
-// free gives the memory back.
+// free frees the memory.
 //
 // Collective: all ranks.
 func (p *pipe) free() error {
@@ -70,10 +70,10 @@ func (p *pipe) free() error {
 // sends reports whether this rank is the sender of its pair.
 func (p *pipe) sends() bool { return p.w.Rank()%2 == 0 }
 
-// peer is the other rank of the pair.
+// peer returns the other rank of the pair.
 func (p *pipe) peer() int { return p.w.Rank() ^ 1 }
 
-// message is message m, for the sender. The next call overwrites it.
+// message returns message m, for the sender. The next call overwrites it.
 func (p *pipe) message(m int) tensor.Buffer {
 	if p.distinct {
 		fill(p.made, m)
@@ -81,15 +81,15 @@ func (p *pipe) message(m int) tensor.Buffer {
 	return tensor.Of(p.made)
 }
 
-// place is where message m goes: its slot, and where that begins in data.
+// place returns the slot of message m and its offset in data.
 func (p *pipe) place(m int) (slot int, at int64) {
 	slot = m % p.slots
 	return slot, int64(slot) * p.bytes
 }
 
-// arrived is how many words of message m are wrong, when it has just arrived. The sum of a message
-// that is always the same stands for its words: then the clock shows the memory, and not the
-// arithmetic of word.
+// arrived returns how many words of message m are wrong; m must be the newest in its slot. If all
+// messages are the same, it compares only the sum, so that the time is that of the memory and not
+// of computing word.
 func (p *pipe) arrived(m int) int {
 	slot, _ := p.place(m)
 	if p.distinct {

@@ -8,11 +8,11 @@ import (
 	"github.com/symgrad/symgrad/symmetric"
 )
 
-// putBarrier is the first method: a put, and a barrier that completes it. All ranks wait for all,
-// once a message.
+// putBarrier is the first method: a put, and a barrier that completes it. All ranks wait for all
+// others once per message.
 //
 // Two slots are enough: a put after barrier m+1 overwrites message m-1 at the earliest, and the
-// receiver reached that barrier after it had read m.
+// receiver reached that barrier after it had finished m.
 func putBarrier(_ context.Context, p *pipe) (bad int, err error) {
 	for m := range p.messages {
 		if p.sends() {
@@ -31,8 +31,8 @@ func putBarrier(_ context.Context, p *pipe) (bad int, err error) {
 	return bad, nil
 }
 
-// putSignal is the second way: the message brings its own news, and the receiver's answer says
-// which slots are free.
+// putSignal is the second method: each message carries a signal, and the receiver's
+// acknowledgements tell which slots are free.
 func putSignal(ctx context.Context, p *pipe) (bad int, err error) {
 	if p.sends() {
 		return 0, send(ctx, p)
@@ -40,7 +40,7 @@ func putSignal(ctx context.Context, p *pipe) (bad int, err error) {
 	return receive(ctx, p)
 }
 
-// send sends all messages, and returns when the receiver is done with the last.
+// send sends all messages and returns when the receiver has finished the last one.
 func send(ctx context.Context, p *pipe) error {
 	for m := range p.messages {
 		if err := sendOne(ctx, p, m); err != nil {
@@ -53,8 +53,8 @@ func send(ctx context.Context, p *pipe) error {
 	return nil
 }
 
-// sendOne sends message m. It takes the slot of message m-slots, with which the receiver must be
-// done.
+// sendOne sends message m. It uses the slot of message m-slots, which the receiver must have
+// finished.
 func sendOne(ctx context.Context, p *pipe, m int) error {
 	if err := waitAtLeast(ctx, p.acks, 0, m-p.slots+1); err != nil {
 		return fmt.Errorf("free slot: %w", err)
@@ -64,8 +64,8 @@ func sendOne(ctx context.Context, p *pipe, m int) error {
 	return p.data.PutSignal(p.peer(), at, p.message(m), news)
 }
 
-// receive receives all messages. Puts are unordered, therefore each slot has a signal of its own:
-// the signal of message m says nothing about message m-1.
+// receive receives all messages. Puts are unordered, so each slot has its own signal: the signal of
+// message m says nothing about message m-1.
 func receive(ctx context.Context, p *pipe) (bad int, err error) {
 	for m := range p.messages {
 		slot, _ := p.place(m)
@@ -80,8 +80,7 @@ func receive(ctx context.Context, p *pipe) (bad int, err error) {
 	return bad, nil
 }
 
-// waitAtLeast returns when a signal is at least n, which a rank that waits for nothing passes at
-// once.
+// waitAtLeast waits until a signal is at least n; n <= 0 does not wait.
 func waitAtLeast(ctx context.Context, signal symmetric.Region, at int64, n int) error {
 	_, err := symmetric.SignalWait(ctx, signal, at, symmetric.Ge, uint64(max(0, n)))
 	return err

@@ -15,15 +15,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// source is the ring as kernels.
+// source has the kernels of the ring.
 //
 //go:embed ring.cu
 var source string
 
-// passThreads is how many threads pass the token: one block, which is one multiprocessor.
+// passThreads is the number of threads that pass the token: one block, which runs on one
+// multiprocessor.
 const passThreads = 1024
 
-// gpuRing is the ring between GPUs: kernels write into the next GPU's memory, and the host only
+// gpuRing is the ring between GPUs. Kernels write to the next GPU's memory, and the host only
 // queues them.
 type gpuRing struct {
 	w      *dist.World
@@ -33,7 +34,7 @@ type gpuRing struct {
 	tables []*kernel.Table
 }
 
-// runOnDevice is run for a world of GPUs.
+// runOnDevice is run on a world of GPUs.
 func (s *settings) runOnDevice(w *dist.World, out io.Writer) (err error) {
 	heap, err := w.Heap(s.bytes + 8*symmetric.Alignment + device.BoardBytes(w.Size()))
 	if err != nil {
@@ -72,7 +73,7 @@ func (g *gpuRing) close() error {
 	return errors.Join(errs...)
 }
 
-// alloc is a region of bytes zeros, with the addresses of all its parts.
+// alloc returns a region of zeros, with the addresses of all ranks' parts.
 //
 // Collective: all ranks.
 func (g *gpuRing) alloc(bytes int64) (symmetric.Region, *kernel.Table, error) {
@@ -97,7 +98,7 @@ func (g *gpuRing) launch(name string, threads uint32, args ...any) error {
 	return f.Launch(g.w.Stream(), kernel.Shape{Block: [3]uint32{threads}}, args...)
 }
 
-// shift is simple_shift, a barrier on the stream, and a copy to the host, as in the manual.
+// shift runs simple_shift, a barrier on the stream, and a copy to the host, as in the manual.
 //
 // Collective: all ranks.
 func (g *gpuRing) shift(out io.Writer) error {
@@ -150,7 +151,7 @@ func (g *gpuRing) shiftSignal() error {
 		return err
 	}
 	if missing[0] != 0 {
-		return device.Late(g.w, fmt.Errorf("from rank %d: %w: nothing came in %v", before(g.w), dist.ErrTimeout, device.Patience))
+		return device.Late(g.w, fmt.Errorf("from rank %d: %w: nothing arrived within %v", before(g.w), dist.ErrTimeout, device.Patience))
 	}
 	if err := kernel.Copy(g.w.Stream(), tensor.Of(msg), destination.Local()); err != nil {
 		return err
@@ -158,7 +159,7 @@ func (g *gpuRing) shiftSignal() error {
 	return g.verdict(msg[0])
 }
 
-// verdict is verdict.
+// verdict is verdict with device memory.
 //
 // Collective: all ranks.
 func (g *gpuRing) verdict(got int32) error {
@@ -169,8 +170,7 @@ func (g *gpuRing) verdict(got int32) error {
 	return g.board.Verdict("message that is not from the rank before it", bad)
 }
 
-// token passes the message round the ring with one kernel on every rank, and tells how long a hop
-// takes.
+// token passes the message round the ring with one kernel per rank, and prints the time of a hop.
 //
 // Collective: all ranks.
 func (g *gpuRing) token(s *settings, out io.Writer) error {
@@ -201,7 +201,7 @@ func (g *gpuRing) token(s *settings, out io.Writer) error {
 	}
 	took := time.Since(begin)
 	if found[1] != 0 {
-		return device.Late(g.w, fmt.Errorf("hop %d, from rank %d: %w: it has not come in %v", found[1]-1, before(g.w), dist.ErrTimeout, device.Patience))
+		return device.Late(g.w, fmt.Errorf("hop %d, from rank %d: %w: not arrived within %v", found[1]-1, before(g.w), dist.ErrTimeout, device.Patience))
 	}
 	if err := g.board.Verdict("numbers in the token that are wrong", int64(found[0])); err != nil {
 		return err

@@ -1,6 +1,6 @@
-// Command ring is the first program of the NVSHMEM manual, extended. The ranks form a ring. Every
-// rank writes its number into the memory of the next, once with a barrier and once with a signal.
-// Then a token travels around the ring, and every rank adds one to it.
+// Command ring is the first program of the NVSHMEM manual, in which the ranks form a ring, with two
+// extensions. Every rank writes its number to the memory of the next, once with a barrier and once
+// with a signal. Then a token goes round, to which every rank adds one.
 //
 //	go run ./examples/ring -n 4
 //	go run ./examples/ring -n 2 --rounds 100000 --bytes 4096
@@ -16,7 +16,7 @@
 //	3: received message 2
 //	token: 1000 rounds, 4000 hops of 8 B, 2.6 us a hop
 //
-// Read shift.go, then token.go. On GPUs the same is done by kernels: device.go and ring.cu.
+// Read shift.go, then token.go. On GPUs, kernels do the same: device.go and ring.cu.
 //
 // Source: NVSHMEM, "Introduction", "Example NVSHMEM Program" (simple_shift).
 package main
@@ -35,11 +35,11 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-const about = `Ranks form a ring: each writes into the memory of the next, then a token goes round.`
+const about = `Form a ring of ranks: each writes to the memory of the next, then a token goes round.`
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// execute is the program with this command line.
+// execute runs the program with this command line.
 //
 // Returns: the exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
@@ -54,7 +54,7 @@ type settings struct {
 }
 
 func (s *settings) flags(f *pflag.FlagSet) {
-	f.IntVar(&s.rounds, "rounds", 1000, "how often the token goes round")
+	f.IntVar(&s.rounds, "rounds", 1000, "number of rounds of the token")
 	f.Int64Var(&s.bytes, "bytes", 8, "size of the token, a multiple of 8")
 }
 

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { ranktest.Main(m, main) }
 
-// received is what the ranks print of the shift.
+// received returns the ranks' output of the shift.
 func received(n int) string {
 	var b strings.Builder
 	for r := range n {

@@ -1,15 +1,18 @@
-// The ring of this program, for ranks that are GPUs: each kernel writes into the memory of the next GPU by its address.
+// The ring for ranks that are GPUs: each kernel writes to the memory of the next GPU by its
+// address.
 #include "symgrad.h"
 
 typedef unsigned long long u64;
 
-// simple_shift is the kernel of the NVSHMEM manual: every rank writes its number into destination on the next one.
+// simple_shift is the kernel of the NVSHMEM manual: every rank writes its number to destination on
+// the next rank.
 extern "C" __global__ void simple_shift(int *const *destination, int mype, int npes) {
     int peer = (mype + 1) % npes;
     *destination[peer] = mype; // nvshmem_int_p(destination, mype, peer)
 }
 
-// shift_signal is simple_shift with a signal behind the number. It ends when the own number has come; late tells if not.
+// shift_signal is simple_shift with a signal after the number. It ends when a number has arrived
+// here; late reports a timeout.
 extern "C" __global__ void shift_signal(int *const *destination, u64 *const *signal, int mype, int npes, u64 patience, u64 *late) {
     int peer = (mype + 1) % npes;
     *destination[peer] = mype;
@@ -19,20 +22,20 @@ extern "C" __global__ void shift_signal(int *const *destination, u64 *const *sig
     }
 }
 
-// pass is one rank's part of so many rounds, in one kernel of one block: it waits for the token, checks its numbers, and
-// writes them, with one added to each, into the box of the next rank. result[0] is how many were wrong, result[1] the hop
-// that has not come, plus one.
+// pass is one rank's part of so many rounds, in one kernel of one block. It waits for the token,
+// checks its numbers, and writes them, each plus one, to the box of the next rank. result[0] is the
+// number of wrong numbers, result[1] the hop that did not arrive, plus one.
 extern "C" __global__ void pass(long long *const *box, u64 *const *signal, u64 numbers, u64 rounds, int mype, int npes,
                                 u64 patience, u64 *result) {
     __shared__ bool here;
     int peer = (mype + 1) % npes;
     u64 bad = 0;
     for (u64 round = 0; round <= rounds; round++) {
-        bool last = round == rounds; // the token is back where it began
+        bool last = round == rounds; // the token is back at its start
         if (last && mype > 0) {
             break;
         }
-        u64 hops = round * npes + mype; // when the token is here
+        u64 hops = round * npes + mype; // hops before the token is here
         if (threadIdx.x == 0) {
             here = symgrad_wait(signal[mype], hops, patience);
         }
@@ -50,7 +53,7 @@ extern "C" __global__ void pass(long long *const *box, u64 *const *signal, u64 n
                 box[peer][i] = v + 1;
             }
         }
-        __syncthreads(); // all threads have written before one of them gives the signal
+        __syncthreads(); // all threads have written before the signal
         if (!last && threadIdx.x == 0) {
             symgrad_signal(signal[peer], hops + 1);
         }

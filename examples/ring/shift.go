@@ -11,8 +11,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// shift is simple_shift: every rank puts its number into destination on the next one, and reads its
-// own after a barrier.
+// shift is simple_shift: every rank puts its number into destination on the next rank, and reads
+// its own after a barrier.
 //
 // Collective: all ranks.
 func shift(w *dist.World, heap symmetric.Heap, out io.Writer) error {
@@ -44,8 +44,8 @@ func shift(w *dist.World, heap symmetric.Heap, out io.Writer) error {
 	return verdict(w, int64(msg), int64(before(w)))
 }
 
-// shiftSignal is shift without the barrier: a signal comes with the number, and a rank waits only
-// for its own signal.
+// shiftSignal is shift without the barrier: a signal follows the number, and a rank waits only for
+// its own signal.
 //
 // Collective: all ranks.
 func shiftSignal(ctx context.Context, w *dist.World, heap symmetric.Heap) error {
@@ -77,7 +77,7 @@ func shiftSignal(ctx context.Context, w *dist.World, heap symmetric.Heap) error 
 	return verdict(w, int64(msg), int64(before(w)))
 }
 
-// verdict fails on every rank when one of them has got another number than it must have.
+// verdict fails on every rank if any rank got a wrong number.
 //
 // Collective: all ranks.
 func verdict(w *dist.World, got, want int64) error {

@@ -106,7 +106,7 @@ func TestTokenGoesRoundOnStreams(t *testing.T) {
 	}
 }
 
-// goRound passes what rank 0 has on to the next rank, 20 times round, and compares at the end.
+// goRound passes the data of rank 0 to the next rank, 20 times round, and compares at the end.
 func goRound(w *dist.World) error {
 	h, err := w.Heap(1 << 16)
 	if err != nil {

@@ -20,12 +20,12 @@ const (
 // ring is the symmetric memory of the token.
 type ring struct {
 	w       *dist.World
-	box     symmetric.Region // where a rank gets the token
-	signal  symmetric.Region // how many hops the token in the box has made
+	box     symmetric.Region // receives the token
+	signal  symmetric.Region // hops of the token in the box
 	numbers []int64          // the own box
 }
 
-// newRing allocates the boxes. The token, which has made no hop, is in that of rank 0.
+// newRing allocates the boxes. The token, with no hops, is in the box of rank 0.
 //
 // Collective: all ranks.
 func newRing(w *dist.World, heap symmetric.Heap, bytes int64) (*ring, error) {
@@ -41,8 +41,8 @@ func newRing(w *dist.World, heap symmetric.Heap, bytes int64) (*ring, error) {
 	return g, err
 }
 
-// token passes a message round the ring and tells how long a hop takes. The message holds the
-// number of hops that it has made, many times over, so that every rank can check all of it.
+// token passes a message round the ring and prints the time of a hop. The message has the number of
+// its hops many times, so that every rank can check all of it.
 //
 // Collective: all ranks.
 func (s *settings) token(ctx context.Context, w *dist.World, heap symmetric.Heap, out io.Writer) error {
@@ -58,7 +58,7 @@ func (s *settings) token(ctx context.Context, w *dist.World, heap symmetric.Heap
 	if err != nil {
 		return err
 	}
-	took := time.Since(begin) // on rank 0: until the token is back for good
+	took := time.Since(begin) // on rank 0: until the token is back after the last round
 	if err := rank.Verdict(w, "numbers in the token that are wrong", bad); err != nil {
 		return err
 	}
@@ -67,14 +67,14 @@ func (s *settings) token(ctx context.Context, w *dist.World, heap symmetric.Heap
 	return nil
 }
 
-// pass does this rank's part of so many rounds: it waits for the token, checks its numbers, adds
-// one to each and puts them, with a signal, into the box of the next rank. As there is one token,
-// the rank that has it may write into both boxes.
+// pass is this rank's part of so many rounds. It waits for the token, checks its numbers, adds one
+// to each and puts them, with a signal, into the box of the next rank. There is only one token, so
+// the rank that has it may write to both boxes.
 //
-// Returns: how many numbers were wrong.
+// Returns: the number of wrong numbers.
 func (g *ring) pass(ctx context.Context, rounds int) (bad int, err error) {
 	for round := range rounds {
-		hops := round*g.w.Size() + g.w.Rank() // when the token is here
+		hops := round*g.w.Size() + g.w.Rank() // hops before the token is here
 		if err := g.receive(ctx, hops); err != nil {
 			return bad, err
 		}
@@ -90,24 +90,24 @@ func (g *ring) pass(ctx context.Context, rounds int) (bad int, err error) {
 	if g.w.Rank() > 0 {
 		return bad, nil
 	}
-	hops := rounds * g.w.Size() // it ends where it began
+	hops := rounds * g.w.Size() // the token ends at its start
 	err = g.receive(ctx, hops)
 	return bad + wrong(g.numbers, int64(hops)), err
 }
 
-// receive returns when the token is here that has made so many hops.
+// receive waits for the token after so many hops.
 func (g *ring) receive(ctx context.Context, hops int) error {
 	got, err := symmetric.SignalWait(ctx, g.signal, 0, symmetric.Ge, uint64(hops))
 	if err != nil {
 		return fmt.Errorf("hop %d, from rank %d: %w", hops, before(g.w), err)
 	}
 	if got != uint64(hops) {
-		return fmt.Errorf("%w: a token that has made %d hops, not %d, and there is only one", rank.ErrWrong, got, hops)
+		return fmt.Errorf("%w: the token has made %d hops, want %d", rank.ErrWrong, got, hops)
 	}
 	return nil
 }
 
-// wrong is how many of numbers are not want.
+// wrong returns how many of numbers differ from want.
 func wrong(numbers []int64, want int64) int {
 	n := 0
 	for _, v := range numbers {

@@ -1,8 +1,9 @@
-// What cores take by hand: the few functions of MPI that collbench calls, for as many processes as the environment's BARE_RANKS says
-// (2 by default), with nothing besides that a library needs: no checks, no errors, no recovery, no waiting but spinning, or yielding
-// where processes share cores. Up to BARE_SLOT bytes go through slots; more are read where they lie, since all buffers are shared
-// memory.
-// Compiled with this in place of MPI's header, collbench measures what is left when everything else is taken away.
+// The least time that cores need: the functions of MPI that collbench calls, for the number of
+// processes in the environment variable BARE_RANKS (2 by default), without the rest of a library:
+// no checks, no errors, no recovery. Waiting spins, or yields if processes share cores. Up to
+// BARE_SLOT bytes pass through slots; larger data is read in place, because all buffers are shared
+// memory. Compiled with this instead of MPI's header, collbench measures the lower bound of a
+// library's time.
 #ifndef SYMGRAD_BENCH_BARE_MPI_H
 #define SYMGRAD_BENCH_BARE_MPI_H
 
@@ -24,7 +25,8 @@ enum { MPI_COMM_WORLD, MPI_FLOAT, MPI_DOUBLE, MPI_INT, MPI_INT64_T, MPI_SUM, MPI
 
 enum { BARE_SLOT = 4096, BARE_LINE = 48, BARE_MOST = 64, BARE_SPINS = 100 };
 
-// What one rank writes and the others read. Up to BARE_LINE bytes travel in one cache line with the number of the call.
+// The part of a rank's memory that others read. Up to BARE_LINE bytes are in one cache line with
+// the number of the call.
 struct bare_slot {
 	_Alignas(128) char line[BARE_LINE];
 	_Atomic uint64_t seq;
@@ -32,12 +34,12 @@ struct bare_slot {
 };
 
 struct bare_side {
-	struct bare_slot slot[2]; // by parity: who is in call k+2 knows that the others are done with k
+	struct bare_slot slot[2]; // by parity: a rank in call k+2 knows that the others have finished k
 	_Alignas(128) _Atomic uint64_t met;
-	_Alignas(128) _Atomic uint64_t done; // the last call whose buffers this rank has read and written
+	_Alignas(128) _Atomic uint64_t done; // last call whose buffers this rank has read and written
 };
 
-// Where the buffers of a call lie, which is the same address for all processes.
+// The addresses of a call's buffers, which are equal in all processes.
 struct bare_place {
 	const char *src;
 	char *dst;
@@ -45,7 +47,7 @@ struct bare_place {
 
 static struct {
 	struct bare_side *side; // of all ranks
-	char *heap;             // of this one
+	char *heap;             // of this rank
 	int rank, ranks;
 	bool crowded; // processes share cores
 	uint64_t seq, met;
@@ -53,7 +55,7 @@ static struct {
 
 static const size_t bare_heap = (size_t)1 << 32; // address space of each rank's buffers
 
-// collbench's buffers are shared memory, too, and stay until the end.
+// collbench's buffers are shared memory as well, and stay until the end.
 static inline int bare_memalign(void **p, size_t align, size_t bytes)
 {
 	*p = bare.heap;
@@ -77,7 +79,7 @@ static inline const void *bare_given(int rank, size_t n)
 	return n <= BARE_LINE ? bare_slot_of(rank)->line : bare_slot_of(rank)->data;
 }
 
-// Begins a call by posting n bytes.
+// Starts a call by posting n bytes.
 static inline void bare_post(const void *src, size_t n)
 {
 	struct bare_slot *own = bare_slot_of(bare.rank);
@@ -86,7 +88,7 @@ static inline void bare_post(const void *src, size_t n)
 	atomic_store_explicit(&own->seq, bare.seq, memory_order_release);
 }
 
-// The same, and waits for all others.
+// Starts a call by posting n bytes, and waits for all others.
 static inline void bare_exchange(const void *src, size_t n)
 {
 	++bare.seq;
@@ -95,7 +97,7 @@ static inline void bare_exchange(const void *src, size_t n)
 		bare_await(&bare_slot_of(r)->seq, bare.seq);
 }
 
-// Begins a call by telling where the buffers are, and learns of the others'.
+// Starts a call by posting the buffers' addresses, and gets the others'.
 static inline void bare_meet(const void *src, void *dst)
 {
 	struct bare_place own = {src, dst};
@@ -105,7 +107,7 @@ static inline void bare_meet(const void *src, void *dst)
 
 static inline const struct bare_place *bare_place_of(int rank) { return bare_given(rank, sizeof(struct bare_place)); }
 
-// Ends a call that has begun so.
+// Ends a call that started with addresses.
 static inline void bare_part(void)
 {
 	atomic_store_explicit(&bare.side[bare.rank].done, bare.seq, memory_order_release);
@@ -151,7 +153,7 @@ static inline int MPI_Init(int *argc, char ***argv)
 
 static inline int MPI_Finalize(void)
 {
-	wait(NULL); // each rank but the last has started the next one
+	wait(NULL); // each rank except the last has started the next one
 	return 0;
 }
 
@@ -179,7 +181,7 @@ static inline int MPI_Barrier(int comm)
 	return 0;
 }
 
-// dst[i] = the sum over the ranks, in their order, of src[rank][i].
+// dst[i] = the sum over the ranks, in order, of src[rank][i].
 static inline void bare_sum(float *dst, const float *const *src, size_t n)
 {
 	if (bare.ranks == 2) {
@@ -190,7 +192,7 @@ static inline void bare_sum(float *dst, const float *const *src, size_t n)
 			dst[i] = a[i] + b[i];
 		return;
 	}
-	for (size_t from = 0; from < n; from += 1024) { // parts that stay in the first cache
+	for (size_t from = 0; from < n; from += 1024) { // parts that fit into the first-level cache
 		size_t to = from + 1024 < n ? from + 1024 : n;
 		const float *a = src[0], *b = src[1];
 
@@ -207,15 +209,16 @@ static inline void bare_sum(float *dst, const float *const *src, size_t n)
 	}
 }
 
-// What all ranks have given of a call of n bytes in slots, each from element at on; the own ones from src, which others do not read,
-// unless a sum in dst would be written over them too soon.
+// Sets given to the data of each rank in a call of n bytes in slots, from element at on. This
+// rank's own data is src, which others do not read, unless the sum in dst would overwrite src too
+// early.
 static inline void bare_gather(const float **given, const void *src, const void *dst, size_t n, size_t at)
 {
 	for (int r = 0; r < bare.ranks; r++)
 		given[r] = (const float *)(r == bare.rank && (src != dst || bare.ranks == 2) ? src : bare_given(r, n)) + at;
 }
 
-// Each rank sums a block and stores it to all.
+// Each rank sums a block and stores it in all ranks' results.
 static inline void bare_allreduce(const float *src, float *dst, size_t n)
 {
 	const size_t line = 64;
@@ -239,7 +242,7 @@ static inline void bare_allreduce(const float *src, float *dst, size_t n)
 	bare_part();
 }
 
-// A number of collbench's own.
+// Reduces a single number that collbench itself needs.
 static inline void bare_number(const void *src, void *dst, int type, int op)
 {
 	bare_exchange(src, 8);
@@ -356,7 +359,7 @@ static inline int MPI_Alltoall(const void *src, int n, int type, void *dst, int 
 	return 0;
 }
 
-// The root waits for nobody but who has not taken what lay in the slot, or is to take what lies in its buffer.
+// The root waits only for ranks that still read the slot, or that must read its buffer.
 static inline int MPI_Bcast(void *buf, int n, int type, int root, int comm)
 {
 	size_t bytes = (size_t)n * 4;

@@ -14,12 +14,12 @@ import (
 	"github.com/symgrad/symgrad/internal/foreign"
 )
 
-// maxElements bounds the size in a header.
+// maxElements bounds the elements in a header.
 const maxElements = 1 << 30
 
 // readIDX returns the dimensions and bytes of an idx file of unsigned bytes, gzipped or not.
 //
-// Errors: io.ErrUnexpectedEOF if it is truncated, and a description of any other fault.
+// Errors: io.ErrUnexpectedEOF for a truncated file, and descriptions of other damage.
 func readIDX(r io.Reader, wantDims int) (dims []int, data []byte, err error) {
 	br := bufio.NewReaderSize(r, 1<<16)
 	if magic, err := br.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
@@ -40,7 +40,7 @@ func readIDX(r io.Reader, wantDims int) (dims []int, data []byte, err error) {
 		return nil, nil, fmt.Errorf("not an idx file: it is %s", kind)
 	}
 	if magic[0] != 0 || magic[1] != 0 || magic[2] != unsignedByte || int(magic[3]) != wantDims {
-		return nil, nil, fmt.Errorf("header % x is not that of an idx file of bytes with %d dimensions", magic, wantDims)
+		return nil, nil, fmt.Errorf("header % x: want an idx file of bytes with %d dimensions", magic, wantDims)
 	}
 	n := 1
 	for range wantDims {
@@ -63,7 +63,7 @@ func readIDX(r io.Reader, wantDims int) (dims []int, data []byte, err error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("after the data: %w", err)
 		}
-		return nil, nil, fmt.Errorf("there are more than the %d bytes that the header announces", n)
+		return nil, nil, fmt.Errorf("more data than the %d bytes in the header", n)
 	}
 	return dims, body.Bytes(), nil
 }
@@ -75,9 +75,9 @@ func noEOF(err error) error {
 	return err
 }
 
-// find is the path of name, or of name.gz, in dir.
+// find returns the path of name, or of name.gz, in dir.
 //
-// Errors: os.ErrNotExist when there is neither.
+// Errors: os.ErrNotExist if both are missing.
 func find(dir, name string) (string, error) {
 	path := filepath.Join(dir, name)
 	for _, p := range []string{path, path + ".gz"} {
@@ -102,7 +102,7 @@ func openIDX(dir, name string, wantDims int) (dims []int, data []byte, err error
 	if err != nil {
 		return nil, nil, err
 	}
-	defer f.Close() // it is only read: nothing is lost
+	defer f.Close() // only read, so a failed close loses nothing
 	if dims, data, err = readIDX(f, wantDims); err != nil {
 		return nil, nil, fmt.Errorf("%s is damaged: %w", path, err)
 	}

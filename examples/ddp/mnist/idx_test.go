@@ -60,7 +60,7 @@ func TestReadIDXRefusesDamage(t *testing.T) {
 		{name: "half the dimensions", file: good[:9], text: "header", short: true},
 		{name: "no data", file: good[:12], text: "ends after 0 of 4 bytes", short: true},
 		{name: "truncated", file: good[:15], text: "ends after 3 of 4 bytes", short: true},
-		{name: "one byte more", file: append(slices.Clone(good), 0), text: "more than the 4 bytes"},
+		{name: "one byte more", file: append(slices.Clone(good), 0), text: "more data than the 4 bytes"},
 		{name: "wrong magic", file: append([]byte{1}, good[1:]...), text: "01 00 08 02"},
 		{name: "floats", file: append([]byte{0, 0, 13}, good[3:]...), text: "00 00 0d 02"},
 		{name: "another number of dimensions", file: idx([]byte{1}, 1), text: "with 2 dimensions"},
@@ -71,7 +71,7 @@ func TestReadIDXRefusesDamage(t *testing.T) {
 		{name: "half a gzip header", file: zipped[:5], text: "gzip", short: true},
 		{name: "wrong checksum", file: flipped, text: "checksum"},
 		{name: "something behind the gzip stream", file: append(slices.Clone(zipped), "another ten bytes"...), text: "after the data"},
-		{name: "one byte more in the gzip stream", file: gzipped(t, append(slices.Clone(good), 0)), text: "more than the 4 bytes"},
+		{name: "one byte more in the gzip stream", file: gzipped(t, append(slices.Clone(good), 0)), text: "more data than the 4 bytes"},
 	} {
 		_, _, err := readIDX(bytes.NewReader(test.file), 2)
 		if err == nil || !strings.Contains(err.Error(), test.text) {
@@ -83,7 +83,7 @@ func TestReadIDXRefusesDamage(t *testing.T) {
 	}
 }
 
-// Whatever the bytes, readIDX returns, and what it accepts is what the header says.
+// For any bytes, readIDX returns, and accepted data matches the header.
 func FuzzReadIDX(f *testing.F) {
 	f.Add(idx([]byte{1, 2, 3, 4, 5, 6}, 1, 3, 2), 3)
 	f.Add(idx([]byte{7, 8}, 2), 1)

@@ -1,5 +1,5 @@
 // Package mnist reads the MNIST images and labels, or any data set in the same four idx files
-// (Fashion-MNIST, KMNIST), and turns samples into the tensors a model wants.
+// (Fashion-MNIST, KMNIST), and converts samples into tensors for a model.
 //
 // Source: yann.lecun.com/exdb/mnist (file format and the four file names).
 package mnist
@@ -19,7 +19,7 @@ type Data struct {
 	Train, Test *Set
 }
 
-// Set is images and their labels. Pixels are scaled to zero mean and unit variance of the training
+// Set has images and their labels. Pixels are scaled to zero mean and unit variance of the training
 // set.
 type Set struct {
 	Rows, Cols  int
@@ -36,10 +36,9 @@ const (
 	labelsSuffix = "-labels-idx1-ubyte"
 )
 
-// Find checks that the four files exist, without reading them. A program calls it before it starts
-// ranks.
+// Find checks that the four files exist, without reading them, before ranks start.
 //
-// Errors: the first missing file, with the command that downloads it.
+// Errors: the first missing file, with the command that gets it.
 func Find(dir string) error {
 	for _, prefix := range []string{trainPrefix, testPrefix} {
 		for _, suffix := range []string{imagesSuffix, labelsSuffix} {
@@ -54,8 +53,8 @@ func Find(dir string) error {
 // Load reads the four files train-images-idx3-ubyte, train-labels-idx1-ubyte,
 // t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each plain or with .gz, from dir.
 //
-// Errors: a file that is missing, truncated or damaged, or that does not fit the others, with the
-// command that downloads it.
+// Errors: a file that is missing, truncated, damaged, or inconsistent with the others, with the
+// command that gets it.
 func Load(dir string) (*Data, error) {
 	train, err := loadSet(dir, trainPrefix)
 	if err != nil {
@@ -99,7 +98,7 @@ func loadSet(dir, prefix string) (*Set, error) {
 	return &Set{Rows: dims[1], Cols: dims[2], pixels: pixels, labels: labels, scale: 1}, nil
 }
 
-// moments is mean and standard deviation of all bytes, by their histogram; the deviation of a
+// moments returns mean and standard deviation of all bytes, by their histogram; the deviation of a
 // constant is 1.
 func moments(pixels []byte) (mean, std float64) {
 	var values, counts [256]float64
@@ -120,14 +119,14 @@ func moments(pixels []byte) (mean, std float64) {
 func (d *Data) SHA256() [sha256.Size]byte {
 	h := sha256.New()
 	for _, s := range []*Set{d.Train, d.Test} {
-		fmt.Fprintf(h, "%d %d %d\n", s.Len(), s.Rows, s.Cols) // a hash takes everything
+		fmt.Fprintf(h, "%d %d %d\n", s.Len(), s.Rows, s.Cols) // writing to a hash cannot fail
 		h.Write(s.pixels)
 		h.Write(s.labels)
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// First is the first n samples of s, all of them when there are fewer, over the same memory. Pixels
+// First returns the first n samples of s, or all if there are fewer, over the same memory. Pixels
 // keep their scale.
 func (s *Set) First(n int) *Set {
 	n = max(0, min(n, s.Len()))
@@ -136,20 +135,20 @@ func (s *Set) First(n int) *Set {
 	return &part
 }
 
-// Len is the number of samples.
+// Len returns the number of samples.
 func (s *Set) Len() int { return len(s.labels) }
 
-// Pixels is the number of pixels of an image.
+// Pixels returns the number of pixels of an image.
 func (s *Set) Pixels() int { return s.Rows * s.Cols }
 
-// Label is the class of sample i.
+// Label returns the class of sample i.
 func (s *Set) Label(i int) int { return int(s.labels[i]) }
 
 // Fill writes the samples at the given indices to the first rows of x, their labels to y as one-hot
-// rows and 1/len to the first entries of w. The remaining rows are zero, with weight zero. So a
-// loss that sums w[i]*loss[i] is the mean over the samples, and zero without samples.
+// rows, and 1/len to the first entries of w. The remaining rows are zero, with weight zero. So a
+// loss that sums w[i]*loss[i] is the mean over the samples, and zero if there are none.
 //
-// Shapes: x has rows of Pixels, y rows of Classes, w one entry a row; at least len(indices) rows.
+// Shapes: x has rows of Pixels, y rows of Classes, w one entry per row; at least len(indices) rows.
 // Errors: an index out of range, or buffers that do not fit.
 func (s *Set) Fill(x, y, w []float32, indices []int) error {
 	rows, px := len(w), s.Pixels()

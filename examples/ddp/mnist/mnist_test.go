@@ -77,7 +77,7 @@ func TestLoadRefusesFilesThatDoNotFit(t *testing.T) {
 		{"missing images", "train-images-idx3-ubyte", nil, "train-images-idx3-ubyte and its .gz are missing", os.ErrNotExist},
 		{"missing labels", "t10k-labels-idx1-ubyte", nil, "t10k-labels-idx1-ubyte and its .gz are missing", os.ErrNotExist},
 		{"truncated", "t10k-images-idx3-ubyte", files()["t10k-images-idx3-ubyte"][:20], "damaged: data ends after 4 of 8 bytes", io.ErrUnexpectedEOF},
-		{"images for labels", "train-labels-idx1-ubyte", files()["train-images-idx3-ubyte"], "not that of an idx file", nil},
+		{"images for labels", "train-labels-idx1-ubyte", files()["train-images-idx3-ubyte"], "want an idx file", nil},
 		{"a label too few", "train-labels-idx1-ubyte", idx([]byte{1, 2}, 2), "train has 3 images but 2 labels", nil},
 		{"a label out of range", "train-labels-idx1-ubyte", idx([]byte{1, 10, 2}, 3), "train label 1 is 10, not 0 to 9", nil},
 		{"another size", "t10k-images-idx3-ubyte", idx(make([]byte, 12), 2, 3, 2), "training images are 2x2, test images 3x2", nil},
@@ -202,7 +202,7 @@ func buffers(s *Set, rows int) (x, y, w []float32) {
 	return dirty(rows * s.Pixels()), dirty(rows * Classes), dirty(rows)
 }
 
-// Fill writes the samples it is told to, in order, and zeroes everything else, whatever was there.
+// Fill writes the given samples in order, and sets all other rows to zero.
 func TestFillWritesSamplesAndZeroesTheRest(t *testing.T) {
 	s := load(t).Train
 	rapid.Check(t, func(t *rapid.T) {

@@ -1,6 +1,6 @@
 // Package model builds the two classifiers of the MNIST example, a multilayer perceptron and a
-// LeNet-like convolutional network, as plain Gorgonia graphs. Nothing in it knows of ranks: that is
-// the point of the example.
+// LeNet-like convolutional network, as plain Gorgonia graphs. They are independent of ranks: that
+// is the point of the example.
 package model
 
 import (
@@ -13,18 +13,18 @@ import (
 	"github.com/symgrad/symgrad/examples/internal/graph"
 )
 
-// Config says which model to build.
+// Config defines the model to build.
 type Config struct {
 	Name     string // "mlp" or "cnn"
-	Hidden   []int  // widths of the hidden layers: of the mlp, or between convolutions and classes of the cnn
+	Hidden   []int  // widths of the hidden layers: of the mlp, or after the convolutions of the cnn
 	Channels []int  // output channels of each convolution of the cnn; each is followed by 2x2 max pooling
 	Kernel   int    // rows and columns of a convolution, an odd number
 	Rows     int    // of an image
 	Cols     int
 	Classes  int
-	Batch    int   // rows of X: the graph has one fixed batch size
+	Batch    int   // rows of X; fixed in the graph
 	Seed     int64 // of the initial weights
-	Shapes   bool  // parameters have no values: for a plan
+	Shapes   bool  // parameters without values, for a plan
 }
 
 // Model is a classifier with its loss. Inputs are set with gorgonia.Let.
@@ -35,17 +35,18 @@ type Model struct {
 	Params  G.Nodes // in the order of the layers
 }
 
-// New is the model of cfg. With weights, one per parameter in the order of Params, it uses those,
-// as other headers over the same memory; without, it draws initial weights: a normal distribution
-// that keeps the variance from layer to layer, biases zero.
+// New returns the model of cfg. With weights, one per parameter in the order of Params, parameters
+// are new tensors over the same memory. Without, initial weights are normally distributed with a
+// variance that layers preserve, and biases are zero.
 //
 // The perceptron has tanh between its layers, the convolutional network rectifiers and max pooling.
-// Those have kinks: where two runs that differ in the last bit (because ranks add in another order)
-// fall on different sides of one, their gradients differ in the third digit, and soon their losses.
-// That happens within a hundred steps, as a rule. Tanh is smooth, and the losses of any number of
-// ranks stay together to six digits.
+// Those have kinks. Two runs that add in another order differ in the last bit, and may fall on
+// different sides of a kink. Then their gradients differ in the third digit, and soon their losses,
+// usually within a hundred steps. Tanh is smooth, so the losses of any number of ranks agree to six
+// digits.
 //
-// Errors: an unknown name, a non-positive width, more poolings than an image has halves, weights
+// Errors: an unknown name, a non-positive width, more poolings than an image can be halved, weights
+// of the wrong shape.
 // that do not fit.
 func New(cfg Config, weights []*gtensor.Dense) (*Model, error) {
 	b := &builder{Builder: graph.New(cfg.Seed, weights), cfg: cfg, activate: G.Rectify, gain: 2}
@@ -60,7 +61,7 @@ func New(cfg Config, weights []*gtensor.Dense) (*Model, error) {
 	case "cnn":
 		logits = b.cnn()
 	default:
-		b.Fail(fmt.Errorf("there is no such model (mlp or cnn)"))
+		b.Fail(fmt.Errorf("unknown model: use mlp or cnn"))
 	}
 	m := b.loss(logits)
 	if err := b.Done(); err != nil {
@@ -76,7 +77,7 @@ type builder struct {
 	x   *G.Node
 
 	activate func(*G.Node) (*G.Node, error) // between layers
-	gain     float64                        // variance of a weight times its fan-in; follows from activate
+	gain     float64                        // variance of a weight times its fan-in; depends on activate
 }
 
 func (b *builder) mlp() *G.Node {
@@ -107,7 +108,8 @@ func (b *builder) cnn() *G.Node {
 	return b.dense(h, in*rows*cols)
 }
 
-// dense is the fully connected layers from width in to the classes, with activations between them.
+// dense returns the fully connected layers from width in to the classes, with activations between
+// them.
 func (b *builder) dense(h *G.Node, in int) *G.Node {
 	widths := append(append([]int(nil), b.cfg.Hidden...), b.cfg.Classes)
 	for i, out := range widths {
@@ -134,7 +136,8 @@ func (b *builder) input(name string, shape ...int) *G.Node {
 	return b.Input(name, gtensor.Float32, shape...)
 }
 
-// param is a weight with its initial value: normal with variance gain/fanIn, or zero for fanIn 0.
+// param returns a weight with its initial value: normal with variance gain/fanIn, or zero for fanIn
+// 0.
 // Sources: gain 1 for tanh, LeCun et al., Efficient BackProp, 1998, section 4.6; 2 for rectifiers,
 // He et al., Delving Deep into Rectifiers, 2015, equation 10.
 func (b *builder) param(name string, fanIn int, shape ...int) *G.Node {

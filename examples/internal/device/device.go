@@ -1,5 +1,5 @@
-// Package device has helpers of the example programs for GPUs: ranks exchange numbers, and agree on
-// a verdict, through buffers of the device.
+// Package device has helpers for example programs on GPUs: numbers from every rank, and a common
+// verdict, if a group's buffers are not in host memory.
 package device
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Patience is how long a kernel waits for a signal of another rank. A kernel that waits cannot be
-// ended.
+// Patience is how long a kernel waits for a signal of another rank. A kernel that waits without
+// limit cannot be ended.
 const Patience = 20 * time.Second
 
 // wordBytes is the size of an int64.
@@ -24,16 +24,16 @@ const wordBytes = 8
 // Board is symmetric memory through which ranks exchange numbers.
 type Board struct {
 	w     *dist.World
-	words tensor.Buffer // one of every rank, then one to send
+	words tensor.Buffer // one of every rank, followed by one to send
 }
 
-// BoardBytes is how much of a heap NewBoard takes for so many ranks.
+// BoardBytes returns the heap bytes that NewBoard needs for so many ranks.
 func BoardBytes(ranks int) int64 {
 	bytes := int64(ranks+1) * wordBytes
 	return (bytes + symmetric.Alignment - 1) / symmetric.Alignment * symmetric.Alignment
 }
 
-// NewBoard is a Board in heap, which frees it when it is closed.
+// NewBoard returns a Board in heap. Closing the heap frees it.
 //
 // Collective: all ranks.
 func NewBoard(w *dist.World, heap symmetric.Heap) (*Board, error) {
@@ -45,7 +45,7 @@ func NewBoard(w *dist.World, heap symmetric.Heap) (*Board, error) {
 	return &Board{w, words}, err
 }
 
-// Gather is every rank's v, by rank.
+// Gather returns v of every rank, by rank.
 //
 // Collective: all ranks.
 func (b *Board) Gather(v int64) ([]int64, error) {
@@ -68,9 +68,9 @@ func (b *Board) Gather(v int64) ([]int64, error) {
 	return got, kernel.Copy(b.w.Stream(), tensor.Of(got), all)
 }
 
-// Verdict is rank.Verdict.
+// Verdict is rank.Verdict with device memory.
 //
-// Collective: all ranks, same text. Errors: rank.ErrWrong with the numbers; those of the exchange.
+// Collective: all ranks, same what. Errors: rank.ErrWrong with the numbers; those of the exchange.
 func (b *Board) Verdict(what string, bad int64) error {
 	all, err := b.Gather(bad)
 	if err != nil {
@@ -84,10 +84,10 @@ func (b *Board) Verdict(what string, bad int64) error {
 	return nil
 }
 
-// Late returns err, of a kernel that waited for another rank for too long, joined with the reason
-// that the group knows, such as a rank that died.
+// Late returns the error err of a kernel that waited too long for another rank, joined with the
+// group's reason, such as a rank that died.
 //
-// Collective: all ranks, unless they have gone wrong themselves.
+// Collective: all ranks, unless they have failed themselves.
 func Late(w *dist.World, err error) error {
-	return errors.Join(err, rank.Done(w.Named("late kernel").Barrier()))
+	return errors.Join(err, rank.Done(w.Named("late rank").Barrier()))
 }

@@ -31,7 +31,7 @@ func TestBoardTakesWhatItSays(t *testing.T) {
 	}
 }
 
-// Ranks of the host have no use for it, and are told so.
+// Ranks on the host do not need a Board, and get an error that says so.
 func TestBoardIsForGPUs(t *testing.T) {
 	worlds, err := sim.New(1, sim.Config{})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package graph makes it short to write a model as a Gorgonia graph: errors are kept until the end,
-// and parameters get their initial values from a seed, or are those of another model.
+// Package graph shortens the code of a model as a Gorgonia graph. It keeps errors until the end,
+// and initializes parameters from a seed or from another model.
 //
 //	b := graph.New(seed, nil)
 //	x := b.Input("x", gtensor.Float32, batch, 784)
@@ -18,14 +18,14 @@ import (
 	gtensor "gorgonia.org/tensor"
 )
 
-// building is held while a graph is built, so that ranks which are goroutines of one process build
-// one after the other: Gorgonia numbers rectifiers, convolutions and poolings (for its drawings of
-// graphs) with a global counter that has no lock.
+// building is held while a graph is built, so that ranks that are goroutines of one process build
+// one after the other. Gorgonia numbers rectifiers, convolutions and poolings (for its drawings of
+// graphs) with a global counter without a lock.
 var building sync.Mutex
 
-// Builder makes nodes and keeps the first error, after which it does nothing.
+// Builder creates nodes and keeps the first error, after which it does nothing.
 type Builder struct {
-	Params gorgonia.Nodes // in the order in which they were made
+	Params gorgonia.Nodes // in the order of creation
 
 	g       *gorgonia.ExprGraph
 	seed    int64
@@ -34,22 +34,22 @@ type Builder struct {
 	err     error
 }
 
-// New is a builder of a new graph. With weights, one per parameter in their order, parameters are
-// other headers over the same memory; without, they are drawn from the seed.
+// New returns a builder of a new graph. With weights, one per parameter in order, parameters are
+// new tensors over the same memory. Without, they are drawn from the seed.
 //
-// Owns: no other graph is built until Done.
+// Owns: no other graph can be built until Done.
 func New(seed int64, weights []*gtensor.Dense) *Builder {
 	building.Lock()
 	return &Builder{g: gorgonia.NewGraph(), seed: seed, weights: weights}
 }
 
-// WithoutValues leaves out the values of parameters, for a graph that is planned and not run: they
-// may be more than memory holds.
+// WithoutValues omits the values of parameters, for a graph that is planned and not run: they may
+// not fit into memory.
 func (b *Builder) WithoutValues() { b.shapes = true }
 
 // Done ends the building.
 //
-// Errors: the first; a number of weights that is not that of the parameters.
+// Errors: the first error; a wrong number of weights.
 func (b *Builder) Done() error {
 	building.Unlock()
 	if b.err == nil && b.weights != nil && len(b.weights) != len(b.Params) {
@@ -58,14 +58,14 @@ func (b *Builder) Done() error {
 	return b.err
 }
 
-// Fail keeps an error.
+// Fail keeps err if it is the first error.
 func (b *Builder) Fail(err error) {
 	if b.err == nil {
 		b.err = err
 	}
 }
 
-// Do is the node of f, or nil after an error.
+// Do returns the node of f, or nil after an error.
 func (b *Builder) Do(f func() (*gorgonia.Node, error)) *gorgonia.Node {
 	if b.err != nil {
 		return nil
@@ -75,27 +75,27 @@ func (b *Builder) Do(f func() (*gorgonia.Node, error)) *gorgonia.Node {
 	return n
 }
 
-// Apply is op of x.
+// Apply returns op of x.
 func (b *Builder) Apply(op func(*gorgonia.Node) (*gorgonia.Node, error), x *gorgonia.Node) *gorgonia.Node {
 	return b.Do(func() (*gorgonia.Node, error) { return op(x) })
 }
 
-// Both is op of x and y.
+// Both returns op of x and y.
 func (b *Builder) Both(op func(x, y *gorgonia.Node) (*gorgonia.Node, error), x, y *gorgonia.Node) *gorgonia.Node {
 	return b.Do(func() (*gorgonia.Node, error) { return op(x, y) })
 }
 
-// Rows is op of x and y, with y repeated along the given axis, in which it has size 1.
+// Rows returns op of x and y, with y broadcast along the given axis, in which it has size 1.
 func (b *Builder) Rows(op func(x, y *gorgonia.Node, left, right []byte) (*gorgonia.Node, error), x, y *gorgonia.Node, axis byte) *gorgonia.Node {
 	return b.Do(func() (*gorgonia.Node, error) { return op(x, y, nil, []byte{axis}) })
 }
 
-// Reshape is x in another shape.
+// Reshape returns x with another shape.
 func (b *Builder) Reshape(x *gorgonia.Node, shape ...int) *gorgonia.Node {
 	return b.Do(func() (*gorgonia.Node, error) { return gorgonia.Reshape(x, gtensor.Shape(shape)) })
 }
 
-// Input is an input with zeros.
+// Input returns an input of zeros.
 func (b *Builder) Input(name string, dt gtensor.Dtype, shape ...int) *gorgonia.Node {
 	if !b.fits(name, dt, shape) {
 		return nil
@@ -103,9 +103,9 @@ func (b *Builder) Input(name string, dt gtensor.Dtype, shape ...int) *gorgonia.N
 	return b.node(name, gtensor.New(gtensor.Of(dt), gtensor.WithShape(shape...)))
 }
 
-// Constant returns a node of numbers that never change. They are a part of the program, so they are
-// not copied to a device in each step, as inputs are. fill gets zeros. Two constants that differ
-// only in the middle are an error.
+// Constant returns constant numbers, set by fill. They are part of the program and are not copied
+// to a device in each step, unlike inputs. Gorgonia may confuse two constants that differ only in
+// the middle; that is an error.
 func (b *Builder) Constant(name string, fill func(data []float32), shape ...int) *gorgonia.Node {
 	if !b.fits(name, gtensor.Float32, shape) {
 		return nil
@@ -113,18 +113,18 @@ func (b *Builder) Constant(name string, fill func(data []float32), shape ...int)
 	value := gtensor.New(gtensor.Of(gtensor.Float32), gtensor.WithShape(shape...))
 	fill(value.Float32s())
 	n := b.g.AddNode(gorgonia.NewConstant(value, gorgonia.WithName(name)))
-	if there, ok := n.Value().(*gtensor.Dense); !ok || !slices.Equal(there.Float32s(), value.Float32s()) { // it looks at names and at the ends
-		b.Fail(fmt.Errorf("constant %s: gorgonia takes it for another one of this graph: use an input, or another name", name))
+	if there, ok := n.Value().(*gtensor.Dense); !ok || !slices.Equal(there.Float32s(), value.Float32s()) { // gorgonia compares only names and first and last elements
+		b.Fail(fmt.Errorf("constant %s: gorgonia confuses it with another constant of this graph: use an input, or another name", name))
 		return nil
 	}
 	return n
 }
 
-// mostBytes is the addresses that a process has on amd64. Go panics when it is to make more.
+// mostBytes is the address space of a process on amd64. Go panics on larger allocations.
 const mostBytes = 1 << 47
 
-// fits reports whether there is no error yet, and notes one if a tensor of this shape is none, or
-// more than can be addressed.
+// fits reports whether there is no error yet. It records an error if a shape is invalid or too
+// large to address.
 func (b *Builder) fits(name string, dt gtensor.Dtype, shape gtensor.Shape) bool {
 	room := mostBytes / int(dt.Size())
 	for _, d := range shape {
@@ -133,15 +133,15 @@ func (b *Builder) fits(name string, dt gtensor.Dtype, shape gtensor.Shape) bool 
 			return false
 		}
 		if room /= d; room == 0 {
-			b.Fail(fmt.Errorf("%s has shape %v, which is more than memory holds", name, shape))
+			b.Fail(fmt.Errorf("%s has shape %v, which does not fit into memory", name, shape))
 			return false
 		}
 	}
 	return b.err == nil
 }
 
-// Param is a parameter of float32: normal with the given deviation around a center, unless weights
-// were given.
+// Param returns a float32 parameter. Its values are the given weights, or normally distributed with
+// the given deviation around center.
 func (b *Builder) Param(name string, center, deviation float64, shape ...int) *gorgonia.Node {
 	s := gtensor.Shape(shape)
 	if !b.fits(name, gtensor.Float32, s) {
@@ -180,10 +180,10 @@ func (b *Builder) node(name string, value *gtensor.Dense) *gorgonia.Node {
 	return gorgonia.NewTensor(b.g, value.Dtype(), value.Dims(), gorgonia.WithName(name), gorgonia.WithShape(value.Shape()...), gorgonia.WithValue(value))
 }
 
-// CrossEntropy is the sum over rows of w times the cross-entropy of logits and the one-hot rows of
-// y.
+// CrossEntropy returns the sum over rows of w times the cross-entropy of logits and the one-hot
+// rows of y.
 //
-// Returns: the logarithms of the probabilities, too.
+// Returns: also the logarithms of the probabilities.
 func (b *Builder) CrossEntropy(logits, y, w *gorgonia.Node) (cost, logProb *gorgonia.Node) {
 	logProb = b.Do(func() (*gorgonia.Node, error) { return gorgonia.LogSoftMax(logits, 1) })
 	picked := b.Both(gorgonia.HadamardProd, y, logProb)

@@ -133,8 +133,7 @@ func TestParametersWithoutValuesHaveShapes(t *testing.T) {
 	}
 }
 
-// What a process has no addresses for is an error: numbers of settings become shapes, and gorgonia
-// would panic.
+// Shapes beyond the address space are errors: they come from settings, and gorgonia would panic.
 func TestShapesBeyondMemoryAreErrors(t *testing.T) {
 	for _, shape := range [][]int{{1e11, 784}, {math.MaxInt, 2}, {1 << 32, 1 << 32}, {math.MaxInt}, {3, 0}, {2, -1}} {
 		for _, node := range []func(*Builder) *gorgonia.Node{

@@ -1,5 +1,5 @@
-// Package rank has the common part of the small example programs: it reads the command line, starts
-// the ranks or is one of them, and ends with the right exit code.
+// Package rank is the common part of the small example programs: reading the command line, starting
+// the ranks or being one of them, and ending with the right exit code.
 //
 //	func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 //
@@ -9,12 +9,11 @@
 //		return p.Execute(args, stdout, stderr)
 //	}
 //
-// Every program has the flags --ranks (-n), --backend and --timeout. Started plainly it starts its
-// ranks: processes, or goroutines of one process with --backend sim. Started by symgrad run,
-// mpirun, srun or torchrun it is one of theirs.
+// Every program has the flags --ranks (-n), --backend and --timeout. Without a launcher it starts
+// its ranks itself: as processes, or with --backend sim as goroutines of one process. Under symgrad
+// run, mpirun, srun or torchrun it is one of their ranks.
 //
-// Exit codes: 0 when the result is right, 1 when it is wrong or could not be computed, 2 for a
-// command line that makes no sense, 75 (launch.ExitPeerLost) for a rank that lost another one. A
-// program that started its ranks ends with their code: that of the first that failed, or 141 when
-// the reader of the output is gone (| head).
+// Exit codes: 0 the result is right, 1 the result is wrong or could not be computed, 2 an invalid
+// command line, 75 (launch.ExitPeerLost) another rank was lost. A program that started its ranks
+// returns the code of the first one that failed, or 141 if the reader of the output ended (| head).
 package rank

@@ -15,34 +15,35 @@ import (
 	"github.com/symgrad/symgrad/internal/cli"
 )
 
-// ErrUsage is matched by the errors of a program whose command line is invalid.
-var ErrUsage = errors.New("the command line makes no sense")
+// ErrUsage is matched by errors of a program that could not start because of its command line.
+var ErrUsage = errors.New("invalid command line")
 
-// ErrWrong is matched by the error of a program whose result is wrong.
+// ErrWrong is matched by the error of a program with a wrong result.
 var ErrWrong = errors.New("wrong result")
 
 // exitUsage is the exit code of an ErrUsage.
 const exitUsage = 2
 
-// Program is one example.
+// Program is an example program.
 type Program struct {
-	Name  string // as in the command line
-	Args  string // arguments after the flags, for the help; "" means none
-	About string // purpose of the program, for the help
-	Ranks int    // how many ranks it starts without --ranks
+	Name  string // name on the command line
+	Args  string // arguments after the flags, for --help; "" means none
+	About string // one line on the program, for --help
+	Ranks int    // number of ranks without --ranks
 
 	// Flags adds the program's own flags; may be nil.
 	Flags func(flags *pflag.FlagSet)
-	// Check rejects wrong flags and arguments for this number of ranks, before any rank starts; may
-	// be nil.
+	// Check reports errors in flags and arguments for this number of ranks, before any rank starts;
+	// may be nil.
 	Check func(ranks int, args []string) error
-	// Run is the function of a rank. The output of rank 0 is shown, that of the others discarded.
+	// Run is the function of a rank. out is the standard output on rank 0, and discards on other
+	// ranks.
 	Run func(ctx context.Context, w *dist.World, out io.Writer) error
 }
 
 // Execute runs the program with this command line.
 //
-// Returns: the exit code. Errors are printed to stderr, in one line for each rank that has one.
+// Returns: the exit code. Errors are printed on stderr, one line per rank that has one.
 func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	o, err := p.parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
@@ -58,7 +59,7 @@ func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	}
 	o.env.LastWord(stderr, cli.ErrorText(p.Name, err, launch.Columns(stderr)))
 	switch {
-	case code != 0: // that of the ranks, which says more than the error: 141 after "| head"
+	case code != 0: // the ranks' code says more than the error: 141 after "| head"
 		return code
 	case errors.Is(err, ErrUsage):
 		return exitUsage
@@ -70,14 +71,14 @@ func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 type options struct {
 	Program
 	flags   *pflag.FlagSet
-	args    []string // the command line, for the ranks that the program starts
+	args    []string // the command line, passed to the ranks that the program starts
 	n       int
 	backend string
 	timeout time.Duration
 	env     launch.Env
 }
 
-// usage is an error about the command line.
+// usage returns an error of the command line.
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 type usageError struct{ error }
@@ -85,7 +86,7 @@ type usageError struct{ error }
 // Is matches ErrUsage.
 func (e usageError) Is(target error) bool { return target == ErrUsage }
 
-// Unwrap is the reason.
+// Unwrap returns the reason.
 func (e usageError) Unwrap() error { return e.error }
 
 // parse reads the command line and the launcher's variables.
@@ -95,9 +96,9 @@ func (p Program) parse(args []string) (*options, error) {
 	o := &options{Program: p, args: args, flags: pflag.NewFlagSet(p.Name, pflag.ContinueOnError)}
 	o.flags.SortFlags = false
 	o.flags.Usage = func() {} // Execute prints it
-	o.flags.IntVarP(&o.n, "ranks", "n", p.Ranks, "how many ranks to start; under a launcher its number counts")
-	o.flags.StringVar(&o.backend, "backend", backend.Auto, "shm: ranks are processes; sim: goroutines of this one; cuda, nccl, nvshmem: processes with a GPU each; auto: shm")
-	o.flags.DurationVar(&o.timeout, "timeout", 100*time.Second, "longest wait for another rank")
+	o.flags.IntVarP(&o.n, "ranks", "n", p.Ranks, "number of ranks to start; a launcher's number has priority")
+	o.flags.StringVar(&o.backend, "backend", backend.Auto, "shm: ranks are processes; sim: goroutines of this process; cuda, nccl, nvshmem: processes with one GPU each; auto: shm")
+	o.flags.DurationVar(&o.timeout, "timeout", 100*time.Second, "maximum wait for another rank")
 	if p.Flags != nil {
 		p.Flags(o.flags)
 	}
@@ -115,11 +116,11 @@ func (p Program) parse(args []string) (*options, error) {
 	return o, o.check()
 }
 
-// check reports the first thing in the command line that makes no sense.
+// check returns the first error of the command line.
 func (o *options) check() error {
 	if o.env.Launcher != launch.None {
 		if o.flags.Changed("ranks") && o.n != o.env.Size {
-			return usage("--ranks %d, but %s started %d: leave --ranks out", o.n, o.env.Launcher, o.env.Size)
+			return usage("--ranks %d, but %s started %d: remove --ranks", o.n, o.env.Launcher, o.env.Size)
 		}
 		o.n = o.env.Size
 	}
@@ -133,7 +134,7 @@ func (o *options) check() error {
 		return usageError{err}
 	}
 	if o.backend == backend.Sim && o.env.Size > 1 {
-		return usage("--backend sim runs all ranks in one process, but %s started %d: start the program plainly", o.env.Launcher, o.env.Size)
+		return usage("--backend sim runs all ranks in one process, but %s started %d: start the program without a launcher", o.env.Launcher, o.env.Size)
 	}
 	if o.Args == "" && o.flags.NArg() > 0 {
 		return usage("unexpected argument %q (--help lists the flags)", o.flags.Arg(0))
@@ -151,7 +152,7 @@ func (o *options) config() backend.Config {
 	return backend.Config{Backend: o.backend, StepTimeout: o.timeout}
 }
 
-// help is the text of --help for a terminal of so many columns; 0 if it is none.
+// help returns the text of --help for a terminal of so many columns; 0 means no terminal.
 func (o *options) help(columns int) string {
 	line := o.Name + " [flags]"
 	if o.Args != "" {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { ranktest.Main(m, main) }
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// settings are those of a program that adds the ranks' numbers, and fails as it is told.
+// settings are those of a program that adds the ranks' numbers, and fails on request.
 type settings struct {
 	fail    int  // the rank that returns an error; -1 for none
 	wrong   int  // the rank that finds the result to be wrong
@@ -100,8 +100,8 @@ func TestLauncherDecidesTheNumberOfRanks(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"-n", "5"}, "adder: --ranks 5, but symgrad started 2: leave --ranks out\n"},
-		{[]string{"--backend", "sim"}, "adder: --backend sim runs all ranks in one process, but symgrad started 2: start the program plainly\n"},
+		{[]string{"-n", "5"}, "adder: --ranks 5, but symgrad started 2: remove --ranks\n"},
+		{[]string{"--backend", "sim"}, "adder: --backend sim runs all ranks in one process, but symgrad started 2: start the program without a launcher\n"},
 	} {
 		for r, o := range ranktest.Launched(t, test.args, test.args) {
 			if o.Want(t, 2); o.Stderr != test.want {
@@ -119,7 +119,7 @@ func TestWrongCommandLinesAreOneLineAndCode2(t *testing.T) {
 		{"-n -3", "--ranks -3: want 1 or more"},
 		{"--timeout 0s", "--timeout 0s: want more than 0"},
 		{"--timeout -1s", "--timeout -1s: want more than 0"},
-		{"--backend mpi", `unknown backend "mpi": use one of auto, shm, sim, cuda, nccl, nvshmem`},
+		{"--backend mpi", `"mpi" is none of auto, shm, sim, cuda, nccl, nvshmem`},
 		{"-n 2 --fail 2", "rank 2 of 2 cannot fail, 0 names"},
 		{"a b", "2 names"},
 	} {

@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/dist/launch"
 )
 
-// start runs the ranks of the job, or this process as one of them.
+// start runs the ranks of the job, or this process's rank.
 //
 // Returns: the exit code of the ranks that it started, else 0. Errors: those of this process's
 // ranks.
@@ -35,7 +35,7 @@ func (o *options) start(stdout, stderr io.Writer) (int, error) {
 	return 0, o.join(ctx, stdout)
 }
 
-// join is this process as a rank of its job.
+// join runs this process as a rank of its job.
 func (o *options) join(ctx context.Context, stdout io.Writer) (err error) {
 	cfg := o.config()
 	cfg.Env = &o.env
@@ -47,8 +47,8 @@ func (o *options) join(ctx context.Context, stdout io.Writer) (err error) {
 	return o.rank(ctx, w, stdout)
 }
 
-// simulate is all ranks as goroutines of this process. Of several errors it returns the first: the
-// others follow from it.
+// simulate runs all ranks as goroutines of this process. It returns the first of several errors,
+// because the others follow from it.
 func (o *options) simulate(ctx context.Context, stdout io.Writer) error {
 	var once sync.Once
 	var first error
@@ -65,7 +65,7 @@ func (o *options) simulate(ctx context.Context, stdout io.Writer) error {
 	return err
 }
 
-// rank runs one rank. If it fails it aborts the group, so that no other rank waits for it.
+// rank runs one rank. A failure aborts the others, so that none waits for it.
 func (o *options) rank(ctx context.Context, w *dist.World, stdout io.Writer) error {
 	out := io.Discard
 	if w.Rank() == 0 {
@@ -76,6 +76,6 @@ func (o *options) rank(ctx context.Context, w *dist.World, stdout io.Writer) err
 		return nil
 	}
 	err = fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), err)
-	_ = w.Abort(err) // fails only if no other rank is left
+	_ = w.Abort(err) // fails only if all peers are gone
 	return err
 }

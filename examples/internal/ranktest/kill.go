@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// variables tell a process which rank of which job it is.
+// variables returns the environment that gives a process its rank and job.
 func variables(job string, rank, size int) []string {
 	return []string{
 		fmt.Sprintf("SYMGRAD_JOB=%s-%d", job, os.Getpid()),
@@ -19,8 +19,8 @@ func variables(job string, rank, size int) []string {
 }
 
 // Kill runs the program as n ranks, waits for the first output of rank 0, kills the rank victim,
-// and returns how the ranks ended. No launcher ends the other ranks; they must end by themselves.
-// The program's arguments must make it run without end after that output.
+// and returns how the ranks ended. There is no launcher that would end the other ranks. The
+// program's arguments must make it run without end after that output.
 func Kill(t testing.TB, n, victim int, args ...string) []Outcome {
 	t.Helper()
 	outcomes, _ := KillAt(t, n, victim, func(first <-chan struct{}) {
@@ -33,9 +33,10 @@ func Kill(t testing.TB, n, victim int, args ...string) []Outcome {
 	return outcomes
 }
 
-// KillAt is Kill at the moment when the function returns that is given the first output of rank 0.
+// KillAt is Kill with another time of the kill: when moment returns, which gets the first output of
+// rank 0.
 //
-// Returns: also how long after it each rank ended.
+// Returns: also the time from the kill to the end of each rank.
 func KillAt(t testing.TB, n, victim int, moment func(first <-chan struct{}), args ...string) ([]Outcome, []time.Duration) {
 	t.Helper()
 	job := fmt.Sprintf("%s-%d-%v", t.Name(), victim, args)
@@ -60,8 +61,8 @@ func KillAt(t testing.TB, n, victim int, moment func(first <-chan struct{}), arg
 	return outcomes, took
 }
 
-// WantLost fails the test unless every rank but the victim of a Kill ended because it lost a peer:
-// with code 75, and an error that begins with the program's name and its own.
+// WantLost fails the test unless every rank except the victim of a Kill ended because it lost a
+// peer: with code 75 and an error that starts with the names of program and rank.
 func WantLost(t testing.TB, program string, victim int, outcomes []Outcome) {
 	t.Helper()
 	for r, o := range outcomes {

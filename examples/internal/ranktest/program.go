@@ -15,30 +15,30 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 )
 
-// programVar makes the test binary the program: ranks are processes that run it again.
+// programVar makes the test binary run the program: ranks are processes of it.
 const programVar = "SYMGRAD_TEST_PROGRAM"
 
-// hang is far more than anything here takes: it ends a test that would never end.
+// hang is far longer than any test; it ends a test that hangs.
 const hang = 2 * time.Minute
 
-// Main is the TestMain of a program's tests. The variables by which tests require parts of the
-// machine are not settings of the program.
+// Main is the TestMain of a program's tests. It removes the test variables from the program's
+// settings.
 func Main(m *testing.M, program func()) {
 	if os.Getenv(programVar) == "1" {
 		program()
-		os.Exit(0) // a main that returns has succeeded
+		os.Exit(0) // a main that returns was successful
 	}
 	cudatest.Hide()
 	goleak.VerifyTestMain(m)
 }
 
-// Outcome is how a run of a program ended.
+// Outcome is the result of a run of a program.
 type Outcome struct {
 	Code           int // exit code
 	Stdout, Stderr string
 }
 
-// Want fails the test unless the run ended with code and printed each of texts.
+// Want fails the test unless the run ended with code and printed every one of texts.
 func (o Outcome) Want(t testing.TB, code int, texts ...string) {
 	t.Helper()
 	if o.Code != code {
@@ -54,25 +54,24 @@ func (o Outcome) Want(t testing.TB, code int, texts ...string) {
 	}
 }
 
-// Execute runs a program in this process, which is right for --backend sim and for command lines
-// that it refuses.
+// Execute runs a program in this process. That suits --backend sim and invalid command lines.
 func Execute(execute func(args []string, stdout, stderr io.Writer) int, args ...string) Outcome {
 	var stdout, stderr bytes.Buffer
 	code := execute(args, &stdout, &stderr)
 	return Outcome{code, stdout.String(), stderr.String()}
 }
 
-// Process runs the program as a process, which starts its ranks as processes.
+// Process runs the program as a process that starts its ranks as processes.
 func Process(t testing.TB, args ...string) Outcome {
 	t.Helper()
 	p := start(t, nil, args)
 	return p.outcome(t)
 }
 
-// Launched runs the program as ranks of another launcher, one process each, and returns how they
+// Launched runs the program as ranks, one process each, as a launcher would, and returns how they
 // ended.
 //
-// Shapes/units: one command line a rank.
+// Shapes/units: one command line per rank.
 func Launched(t testing.TB, args ...[]string) []Outcome {
 	t.Helper()
 	ranks := make([]*process, len(args))
@@ -90,10 +89,10 @@ func Launched(t testing.TB, args ...[]string) []Outcome {
 type process struct {
 	*exec.Cmd
 	stdout, stderr bytes.Buffer
-	seen           *marker // sees the program's stdout
+	seen           *marker // writer of the program's stdout
 }
 
-// start starts the program. The end of the test ends it.
+// start starts the program. The end of the test kills it.
 func start(t testing.TB, env, args []string) *process {
 	t.Helper()
 	program, err := os.Executable()
@@ -111,7 +110,7 @@ func start(t testing.TB, env, args []string) *process {
 	return p
 }
 
-// outcome waits for the end.
+// outcome waits for the end of the process.
 func (p *process) outcome(t testing.TB) Outcome {
 	t.Helper()
 	stop := time.AfterFunc(hang, func() { _ = p.Process.Kill() })
@@ -125,14 +124,14 @@ func (p *process) outcome(t testing.TB) Outcome {
 	return Outcome{p.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
 }
 
-// marker is a writer that reports the first write.
+// marker is a writer that reports its first write.
 type marker struct {
 	to    io.Writer
 	first chan struct{}
 	told  bool
 }
 
-// Write passes b on. It is called by one goroutine, that of os/exec.
+// Write writes b to the underlying writer. Only one goroutine, of os/exec, calls it.
 func (m *marker) Write(b []byte) (int, error) {
 	if !m.told {
 		m.told = true

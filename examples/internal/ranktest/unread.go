@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Unread runs the program as a process whose output loses its reader after the first line, as "|
-// head -1" does. The program's arguments must make it write without end.
+// Unread runs the program as a process whose output loses its reader after the first line, as with
+// "| head -1". The program's arguments must make it write without end.
 func Unread(t testing.TB, args ...string) Outcome {
 	t.Helper()
 	program, err := os.Executable()
@@ -27,7 +27,7 @@ func Unread(t testing.TB, args ...string) Outcome {
 	var stderr bytes.Buffer
 	p.Stdout, p.Stderr = w, &stderr
 	err = p.Start()
-	_ = w.Close() // the program has the other one
+	_ = w.Close() // the program has its own copy
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +38,6 @@ func Unread(t testing.TB, args ...string) Outcome {
 		t.Errorf("no line of output: %v", err)
 	}
 	_ = r.Close() // the next line has no reader
-	_ = p.Wait()  // the code says more
+	_ = p.Wait()  // the exit code says more
 	return Outcome{p.ProcessState.ExitCode(), line, stderr.String()}
 }

@@ -18,7 +18,7 @@ import (
 type Run = func(ctx context.Context, w *dist.World, out io.Writer) error
 
 // Worlds runs test as a subtest on a world of n ranks of every backend: sim, shm as between
-// processes, and shm in memory that the race detector sees. run executes a Run on all ranks; it
+// processes, and shm in memory that the race detector sees. run executes a Run on all ranks. It
 // returns the output of rank 0 and the ranks' errors, joined in the order of ranks.
 func Worlds(t *testing.T, n int, test func(t *testing.T, run func(Run) (string, error))) {
 	t.Helper()
@@ -45,7 +45,7 @@ func Worlds(t *testing.T, n int, test func(t *testing.T, run func(Run) (string, 
 	}
 }
 
-// onEvery runs run on every rank. The first that fails aborts the world.
+// onEvery runs run on every rank. The first rank that fails aborts the world.
 func onEvery(ctx context.Context, ends []dist.Transport, run Run) (string, error) {
 	var out strings.Builder
 	errs := make([]error, len(ends))
@@ -63,7 +63,7 @@ func onEvery(ctx context.Context, ends []dist.Transport, run Run) (string, error
 			}
 			if err = run(ctx, w, to); err != nil {
 				err = fmt.Errorf("rank %d: %w", r, err)
-				_ = w.Abort(err) // the others' errors tell
+				_ = w.Abort(err) // the others' errors report it
 			}
 			errs[r] = errors.Join(err, w.Close())
 		})

@@ -9,8 +9,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// advice returns a remedy for numbers that are not finite in a run with these settings. gradient
-// means that they were found in a gradient: clipping comes too late for those.
+// advice returns the remedies for numbers that are not finite, for these settings. gradient means
+// that they were found in a gradient; clipping comes too late for those.
 func advice(c *config.Config, gradient bool) string {
 	var causes []string
 	if scale, dynamic, err := c.Optim.Scale(); err == nil && scale != 0 && !dynamic {
@@ -26,7 +26,7 @@ func advice(c *config.Config, gradient bool) string {
 		return strings.Join(causes, "; or ")
 	}
 	if gradient {
-		return "lower optim.lr, or set optim.skip_nonfinite=true to leave such steps out"
+		return "lower optim.lr, or set optim.skip_nonfinite=true to skip such steps"
 	}
 	return "lower optim.lr, or set optim.clip_norm"
 }

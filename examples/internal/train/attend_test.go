@@ -77,7 +77,7 @@ func TestARankThatReadsDataEndsWithTheGroup(t *testing.T) {
 	}
 }
 
-// What a rank says by itself counts, if it says so in time.
+// A rank's own error has priority, if it arrives in time.
 func TestARankThatEndsByItselfIsNotLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		worlds, err := sim.New(1, sim.Config{})

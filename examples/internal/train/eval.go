@@ -6,11 +6,11 @@ import (
 	"fmt"
 )
 
-// evaluate counts the test samples that the model gets right. Batch k is counted by rank k mod n.
-// The batches are the same for any number of ranks, and so is the content of each: then equal
-// parameters get equal counts, whoever counts, even where a BLAS rounds by the shape of a matrix.
+// evaluate counts the test samples that the model classifies correctly. Rank k mod n evaluates
+// batch k. The batches are equal for any number of ranks, so equal parameters give equal counts,
+// even with a BLAS whose rounding depends on the shape of a matrix.
 //
-// With optim.ema_decay it is the moving averages of the weights that answer.
+// With optim.ema_decay it uses the moving averages of the weights.
 //
 // Collective: all ranks.
 func (t *trainer) evaluate(ctx context.Context, s *Summary) (err error) {
@@ -28,7 +28,7 @@ func (t *trainer) evaluate(ctx context.Context, s *Summary) (err error) {
 	if err != nil {
 		return err
 	}
-	// A second graph, because a graph has one batch size, over the same weights.
+	// A graph has one batch size, so tests need a second graph over the same weights.
 	rows := tests.Rows()
 	m, err := t.job.problem.New(rows, weights)
 	if err != nil {
@@ -37,7 +37,7 @@ func (t *trainer) evaluate(ctx context.Context, s *Summary) (err error) {
 	c := t.job.machineConfig("test")
 	c.Eval = true
 	if t.job.site.gpu {
-		c.Share = t.vm.compiled // the weights are those on the GPU
+		c.Share = t.vm.compiled // the weights on the GPU are shared
 	}
 	vm, err := t.job.newVM(c, m.Output)
 	if err != nil {
@@ -74,7 +74,7 @@ func (t *trainer) swap() error {
 	return t.whole()
 }
 
-// answer is how many of the answers for n samples from first on are right, of how many.
+// answer returns how many of the answers for n samples from first on are right, and their number.
 func answer(vm *vm, m *Model, tests Tests, first, n int) (right, all int, err error) {
 	if err := tests.Fill(m, first, n); err != nil {
 		return 0, 0, err
@@ -87,7 +87,7 @@ func answer(vm *vm, m *Model, tests Tests, first, n int) (right, all int, err er
 	return right, all, nil
 }
 
-// Argmax is the index of the first of the largest.
+// Argmax returns the index of the largest element, the first one if several are equal.
 func Argmax(v []float32) int {
 	best := 0
 	for i := range v {

@@ -19,7 +19,7 @@ func done(work dist.Work, err error) error {
 	return work.Wait()
 }
 
-// gather is every rank's mine, by rank. They may differ in length.
+// gather returns mine of every rank, by rank. Lengths may differ.
 //
 // Collective: all ranks.
 func gather(k *talk, name string, mine []byte) ([][]byte, error) {
@@ -43,10 +43,10 @@ func gather(k *talk, name string, mine []byte) ([][]byte, error) {
 
 var errDiffer = errors.New("ranks differ")
 
-// agree compares facts, lines that must be equal on all ranks.
+// agree compares facts: lines that must be equal on all ranks.
 //
-// Collective: all ranks. Errors: errDiffer, naming for each rank that differs from rank 0 the first
-// line in which it does.
+// Collective: all ranks. Errors: errDiffer, with the first different line of each rank that differs
+// from rank 0.
 func agree(k *talk, facts []string) error {
 	text := strings.Join(facts, "\n")
 	digest := sha256.Sum256([]byte(text))
@@ -71,7 +71,7 @@ func agree(k *talk, facts []string) error {
 		errDiffer, strings.Join(differences, "; "))
 }
 
-// difference is the first line in which two texts differ, as each has it.
+// difference returns the first line in which two texts differ, in both versions.
 func difference(a, b string) (inA, inB string, ok bool) {
 	x, y := strings.Split(a, "\n"), strings.Split(b, "\n")
 	for i := range max(len(x), len(y)) {

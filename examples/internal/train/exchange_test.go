@@ -47,8 +47,7 @@ func TestGatherTakesTextsOfAnyLength(t *testing.T) {
 	}
 }
 
-// On GPUs, what is exchanged goes through symmetric memory, which grows when it has to and only
-// then.
+// On GPUs, exchanged values pass through symmetric memory, which grows only when needed.
 func TestRoomGrowsWithWhatIsExchanged(t *testing.T) {
 	onRanks(t, 2, func(k *talk) error {
 		for _, step := range []struct{ bytes, room int64 }{{8, leastRoom}, {leastRoom, leastRoom}, {leastRoom + 1, 2 * (leastRoom + 1)}, {1, 2 * (leastRoom + 1)}} {
@@ -258,7 +257,8 @@ func TestReplaceFileIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// A pipe is written to, and no file takes its place; the null device would be gone for everybody.
+// A pipe is written to and not replaced by a file: replacing the null device would break other
+// programs.
 func TestReplaceFileLeavesAPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -281,7 +281,7 @@ func TestReplaceFileLeavesAPipe(t *testing.T) {
 	}
 }
 
-// A link stays, and leads to the new text: /dev/stdout would be gone for everybody.
+// A link stays, and leads to the new text: replacing /dev/stdout would break other programs.
 func TestReplaceFileLeavesALink(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
@@ -299,8 +299,8 @@ func TestReplaceFileLeavesALink(t *testing.T) {
 	}
 }
 
-// A scale that grows by a power of two on the way changes no bit, also of what is rounded off and
-// sent later.
+// A scale that grows by a power of two during training changes no bit, including those of
+// residuals.
 func TestScaleOfTheLossIsTakenOutOfWhatIsKept(t *testing.T) {
 	for _, hook := range [][]string{
 		{"comm.wire_dtype=bf16", "comm.error_feedback=true"},

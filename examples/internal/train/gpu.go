@@ -15,7 +15,7 @@ import (
 	"github.com/symgrad/symgrad/internal/nccl"
 )
 
-// gpuOf is the GPU that a world's buffers are on; nil for the host.
+// gpuOf returns the GPU of the world's buffers; nil for the host.
 func gpuOf(w *dist.World) *cuda.Device {
 	s, ok := w.Stream().(interface{ CUDA() *cuda.Stream })
 	if !ok {
@@ -24,7 +24,7 @@ func gpuOf(w *dist.World) *cuda.Device {
 	return s.CUDA().Device()
 }
 
-// computesOn names the device of a rank: "cpu", or the GPU's name.
+// computesOn returns the device of a rank: "cpu", or the GPU's name.
 func (t *trainer) computesOn() string {
 	if v := gpuOf(t.w); v != nil {
 		return v.Name()
@@ -32,7 +32,7 @@ func (t *trainer) computesOn() string {
 	return "cpu"
 }
 
-// machineLine is which machine runs the graph where, and why there.
+// machineLine returns the machine, its device and the reason for that device.
 func (t *trainer) machineLine() string {
 	j := t.job
 	if v := gpuOf(t.w); v != nil {
@@ -41,19 +41,19 @@ func (t *trainer) machineLine() string {
 	return fmt.Sprintf("%s, on the host: %s", j.cfg.Run.Machine, j.site.why)
 }
 
-// products names the library that multiplies matrices.
+// products returns the provider of matrix products.
 func (j *job) products() string {
 	switch {
 	case j.site.gpu:
-		return "cuBLAS and cuDNN where they are, else own kernels; in " + j.cfg.Run.Precision
+		return "cuBLAS and cuDNN if found, else own kernels; in " + j.cfg.Run.Precision
 	case j.cfg.Run.Machine != tape && j.blas.Name == "gonum":
-		return "kernels of the machine: no library, or none is wanted (cpu.blas=" + j.cfg.CPU.BLAS + ")"
+		return "kernels of the machine: no BLAS library found or wanted (cpu.blas=" + j.cfg.CPU.BLAS + ")"
 	}
 	return j.blas.String()
 }
 
-// libraries adds the versions to v on which a GPU's times depend: of the driver and the libraries.
-// The world and the machine have opened them already.
+// libraries adds to v the versions that a GPU's times depend on: driver and libraries. The world
+// and the machine have opened them already.
 func (t *trainer) libraries(v map[string]string) {
 	d := gpuOf(t.w)
 	if d == nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/symgrad/symgrad/config"
 )
 
-// handover is the message of the program to the ranks that it starts: the sources of the settings
-// as it has read them. Only one process can read a pipe, and a file may be edited before the last
-// rank reads it.
+// handover passes the sources of the settings from the program to the ranks that it starts. They
+// cannot read the sources themselves: only one process can read a pipe, and a file may change
+// before the last rank reads it.
 type handover struct {
 	Source config.Source
 	Hash   string // of the settings
@@ -26,8 +26,8 @@ func (o *options) handed() ([]byte, error) {
 	return text, nil
 }
 
-// load reads the settings: those that the starter of this rank handed over, or else those of the
-// command line, source.
+// load reads the settings: those handed over by the starter of this rank, else those of the command
+// line, source.
 //
 // Errors: usageError.
 func (o *options) load(source config.Source) error {
@@ -49,22 +49,22 @@ func (o *options) load(source config.Source) error {
 		return usageError{err}
 	}
 	if now := o.cfg.Hash(); text != nil && now != from.Hash {
-		return Usage("the settings of this rank have hash %.12s, those of the program that started it %.12s: was %s built anew meanwhile?",
+		return Usage("the settings of this rank have hash %.12s, those of the program that started it %.12s: was %s rebuilt meanwhile?",
 			now, from.Hash, o.program.Name)
 	}
 	return nil
 }
 
-// checkFile refuses a --config that the ranks of another launcher cannot all read: each rank opens
-// the file itself.
+// checkFile rejects a --config that not every rank of another launcher can read. There, each rank
+// opens the file itself.
 func (o *options) checkFile(file string) error {
 	if o.env.Size == 1 || file == "" || file == os.DevNull {
 		return nil
 	}
 	info, err := os.Stat(file)
-	if err != nil || info.Mode().IsRegular() || info.IsDir() { // config.Load reports the others
+	if err != nil || info.Mode().IsRegular() || info.IsDir() { // config.Load reports the other problems
 		return nil //nolint:nilerr // likewise
 	}
-	return Usage("--config %s: this is no regular file, and each of the %d ranks that %s started reads it: write the settings into a file, or start the program without a launcher, with launch.nproc_per_node=%d",
+	return Usage("--config %s: not a regular file, and each of the %d ranks started by %s reads it: write the settings to a file, or start the program without a launcher, with launch.nproc_per_node=%d",
 		file, o.env.Size, o.env.Launcher, o.env.Size)
 }

@@ -63,7 +63,7 @@ func TestSettingsOfAnotherProgramAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := options{program: program, env: startedWith(t, text)}
-	if err := o.load(config.Source{}); !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "built anew") {
+	if err := o.load(config.Source{}); !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "rebuilt") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -81,7 +81,7 @@ func TestOnlyARegularFileIsReadByRanksOfAnotherLauncher(t *testing.T) {
 	pipe := filepath.Join("/proc/self/fd", strconv.Itoa(int(r.Fd())))
 	for _, file := range []string{pipe, "/dev/zero"} {
 		o := options{program: program, env: env}
-		if err := o.load(config.Source{File: file}); !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "--config "+file+": this is no regular file") {
+		if err := o.load(config.Source{File: file}); !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "--config "+file+": not a regular file") {
 			t.Errorf("%s: got %v", file, err)
 		}
 	}

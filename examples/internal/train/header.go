@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/internal/cli"
 )
 
-// say prints on rank 0. A full disk must not look like success.
+// say prints on rank 0. It returns write errors: a full disk must not look like success.
 func (t *trainer) say(format string, args ...any) error {
 	if _, err := fmt.Fprintf(t.job.out, format, args...); err != nil {
 		return fmt.Errorf("print: %w", err)
@@ -21,7 +21,7 @@ func (t *trainer) say(format string, args ...any) error {
 	return nil
 }
 
-// header prints the parts of the run: ranks, backend and its reason, BLAS, model, buckets, results.
+// header prints the plan of the run: ranks, backend and its reason, BLAS, model, buckets, results.
 func (t *trainer) header() error {
 	j, cfg := t.job, t.job.cfg
 	var b strings.Builder
@@ -36,7 +36,7 @@ func (t *trainer) header() error {
 	fmt.Fprintf(&b, "optimizer  %v%s\n", t.rule, t.scaleText())
 	fmt.Fprintf(&b, "steps      %d of %d samples: %s\n", t.steps, cfg.Data.GlobalBatch, t.shares())
 	b.WriteString(t.resumption())
-	overlap := "while the backward pass goes on"
+	overlap := "during the backward pass"
 	if !cfg.DDP.Overlap {
 		overlap = "after the backward pass"
 	}
@@ -51,9 +51,9 @@ func (t *trainer) header() error {
 		b.WriteString("warning    shard.overlap_gather has no effect on the host\n")
 	}
 	if t.keeper != nil {
-		fmt.Fprintf(&b, "keeps      %s\n", t.keeping())
+		fmt.Fprintf(&b, "saves      %s\n", t.keeping())
 		if err := t.keeper.saver.Unlocked(); err != nil {
-			fmt.Fprintf(&b, "warning    no other run may save there meanwhile, and that is not found out: the folder cannot be locked: %v\n", err)
+			fmt.Fprintf(&b, "warning    no other run may save there, and symgrad cannot detect it: locking the folder failed: %v\n", err)
 		}
 	}
 	fmt.Fprintf(&b, "results    %s\n", cfg.OutputDir())
@@ -61,10 +61,10 @@ func (t *trainer) header() error {
 	return t.say("%s", cli.Wrap(b.String(), j.env.Columns, labelWidth))
 }
 
-// labelWidth is the width of the label of a line of the header.
+// labelWidth is the width of the first column of the header.
 const labelWidth = 11
 
-// claims describes the fate of an earlier run's results in the output folder.
+// claims reports the earlier results in the output folder that were renamed.
 func (t *trainer) claims() string {
 	c := t.claim
 	if t.job.claimed != nil {
@@ -80,10 +80,10 @@ func (t *trainer) claims() string {
 	return text
 }
 
-// stageText names the sharded state, by shard.stage.
+// stageText names the sharded tensors, by shard.stage.
 var stageText = [...]string{"nothing", "the state of the optimizer", "state and gradients", "state, gradients and weights"}
 
-// exchangeText describes the exchange of gradients if it is not their full mean.
+// exchangeText returns how the exchange of gradients differs from an exact mean in f32.
 func exchangeText(c *config.Config) string {
 	var parts []string
 	if c.Comm.WireDType != "f32" {
@@ -100,7 +100,7 @@ func exchangeText(c *config.Config) string {
 		parts = append(parts, "average "+c.DDP.Average)
 	}
 	if c.DDP.VirtualRanks > 0 {
-		parts = append(parts, fmt.Sprintf("summed as by %s", plural(c.DDP.VirtualRanks, "rank")))
+		parts = append(parts, fmt.Sprintf("summed in the order of %s", plural(c.DDP.VirtualRanks, "rank")))
 	}
 	if c.DDP.LocalSteps > 1 {
 		parts = append(parts, fmt.Sprintf("weights only, every %d steps", c.DDP.LocalSteps))
@@ -111,7 +111,7 @@ func exchangeText(c *config.Config) string {
 	return ", " + strings.Join(parts, ", ")
 }
 
-// scaleText describes the scale of the loss, if any.
+// scaleText returns the loss scale; "" if there is none.
 func (t *trainer) scaleText() string {
 	if t.scaled == nil {
 		return ""
@@ -123,8 +123,7 @@ func (t *trainer) scaleText() string {
 	return fmt.Sprintf(" loss_scale=%g%s", t.scaled.scaler.Scale(), how)
 }
 
-// resumption describes the checkpoint from which the run resumes, skipped ones, and changed
-// settings.
+// resumption reports the checkpoint to resume from, unusable checkpoints, and changed settings.
 func (t *trainer) resumption() string {
 	var b strings.Builder
 	for _, text := range t.broken {
@@ -141,16 +140,16 @@ func (t *trainer) resumption() string {
 	return b.String()
 }
 
-// keeping is where and when checkpoints are left.
+// keeping returns where and when checkpoints are saved.
 func (t *trainer) keeping() string {
 	c := t.job.cfg.Checkpoint
 	text := "checkpoints in " + t.keeper.dir
 	if c.Every > 0 {
 		text += fmt.Sprintf(", every %s", plural(c.Every, "step"))
 	}
-	text += ", at the end and when interrupted"
+	text += ", at the end and on Ctrl-C or SIGTERM"
 	if c.Keep > 0 {
-		text += fmt.Sprintf("; the newest %d stay", c.Keep)
+		text += fmt.Sprintf("; keeps the newest %d", c.Keep)
 	}
 	return text
 }
@@ -173,25 +172,25 @@ func (j *job) settingsFrom() string {
 	return fmt.Sprintf("%s, config hash %.12s", from, j.cfg.Hash())
 }
 
-// launcher is who started the ranks.
+// launcher names the starter of the ranks.
 func (j *job) launcher() string {
 	switch {
 	case j.cfg.Comm.Backend == backend.Sim:
 		return "goroutines of one process"
 	case j.env.Launcher == launch.None:
-		return "started plainly"
+		return "no launcher"
 	}
 	by := "started by " + j.env.Launcher
 	if n := j.cfg.Launch.NprocPerNode; n > 0 && n != j.env.LocalSize {
-		by += fmt.Sprintf(" (which decides, not launch.nproc_per_node=%d)", n)
+		by += fmt.Sprintf(" (overrides launch.nproc_per_node=%d)", n)
 	}
 	return by
 }
 
-// why is the reason for the backend.
+// why returns the reason for the backend.
 func (j *job) why(name string) string {
 	if j.cfg.Comm.Backend == name {
-		return "as comm.backend says"
+		return "set by comm.backend"
 	}
 	for _, c := range backend.Choices(j.env) {
 		if c.Name == name {
@@ -201,7 +200,7 @@ func (j *job) why(name string) string {
 	return "chosen automatically"
 }
 
-// Join is widths as "784-512-10".
+// Join returns widths as "784-512-10".
 func Join(widths ...int) string {
 	texts := make([]string, len(widths))
 	for i, w := range widths {
@@ -210,7 +209,7 @@ func Join(widths ...int) string {
 	return strings.Join(texts, "-")
 }
 
-// parameters is their number of elements.
+// parameters returns the number of elements of all parameters.
 func (t *trainer) parameters() int {
 	n := 0
 	for _, p := range t.model.Params {
@@ -219,7 +218,7 @@ func (t *trainer) parameters() int {
 	return n
 }
 
-// shares is how a batch is cut.
+// shares describes how a batch is split.
 func (t *trainer) shares() string {
 	size, batch := t.w.Size(), t.job.cfg.Data.GlobalBatch
 	least, most := batch/size, ceilDiv(batch, size)
@@ -233,19 +232,19 @@ func (t *trainer) shares() string {
 	return s
 }
 
-// footer tells how it went and where the results are.
+// footer prints the results of the run and where they are.
 func (t *trainer) footer(s *Summary) error {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 11, 0, 1, ' ', 0)
 	fmt.Fprintf(w, "trained\t%s in %v: %.0f samples/s", plural(s.Steps-s.ResumedStep, "step"),
 		time.Duration(s.Seconds*float64(time.Second)).Round(100*time.Millisecond), s.SamplesPerSecond)
 	if s.ExposedCommPercent != nil {
-		fmt.Fprintf(w, ", %.1f%% of the time stood still for communication", *s.ExposedCommPercent)
+		fmt.Fprintf(w, ", %.1f%% of the time waiting for communication", *s.ExposedCommPercent)
 	}
 	fmt.Fprintln(w)
 	fmt.Fprintf(w, "loss\t%.6f at the last step\n", s.FinalLoss)
 	if s.SkippedSteps > 0 {
-		fmt.Fprintf(w, "left out\t%s whose gradients were not finite\n", plural(s.SkippedSteps, "step"))
+		fmt.Fprintf(w, "skipped\t%s with gradients that were not finite\n", plural(s.SkippedSteps, "step"))
 	}
 	if s.TestAccuracy != nil {
 		fmt.Fprintf(w, "accuracy\t%.4f: %d of %d test answers\n", *s.TestAccuracy, s.TestCorrect, s.TestSamples)

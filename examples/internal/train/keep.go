@@ -11,16 +11,16 @@ import (
 	"github.com/symgrad/symgrad/examples/internal/rank"
 )
 
-// keeper leaves checkpoints. A nil one leaves none.
+// keeper saves checkpoints. A nil keeper saves none.
 type keeper struct {
 	saver   *checkpoint.Saver
 	dir     string
-	every   int   // steps between two; 0 means none but the last
-	sharded bool  // each rank writes its part
-	written []int // steps of those saved by this run
+	every   int   // steps between checkpoints; 0 means only at the end
+	sharded bool  // each rank writes its own part
+	written []int // steps of the checkpoints saved by this run
 }
 
-// keep opens the folder of checkpoints, as rank 0 says, which locks it.
+// keep opens and locks the folder of checkpoints, with the settings of rank 0.
 //
 // Collective: all ranks. Errors: a *checkpoint.LockedError on all ranks if another run saves there.
 func (t *trainer) keep() error {
@@ -30,7 +30,7 @@ func (t *trainer) keep() error {
 	k := &keeper{every: t.lead.keepEvery}
 	places, err := fromRank0(t.talk, "folder of checkpoints", func() (places, error) { return t.locked(k) })
 	if k.saver != nil {
-		t.keeper = k // which is closed whatever comes
+		t.keeper = k // closed even after an error
 	}
 	if places.Locked != nil {
 		err = errors.Join(err, places.Locked)
@@ -46,7 +46,8 @@ func (t *trainer) keep() error {
 	return nil
 }
 
-// locked opens the folder on rank 0. One that another run has is no error of this rank alone.
+// locked opens the folder on rank 0. It reports a folder locked by another run in places, for all
+// ranks.
 func (t *trainer) locked(k *keeper) (places, error) {
 	p, err := t.places()
 	if err != nil {
@@ -59,7 +60,7 @@ func (t *trainer) locked(k *keeper) (places, error) {
 	return p, err
 }
 
-// keeps is how this rank saves.
+// keeps returns the options of this rank's saver.
 func (t *trainer) keeps(p places) checkpoint.Options {
 	return checkpoint.Options{
 		Dir: p.Dir, Keep: p.Keep, Async: p.Async, Sharded: p.Sharded,
@@ -68,7 +69,7 @@ func (t *trainer) keeps(p places) checkpoint.Options {
 	}
 }
 
-// places is rank 0's description of the folder.
+// places are rank 0's settings of the folder.
 type places struct {
 	Dir, Session   string
 	Keep           int
@@ -76,9 +77,9 @@ type places struct {
 	Locked         *checkpoint.LockedError // nil unless another run saves there
 }
 
-// places is rank 0's settings, with a name for this start of the program.
+// places returns rank 0's settings, with a name for this start of the program.
 //
-// Errors: usageError for the folder of one checkpoint.
+// Errors: usageError if the folder is itself a checkpoint.
 func (t *trainer) places() (p places, err error) {
 	c := t.job.cfg.Checkpoint
 	p = places{Keep: c.Keep, Async: c.Async, Sharded: c.Sharded}
@@ -86,7 +87,7 @@ func (t *trainer) places() (p places, err error) {
 		return p, err
 	}
 	if checkpoint.Is(p.Dir) {
-		return p, Usage("%s is, or is called like, the folder of one checkpoint: name the folder that it is in, or set run.resume to it and name another",
+		return p, Usage("%s is a single checkpoint, or is named like one: use its parent folder, or set run.resume to it and checkpoint.dir to another folder",
 			p.Dir)
 	}
 	session := make([]byte, 8)
@@ -95,12 +96,12 @@ func (t *trainer) places() (p places, err error) {
 	return p, nil
 }
 
-// due reports whether a checkpoint is to be left after so many steps of all.
+// due reports whether to save a checkpoint after step of steps.
 func (k *keeper) due(step, steps int) bool {
 	return k != nil && (step == steps || k.every > 0 && step%k.every == 0)
 }
 
-// close waits for the present save. Idempotent.
+// close waits for unfinished writes. Idempotent.
 func (k *keeper) close() error {
 	if k == nil {
 		return nil
@@ -108,7 +109,7 @@ func (k *keeper) close() error {
 	return k.saver.Close()
 }
 
-// abandon is close for a run that has failed and cannot wait. Idempotent.
+// abandon is close without waiting, for a failed run. Idempotent.
 func (k *keeper) abandon() error {
 	if k == nil {
 		return nil
@@ -116,8 +117,8 @@ func (k *keeper) abandon() error {
 	return k.saver.Abandon()
 }
 
-// forgiven returns an error of a save, unless it only means that an older checkpoint cannot be
-// removed: it then prints a warning, and the training continues.
+// forgiven returns err, unless it only says that an older checkpoint cannot be removed. That is a
+// warning, and the training continues.
 func (t *trainer) forgiven(err error) error {
 	old, failed := (*checkpoint.PruneError)(nil), (*checkpoint.SaveError)(nil)
 	if !errors.As(err, &old) || errors.As(err, &failed) {
@@ -126,14 +127,14 @@ func (t *trainer) forgiven(err error) error {
 	return t.say("warning    %v\n", old)
 }
 
-// path is where the checkpoint of a step is.
+// path returns the path of the checkpoint of a step.
 func (k *keeper) path(step int) string {
 	return filepath.Join(k.dir, fmt.Sprintf("step-%08d", step))
 }
 
-// last waits until the last checkpoint is whole, on all ranks.
+// last waits until the last checkpoint is complete on all ranks.
 //
-// Collective: all ranks. Returns: where it is.
+// Collective: all ranks. Returns: its path.
 func (t *trainer) last() (string, error) {
 	k := t.keeper
 	if err := t.forgiven(k.saver.Wait()); err != nil {

@@ -70,7 +70,7 @@ func TestRefusedRunGivesTheFolderBack(t *testing.T) {
 	run(t, program, ck, ranks(2)).summary(t)
 }
 
-// An older checkpoint that cannot be removed is told, and is no end of the training.
+// An older checkpoint that cannot be removed causes a warning, and does not end the training.
 func TestOldCheckpointThatStaysDoesNotEndTheRun(t *testing.T) {
 	for _, async := range []string{"true", "false"} {
 		ck := t.TempDir()
@@ -89,7 +89,7 @@ func TestOldCheckpointThatStaysDoesNotEndTheRun(t *testing.T) {
 	}
 }
 
-// A save that has failed in the background does not keep a run from giving back what it has.
+// After a failed save in the background, a run still frees its resources.
 func TestRunThatCannotSaveClosesTheRest(t *testing.T) {
 	ck := filepath.Join(t.TempDir(), "ck")
 	err := built(t, 1, func(tr *trainer, err error) error {
@@ -117,8 +117,8 @@ func TestRunThatCannotSaveClosesTheRest(t *testing.T) {
 	}
 }
 
-// The folder of one checkpoint is none for checkpoints: what a run left there the next would not
-// find.
+// The folder of one checkpoint is no folder for checkpoints: the next run would not find those of
+// this one.
 func TestFolderOfOneCheckpointIsRefused(t *testing.T) {
 	ck := t.TempDir()
 	run(t, program, "checkpoint.dir="+ck, ranks(2), steps(2)).summary(t)

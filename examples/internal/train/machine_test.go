@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/dist/launch"
 )
 
-// summarized runs the program and reads what it left.
+// summarized runs the program and reads its summary.
 func summarized(t *testing.T, more ...string) Summary {
 	t.Helper()
 	dir := t.TempDir()
@@ -32,8 +32,8 @@ func summarized(t *testing.T, more ...string) Summary {
 	return s
 }
 
-// Both machines learn the same, alone and with others, with and without parts of batches, and
-// answer alike at the end.
+// Both machines learn the same, with one rank and several, with and without parts of batches, and
+// give equal answers at the end.
 func TestMachinesLearnTheSame(t *testing.T) {
 	for _, how := range [][]string{
 		{"model.name=mlp", "launch.nproc_per_node=1"},
@@ -63,7 +63,7 @@ func TestMachinesLearnTheSame(t *testing.T) {
 	}
 }
 
-// The run that verify makes leaves nothing behind.
+// The run of verify changes no state.
 func TestVerifyChangesNothing(t *testing.T) {
 	for _, how := range [][]string{
 		{"run.machine=compiled"},
@@ -79,11 +79,11 @@ func TestVerifyChangesNothing(t *testing.T) {
 	}
 }
 
-// Where a run computes follows from the settings, and the reason is told.
+// The device follows from the settings, and the reason is printed.
 func TestRunComputesWhereItIsTold(t *testing.T) {
 	t.Setenv("CUDA_VISIBLE_DEVICES", "-1")
 	for _, test := range []struct{ settings, want string }{
-		{"run.device=cpu", "as run.device says"},
+		{"run.device=cpu", "set by run.device"},
 		{"run.device=auto", "no GPU "},
 		{"run.machine=tape", "run.machine=tape runs on the host"},
 		{"comm.backend=shm", "comm.backend=shm is between ranks of the host"},
@@ -115,8 +115,8 @@ func TestRunComputesWhereItIsTold(t *testing.T) {
 	}
 }
 
-// A setting that has no effect beside the others does not keep a run from GPUs: of a file, say,
-// whose bf16 --set makes f32.
+// A setting without an effect does not keep a run off GPUs: for example error feedback in a file,
+// if --set replaces its bf16 by f32.
 func TestFeedbackOfNothingDoesNotKeepARunOnTheHost(t *testing.T) {
 	for wire, want := range map[string]string{"f32": "", "bf16": "comm.error_feedback=true works in"} {
 		cfg := config.Default()
@@ -143,8 +143,8 @@ func TestBackendIsToldHowManyBlocks(t *testing.T) {
 	}
 }
 
-// So do engine and table, but for auto, beside which they have no effect: config show says that,
-// and the hash leaves them out.
+// The same holds for engine and table, except with auto, where they have no effect: config show
+// says so, and the hash omits them.
 func TestBackendIsToldHowToChoose(t *testing.T) {
 	for name, want := range map[string][2]string{"cuda": {"nccl", "t.json"}, "nccl": {"nccl", "t.json"}, "auto": {"", ""}} {
 		cfg := config.Default()

@@ -9,19 +9,19 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// lead has rank 0's decisions for all: settings that may differ between ranks (logging is not part
-// of the hash), but that decide which collectives they call.
+// lead has the settings of rank 0 that decide which collectives all ranks call, but may differ
+// between ranks: logging is not part of the hash.
 type lead struct {
-	every                 int // steps between two exchanges of losses: log.every
+	every                 int // steps between exchanges of losses: log.every
 	traceFirst, traceLast int // steps of the timeline, -1 and -2 for none
 	verify                bool
-	losses                bool // of all steps are to be known: log.losses
+	losses                bool // the loss of every step is needed: log.losses
 	keep                  bool // checkpoints are written: checkpoint.dir
-	keepEvery             int  // steps between two: checkpoint.every
+	keepEvery             int  // steps between checkpoints: checkpoint.every
 	profile               bool // steps are profiled at the end, on GPUs: --json
 }
 
-// follow is rank 0's lead.
+// follow returns rank 0's lead.
 //
 // Collective: all ranks.
 func follow(k *talk, j *job) (lead, error) {
@@ -41,7 +41,7 @@ func follow(k *talk, j *job) (lead, error) {
 	if j.timing.file != "" {
 		v[7] = 1
 	}
-	if err := fromFirst(k, "settings of rank 0's log", v); err != nil {
+	if err := fromFirst(k, "rank 0's settings", v); err != nil {
 		return lead{}, err
 	}
 	return lead{
@@ -50,23 +50,23 @@ func follow(k *talk, j *job) (lead, error) {
 	}, nil
 }
 
-// meter is the losses and times of a run. Every rank notes its own; share adds them up over the
-// ranks, for many steps at once, so that knowing the loss costs next to nothing.
+// meter records losses and times of a run. Every rank notes its own values; share sums those of
+// many steps over the ranks at once, so that the loss costs almost nothing.
 type meter struct {
 	k     *talk
 	now   func() time.Duration // since the first step began
 	help  string               // remedy for a loss that is not finite
-	wild  bool                 // a loss need not be finite: its step is left out
-	blind bool                 // the time that ranks wait for communication is unknown: GPUs wait by themselves
+	wild  bool                 // losses need not be finite: such steps are skipped
+	blind bool                 // the wait for communication is unknown: on GPUs the device waits
 
-	own     []float64     // this rank's parts of losses that have been noted since the last share
+	own     []float64     // this rank's parts of losses since the last share
 	at      []int         // their steps
-	stood   time.Duration // how long this rank stood still since the last share, to wait for communication
+	stood   time.Duration // wait of this rank for communication since the last share
 	samples int           // of all steps so far, all ranks
 
-	losses      []float64 // that have been shared
+	losses      []float64 // shared losses
 	firstLoss   int       // step of the first of them
-	before      int       // samples of steps that a run before this one has made
+	before      int       // samples of the run that this one resumes
 	exposed     float64   // seconds, mean over the ranks
 	sharedAt    time.Duration
 	rateSamples int           // samples when rate was computed
@@ -79,7 +79,7 @@ func newMeter(k *talk) *meter {
 	return &meter{k: k, blind: k.w.Device() != tensor.Host, now: func() time.Duration { return time.Since(start) }}
 }
 
-// step notes a step: the samples of all ranks, and how long this rank stood still.
+// step notes a step: the samples of all ranks, and this rank's wait for communication.
 func (m *meter) step(samples int, stood time.Duration) {
 	m.samples += samples
 	m.stood += stood
@@ -90,9 +90,9 @@ func (m *meter) note(step int, loss float64) {
 	m.own, m.at = append(m.own, loss), append(m.at, step)
 }
 
-// share adds up the ranks' losses and times since the last call.
+// share sums the values that the ranks noted since the last call.
 //
-// Collective: all ranks, after the same steps, with losses of the same steps noted. Errors: a loss
+// Collective: all ranks, after the same steps, with noted losses of the same steps. Errors: a loss
 // that is not finite, on all ranks; those of the group.
 func (m *meter) share() error {
 	from := m.now()
@@ -110,7 +110,7 @@ func (m *meter) share() error {
 	m.exposed += all[n] / float64(m.k.w.Size())
 	m.own, m.at = m.own[:0], m.at[:0]
 	m.sharedAt = m.now()
-	m.stood = m.sharedAt - from // this exchange is communication, too
+	m.stood = m.sharedAt - from // this exchange is communication as well
 	if m.sharedAt > m.rateAt {
 		m.rate = float64(m.samples-m.rateSamples) / (m.sharedAt - m.rateAt).Seconds()
 		m.rateAt, m.rateSamples = m.sharedAt, m.samples
@@ -118,9 +118,8 @@ func (m *meter) share() error {
 	return nil
 }
 
-// curve returns the losses that a checkpoint after so many steps keeps, all or the last one, and
-// the step of the first of them. On GPUs losses between two shares are unknown, unless all are
-// kept.
+// curve returns the losses for a checkpoint after so many steps, all or the last one, and the step
+// of the first. On GPUs the losses between two shares are unknown unless all are requested.
 func (m *meter) curve(all bool, steps int) (curve, int) {
 	kept := m.losses
 	if n := len(kept); !all && n > 1 {
@@ -129,7 +128,7 @@ func (m *meter) curve(all bool, steps int) (curve, int) {
 	return kept, steps - len(kept)
 }
 
-// loss is that of the last step that has been shared, NaN before the first.
+// loss returns the last shared loss, NaN before the first.
 func (m *meter) loss() float64 {
 	if len(m.losses) == 0 {
 		return math.NaN()
@@ -137,8 +136,8 @@ func (m *meter) loss() float64 {
 	return m.losses[len(m.losses)-1]
 }
 
-// finite is the last loss that is a number, NaN before the first: a step that is left out may have
-// none.
+// finite returns the last finite loss, NaN before the first. The loss of a skipped step may not be
+// finite.
 func (m *meter) finite() float64 {
 	for i := len(m.losses) - 1; i >= 0; i-- {
 		if x := m.losses[i]; !math.IsNaN(x) && !math.IsInf(x, 0) {
@@ -148,8 +147,8 @@ func (m *meter) finite() float64 {
 	return math.NaN()
 }
 
-// exposedPercent returns the share of the time in which the ranks only waited for communication;
-// NaN if it is unknown.
+// exposedPercent returns the percentage of time that the ranks waited for communication; NaN if it
+// is unknown.
 func (m *meter) exposedPercent() float64 {
 	if m.blind {
 		return math.NaN()
@@ -160,7 +159,7 @@ func (m *meter) exposedPercent() float64 {
 	return 100 * m.exposed / m.sharedAt.Seconds()
 }
 
-// samplesPerSecond is the mean over all shared steps.
+// samplesPerSecond returns the mean over all shared steps.
 func (m *meter) samplesPerSecond() float64 {
 	if m.sharedAt <= 0 {
 		return 0

@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/machine"
 )
 
-// expected returns the prediction for this rank, by the formulas of symgrad plan.
+// expected returns the predicted cost of the run on this rank, by the formulas of symgrad plan.
 func (t *trainer) expected() (*plan.Plan, error) {
 	c, p := t.job.cfg, t.d.Plan()
 	exchange, err := settings.Exchange(c)
@@ -25,7 +25,7 @@ func (t *trainer) expected() (*plan.Plan, error) {
 		Inputs: t.inputBytes(),
 	}
 	for i := range j.Machine {
-		if t.vm.compiled != nil { // else only the memory is unknown
+		if t.vm.compiled != nil { // the tape machine's memory is unknown
 			j.Machine[i] = t.vm.compiled.Footprint()
 		}
 	}
@@ -43,12 +43,12 @@ func (t *trainer) sent() (int64, error) {
 	return (s.Volume.Sent + every - 1) / every, nil
 }
 
-// taken returns the measurement. Unknown numbers are 0.
+// taken returns the measured cost of the run. Unknown numbers are 0.
 func (t *trainer) taken(p *plan.Plan) plan.Figures {
 	f := plan.Figures{Memory: t.memory()}
 	var records []dist.Record
 	all := t.w.Recorder().Records()
-	if len(all) > 0 && all[0].Seq <= t.began+1 { // the ring has lost none of the steps'
+	if len(all) > 0 && all[0].Seq <= t.began+1 { // the ring still has all steps
 		records = slices.DeleteFunc(all, func(r dist.Record) bool { return r.Seq <= t.began || r.Seq > t.ended })
 	}
 	f.Volume, _ = p.Configured().Count(records, t.w.Size())
@@ -59,11 +59,11 @@ func (t *trainer) taken(p *plan.Plan) plan.Figures {
 	return f
 }
 
-// memory is the bytes that this rank has allocated, where it computes.
+// memory returns the bytes that this rank has allocated on its device.
 func (t *trainer) memory() plan.Memory {
 	own := t.d.Memory()
 	m := plan.Memory{Params: own.Params, Gradients: own.Grads, State: own.State, Staging: own.Staging}
-	if m.State == 0 && t.solver.Steps() > 0 { // it is not ddp's, and has a slot's elements for each that the rank updates
+	if m.State == 0 && t.solver.Steps() > 0 { // the state is not ddp's: count the slots of each element that the rank updates
 		for _, piece := range t.d.Pieces() {
 			m.State += int64(len(t.rule.WithDefaults().Slots()) * piece.Len * t.d.Plan().Params[piece.Param].DType.Size())
 		}
@@ -80,7 +80,7 @@ func (t *trainer) memory() plan.Memory {
 	return m
 }
 
-// inputBytes is those of the graph's inputs, where the program has them.
+// inputBytes returns the bytes of the graph's inputs in host memory.
 func (t *trainer) inputBytes() int64 {
 	n := int64(0)
 	for _, in := range t.model.Cost.Graph().AllNodes() {
@@ -91,7 +91,7 @@ func (t *trainer) inputBytes() int64 {
 	return n
 }
 
-// newest is the number of the last operation of this rank.
+// newest returns the number of this rank's last operation.
 func newest(w *dist.World) uint64 {
 	records := w.Recorder().Records()
 	if len(records) == 0 {
@@ -100,7 +100,7 @@ func newest(w *dist.World) uint64 {
 	return records[len(records)-1].Seq
 }
 
-// held prints the prediction and the measurement side by side.
+// held prints the predicted and the measured cost.
 func (t *trainer) held() error {
 	p, err := t.expected()
 	if err != nil {

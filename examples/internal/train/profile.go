@@ -6,22 +6,22 @@ import (
 	"github.com/symgrad/symgrad/machine"
 )
 
-// profiledRuns is how many runs of each kind a profile measures.
+// profiledRuns is the number of runs of each kind in a profile.
 const profiledRuns = 20
 
-// Profile is where the time of a step on rank 0's GPU goes, by the clock of the device.
+// Profile splits the time of a step on rank 0's GPU, by the device's clock.
 type Profile struct {
-	RunUS     float64  `json:"run_us"`     // a step, one after the other, without the host's part
-	ComputeUS float64  `json:"compute_us"` // something computes
-	CommUS    float64  `json:"comm_us"`    // something communicates
-	ExposedUS float64  `json:"exposed_us"` // something communicates and nothing computes
-	Steps     []string `json:"steps"`      // a line for each step of the program: stream, start, end, least time, text
+	RunUS     float64  `json:"run_us"`     // a step without the host's part
+	ComputeUS float64  `json:"compute_us"` // at least one stream computes
+	CommUS    float64  `json:"comm_us"`    // at least one stream communicates
+	ExposedUS float64  `json:"exposed_us"` // communication without computation
+	Steps     []string `json:"steps"`      // one line per step of the program: stream, start, end, least time, name
 }
 
-// profile measures some more steps on GPUs, whose weights are not used later.
+// profile measures more steps on GPUs, after the weights have been saved.
 //
-// Collective: all ranks. Returns: nil on the host, without --json, and where the program's last run
-// was one of several for a step.
+// Collective: all ranks. Returns: nil on the host, without --json, and with data.accum_steps above
+// 1.
 func (t *trainer) profile() (*Profile, *float64, error) {
 	if !t.lead.profile || !t.job.site.gpu || t.job.cfg.Data.AccumSteps > 1 {
 		return nil, nil, nil

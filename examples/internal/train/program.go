@@ -14,46 +14,46 @@ import (
 	"github.com/symgrad/symgrad/internal/cli"
 )
 
-// Exit codes in addition to those of launch.ExitCode, and of a run that a signal ended (128 plus
-// its number).
+// Exit codes in addition to those of launch.ExitCode. A run ended by a signal exits with 128 plus
+// the signal's number.
 const (
 	ExitOK    = 0
-	ExitUsage = 2 // the command line, the settings or the launcher's variables make no sense
+	ExitUsage = 2 // invalid command line, settings or launcher variables
 )
 
-// Program is one that trains.
+// Program is a program that trains a model.
 type Program struct {
-	Name   string   // as in the command line
-	About  string   // purpose, for the help
-	Config string   // an example of --config, for the help
+	Name   string   // name on the command line
+	About  string   // one line on the model and data, for --help
+	Config string   // example of --config, for --help
 	Models []string // allowed values of model.name
 
-	// Find checks Open's preconditions without much reading, such as missing data. It is called
-	// once, before ranks are started, and may be nil. Errors: those of Open.
+	// Find checks cheaply, once and before ranks start, whether Open can work, for example whether
+	// the data exist. It may be nil. Errors: those of Open.
 	Find func(c *config.Config) error
-	// Open is the problem. Each process of the run calls it once.
-	// Errors: ErrUsage for settings that the program cannot have.
+	// Open returns the problem. Each process of the run calls it once. Errors: ErrUsage for
+	// settings that the program does not support.
 	Open func(c *config.Config) (Problem, error)
 }
 
-// ErrUsage is matched by the errors of a run that could not begin because its settings are invalid.
-var ErrUsage = errors.New("the settings make no sense")
+// ErrUsage is matched by errors of a run that could not start because its settings are invalid.
+var ErrUsage = errors.New("invalid settings")
 
-// usageError is an error that matches ErrUsage.
+// usageError marks an error as one of the settings or the command line.
 type usageError struct{ error }
 
 // Is matches ErrUsage.
 func (e usageError) Is(target error) bool { return target == ErrUsage }
 
-// Unwrap is the reason.
+// Unwrap returns the reason.
 func (e usageError) Unwrap() error { return e.error }
 
-// Usage is an error that matches ErrUsage.
+// Usage returns an error that matches ErrUsage.
 func Usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Execute is the program with this command line.
+// Execute runs the program with this command line.
 //
-// Returns: the exit code. Errors are printed to stderr.
+// Returns: the exit code. Errors are printed on stderr.
 func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	o, err := p.parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
@@ -68,7 +68,7 @@ func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 		return code
 	}
 	o.env.LastWord(stderr, cli.ErrorText(p.Name, err, launch.Columns(stderr)))
-	if code != ExitOK { // that of the ranks, which says more than the error: 141 after "| head"
+	if code != ExitOK { // the ranks' code says more than the error: 141 after "| head"
 		return code
 	}
 	if errors.Is(err, ErrUsage) {
@@ -80,19 +80,19 @@ func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	return launch.ExitCode(err)
 }
 
-// options has the command line and the settings.
+// options are the command line and the settings.
 type options struct {
 	program Program
 	flags   *pflag.FlagSet
-	args    []string // the command line, for the ranks that the program starts
+	args    []string // the command line, passed to the ranks that the program starts
 	env     launch.Env
-	source  config.Source // of the settings, with the content of its file
+	source  config.Source // of the settings, with the content of the file
 	cfg     *config.Config
 	origins *config.Origins
-	claimed *claim // of the output folder, by the program that started the ranks; nil if rank 0 has to
+	claimed *claim // output folder claimed by the starter of the ranks; nil if rank 0 claims it
 	verify  bool
 	plan    bool
-	below   float64 // limit of the last loss; 0 means none
+	below   float64 // --below: bound of the last loss; 0 means none
 	timing  timingFlags
 }
 
@@ -103,12 +103,12 @@ func (p Program) parse(args []string) (options, error) {
 	source := config.Source{Env: config.Environ(), Reserved: launch.Variables()}
 	o := options{program: p, args: args, flags: pflag.NewFlagSet(p.Name, pflag.ContinueOnError)}
 	o.flags.SortFlags = false
-	o.flags.Usage = func() {} // execute prints it
+	o.flags.Usage = func() {} // Execute prints it
 	source.AddFlags(o.flags)
 	o.flags.BoolVar(&o.verify, "verify", false,
-		"before training, compare the gradient of all ranks with that of one rank on the first global batch")
-	o.flags.BoolVar(&o.plan, "plan", false, "at the end, compare the memory of rank 0 and its communication with the prediction of symgrad plan")
-	o.flags.Float64Var(&o.below, "below", 0, "fail unless the loss of the last step is below this; 0 means any loss")
+		"before training, compare the gradient of all ranks with that of one rank, on the first global batch")
+	o.flags.BoolVar(&o.plan, "plan", false, "at the end, compare rank 0's memory and communication with the prediction of symgrad plan")
+	o.flags.Float64Var(&o.below, "below", 0, "fail unless the loss of the last step is below this; 0 means no bound")
 	o.timing.add(o.flags)
 	if err := o.flags.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
@@ -132,7 +132,7 @@ func (p Program) parse(args []string) (options, error) {
 	return o, o.check()
 }
 
-// check rejects settings that this program cannot do, which config.Load cannot know.
+// check checks the settings against this program, which config.Load cannot do.
 func (o *options) check() error {
 	if name := o.cfg.Model.Name; !slices.Contains(o.program.Models, name) {
 		return Usage("model.name=%s: %s trains %s only", name, o.program.Name, strings.Join(o.program.Models, " or "))
@@ -141,7 +141,7 @@ func (o *options) check() error {
 		return Usage("--plan: the tape machine's memory is unknown; set run.machine=compiled")
 	}
 	if !(o.below >= 0) {
-		return Usage("--below %v: want a loss above 0, or 0 for any", o.below)
+		return Usage("--below %v: want a loss above 0, or 0 for no bound", o.below)
 	}
 	if err := o.timing.check(); err != nil {
 		return err
@@ -149,25 +149,24 @@ func (o *options) check() error {
 	return o.checkRules()
 }
 
-// help is the text of --help for a terminal of so many columns; 0 if it is none.
+// help returns the text of --help for a terminal of so many columns; 0 means no terminal.
 func (o options) help(columns int) string {
 	return cli.Wrap(o.program.About+`
 
   go run ./examples/`+o.program.Name+` --config `+o.program.Config+` [--set key=value]... [--verify]
 
-Ranks: launch.nproc_per_node of them, started by this program; or those that symgrad run, torchrun,
-mpirun or srun started. With comm.backend=sim they are goroutines of one process.
-Settings: symgrad config keys explains them all, symgrad config show tells where each comes from.
-GPUs: one for each rank, with run.device=cuda, or with auto where they are; run.precision says how
-they multiply. run.machine=tape is Gorgonia's own machine on the host, to compare with.
-Results: summary.json, config.yaml and the timeline (log.trace) in run.output_dir. Those of an earlier run
-there get a number, as summary-1.json.
-Checkpoints: in checkpoint.dir, every checkpoint.every steps, at the end, and after Ctrl-C or SIGTERM,
-which end the run after its step; a second Ctrl-C ends it at once. The same command then goes on from the
-newest whole one (run.resume), on any number of ranks and with any shard.stage.
-Exit codes: 0 for success, 1 for a failure, 2 for settings that make no sense, 75 for a rank that
-lost another one, 130 after Ctrl-C and 143 after SIGTERM, with or without a checkpoint, 141 when
-the reader of the output is gone (| head).
+Ranks: this program starts launch.nproc_per_node of them, or symgrad run, torchrun, mpirun or srun does.
+With comm.backend=sim they are goroutines of one process.
+Settings: symgrad config keys lists them, symgrad config show prints the source of each value.
+GPUs: one per rank, with run.device=cuda, or with auto if there are enough; run.precision is the precision of
+matrix products. run.machine=tape runs Gorgonia's own machine on the host, for comparison.
+Results: summary.json, config.yaml and the timeline (log.trace) in run.output_dir. Files of an earlier run
+in that folder get a number, as summary-1.json.
+Checkpoints: in checkpoint.dir, every checkpoint.every steps, at the end, and after Ctrl-C or SIGTERM, which
+end the run after its current step; a second Ctrl-C ends it at once. The same command then resumes from the
+newest complete checkpoint (run.resume), on any number of ranks and with any shard.stage.
+Exit codes: 0 success, 1 failure, 2 invalid settings, 75 another rank was lost, 130 Ctrl-C and 143 SIGTERM
+(with or without a checkpoint), 141 the reader of the output ended (| head).
 
 `, columns, 0) + o.flags.FlagUsagesWrapped(columns)
 }

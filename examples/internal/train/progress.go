@@ -8,47 +8,46 @@ import (
 	"time"
 )
 
-// status is the state of a run at some moment.
+// status is the state of a run for a progress display.
 type status struct {
-	Step, Steps    int     // made, in all
-	First          int     // made by a run before this one
+	Step, Steps    int     // done, total
+	First          int     // done by the run that this one resumes
 	Epoch, Epochs  int     // from 1; 0 epochs means no limit
-	Loss           float64 // of the last step that the ranks have added up, NaN before the first
+	Loss           float64 // last shared loss, NaN before the first
 	LearningRate   float64
-	SamplesPerSec  float64 // all ranks
+	SamplesPerSec  float64 // of all ranks
 	ExposedPercent float64 // NaN if unknown
 	Elapsed        time.Duration
 }
 
-// The ways to show progress.
+// The modes of log.progress.
 const (
-	progressBar   = "bar"   // one line that is drawn over and over
-	progressPlain = "plain" // a line every log.every steps
+	progressBar   = "bar"   // one line that is redrawn
+	progressPlain = "plain" // one line every log.every steps
 	progressNone  = "none"
 )
 
-// redraw is the shortest time between two drawings of a bar: fast enough to look alive, slow enough
-// to cost nothing.
+// redraw is the shortest time between two drawings of a bar: often enough to look alive, and cheap.
 const redraw = 100 * time.Millisecond
 
-// The least width of a bar, and the room from which on a line has one rather than the last of its
+// The least width of a bar, and the line width from which on the bar has priority over the last
 // facts.
 const (
 	leastBar   = 6
 	roomForBar = 60
 )
 
-// progress shows how far a run is, on rank 0.
+// progress shows the progress of a run on rank 0.
 type progress struct {
 	out     io.Writer
 	mode    string
 	columns int           // of the terminal
-	drawn   time.Duration // when, since the start of the run; 0 for never
-	width   int           // of the text on the line of the bar
+	drawn   time.Duration // last drawing, since the start of the run; 0 for never
+	width   int           // of the text on the line
 }
 
-// newProgress is a progress in the mode that how asks for. Columns is the width of the terminal, 0
-// if there is none.
+// newProgress returns a progress in the given mode. columns is the width of the terminal; 0 means
+// no terminal.
 func newProgress(out io.Writer, how string, columns int) *progress {
 	p := &progress{out: out, mode: how, columns: columns}
 	if how == "auto" {
@@ -63,7 +62,7 @@ func newProgress(out io.Writer, how string, columns int) *progress {
 	return p
 }
 
-// step is called after each step; shared tells that s.Loss is of this one.
+// step is called after each step. shared means that s.Loss is the loss of this step.
 func (p *progress) step(s status, shared bool) {
 	switch {
 	case p.mode == progressPlain && shared:
@@ -74,7 +73,7 @@ func (p *progress) step(s status, shared bool) {
 	}
 }
 
-// end leaves the bar as it is and goes to a new line.
+// end leaves the bar in place and starts a new line.
 func (p *progress) end() {
 	if p.mode == progressBar && p.drawn > 0 {
 		fmt.Fprintln(p.out)
@@ -88,14 +87,14 @@ func (p *progress) draw(text string) {
 	fmt.Fprintf(p.out, "\r%s%s", text, strings.Repeat(" ", pad))
 }
 
-// facts are the parts of a line, most important first.
+// facts returns the parts of a line, most important first.
 func (p *progress) facts(s status) []string {
 	epoch := fmt.Sprintf("epoch %d", s.Epoch)
 	if s.Epochs > 0 {
 		epoch += fmt.Sprintf("/%d", s.Epochs)
 	}
 	rate := fmt.Sprintf("lr %.2e", s.LearningRate)
-	if math.IsNaN(s.Loss) { // nothing has been shared yet
+	if math.IsNaN(s.Loss) { // before the first share
 		return []string{epoch, rate}
 	}
 	facts := []string{fmt.Sprintf("loss %.4f", s.Loss), epoch, fmt.Sprintf("%.0f samples/s", s.SamplesPerSec)}
@@ -105,17 +104,17 @@ func (p *progress) facts(s status) []string {
 	return append(facts, rate)
 }
 
-// plain is "step  50/1407 (3%)  loss 0.3401  epoch 1/3  ...  0:03 elapsed, 1:21 left".
+// plain returns "step 50/1407 (3%) loss 0.3401 epoch 1/3 ... 0:03 elapsed, 1:21 left".
 func (p *progress) plain(s status) string {
 	width := len(fmt.Sprint(s.Steps))
 	head := fmt.Sprintf("step %*d/%d (%d%%)", width, s.Step, s.Steps, s.percent())
 	return strings.Join(append(append([]string{head}, p.facts(s)...), s.times()), "  ")
 }
 
-// percent is how much of the run is done.
+// percent returns the finished part of the run.
 func (s status) percent() int { return 100 * s.Step / max(s.Steps, 1) }
 
-// left is the time that the steps to come take, if they take as long as those so far.
+// left returns the remaining time if the remaining steps take as long as the steps so far.
 func (s status) left() time.Duration {
 	if s.Step <= s.First {
 		return 0
@@ -123,10 +122,10 @@ func (s status) left() time.Duration {
 	return time.Duration(float64(s.Elapsed) / float64(s.Step-s.First) * float64(s.Steps-s.Step))
 }
 
-// times is "0:03 elapsed, 1:21 left".
+// times returns "0:03 elapsed, 1:21 left".
 func (s status) times() string { return clock(s.Elapsed) + " elapsed, " + clock(s.left()) + " left" }
 
-// clock is a duration as "1:02" or "1:02:03", in whole seconds.
+// clock formats d as "1:02" or "1:02:03", in whole seconds.
 func clock(d time.Duration) string {
 	seconds := int64(d.Round(time.Second) / time.Second)
 	if hours := seconds / 3600; hours > 0 {
@@ -135,8 +134,9 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", seconds/60, seconds%60)
 }
 
-// bar is a line with the share that is done, the time so far and the time left, as many other facts
-// as fit, and a bar in the rest. A narrow terminal has these three alone, as "42% 1:03+2:10".
+// bar returns a line with the percentage, the elapsed and remaining time, as many other facts as
+// fit, and a bar in the remaining space. A narrow terminal gets only the first three, as "42%
+// 1:03+2:10".
 func (p *progress) bar(s status) string {
 	room := p.columns - 1 // a full line would wrap on some terminals
 	text := fmt.Sprintf("%d%%  %s", s.percent(), s.times())

@@ -13,7 +13,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// restore gives solver, scale of the loss and hook their state. The weights have theirs already.
+// restore sets the saved state of solver, loss scaler and gradient compression. The weights are
+// already restored.
 func (t *trainer) restore() error {
 	o := t.from
 	if o == nil {
@@ -36,9 +37,9 @@ func (t *trainer) restore() error {
 	return errors.Join(err, o.close())
 }
 
-// restoreScale restores the state of the loss scale, if there was one.
+// restoreScale sets the saved state of the loss scaler, if there is one.
 //
-// Returns: the scale of saved residuals of gradients; 1 for none.
+// Returns: the saved scale, which the residuals of gradients contain; 1 for none.
 func (t *trainer) restoreScale() (float64, error) {
 	scaler := t.mine().Scaler
 	if scaler == nil {
@@ -54,8 +55,7 @@ func (t *trainer) restoreScale() (float64, error) {
 	return st.Scale, t.scaled.scaler.SetState(st)
 }
 
-// mine returns the private state of this rank: its own, if the number of ranks is the same, else
-// rank 0's.
+// mine returns this rank's saved state if the number of ranks is unchanged, else rank 0's.
 func (t *trainer) mine() own {
 	if all := t.from.memory.Own; t.local() && len(all) == t.w.Size() {
 		return all[t.w.Rank()]
@@ -63,11 +63,11 @@ func (t *trainer) mine() own {
 	return own{t.from.m.Solver.Steps, t.from.m.Scaler}
 }
 
-// restoreSolver reads the state of this rank's solver, whichever rank wrote it.
+// restoreSolver reads this rank's part of the solver's state from the files of all ranks.
 func (t *trainer) restoreSolver() error {
 	steps := t.mine().Steps
 	if steps == 0 {
-		return nil // nothing has been kept yet
+		return nil // no state yet
 	}
 	st := optim.State{Name: t.from.m.Solver.Name, Steps: steps}
 	plan := t.d.Plan()
@@ -101,8 +101,8 @@ func (t *trainer) restoreSolver() error {
 	return t.solver.SetState(st)
 }
 
-// readSlot reads elements of a solver's state. With local steps each rank gets its own again if the
-// number of ranks is the same; else all get the mean.
+// readSlot reads elements of a solver's slot. If ranks stepped by themselves, each rank reads its
+// own state again; with another number of ranks, all read the mean.
 func (t *trainer) readSlot(param, slot string, offset int, to tensor.Buffer) error {
 	c, ranks := t.from.c, t.from.m.WorldSize
 	if _, shared := c.Lookup(checkpoint.StateName(param, slot)); shared {
@@ -123,7 +123,7 @@ func (t *trainer) readSlot(param, slot string, offset int, to tensor.Buffer) err
 	return nil
 }
 
-// zeros is n elements of a dtype of parameters.
+// zeros returns n zeros of a parameter's dtype.
 func zeros(n int, dt tensor.DType) tensor.Buffer {
 	if dt == tensor.F64 {
 		return tensor.Of(make([]float64, n))
@@ -131,7 +131,7 @@ func zeros(n int, dt tensor.DType) tensor.Buffer {
 	return tensor.Of(make([]float32, n))
 }
 
-// addTo is to += factor*x, of one length and dtype.
+// addTo computes to += factor*x. Both have one length and dtype.
 func addTo(to, x tensor.Buffer, factor float64) error {
 	if to.DType() == tensor.F64 {
 		return addElements[float64](to, x, factor)
@@ -154,8 +154,8 @@ func addElements[T float32 | float64](to, x tensor.Buffer, factor float64) error
 	return nil
 }
 
-// restoreHook reads the state of the hook. With as many ranks as in the checkpoint each gets its
-// own part of a sum; else rank 0 gets all of it.
+// restoreHook reads the state of the gradient hooks. With as many ranks as before, each rank reads
+// its own part of a sum; else rank 0 reads all of it.
 func (t *trainer) restoreHook() error {
 	o, rank := t.from, t.w.Rank()
 	now := t.d.HookState()
@@ -170,13 +170,13 @@ func (t *trainer) restoreHook() error {
 		}
 		sum := have.Name != checkpoint.StateName(have.Param, have.Slot)
 		if sum && (moved && rank > 0 || !moved && have.Name != ownName(have.Param, have.Slot, rank)) {
-			continue // another rank's
+			continue // another rank's part
 		}
 		resized := func(h ddp.HookState) bool {
 			return h.Param == have.Param && h.Slot == have.Slot && !slices.Equal(h.Shape, have.Shape)
 		}
 		if slices.ContainsFunc(now, resized) {
-			continue // of another ddp.powersgd_rank: it begins anew
+			continue // of another ddp.powersgd_rank: start from zero
 		}
 		data := zeros(have.Len(), have.DType)
 		if err := o.c.Read(have.Name, 0, data); err != nil {

@@ -14,18 +14,18 @@ import (
 	"github.com/symgrad/symgrad/config"
 )
 
-// claimName is the file in run.output_dir that the run that writes there has locked.
+// claimName is the file in run.output_dir that a running program locks.
 const claimName = ".lock"
 
-// claim is a run's right to write into its output folder.
+// claim is the exclusive right of a run to write to its output folder.
 type claim struct {
 	Kept    []string // new names of an earlier run's results
-	Warning string   // why other runs in the folder are not noticed; "" if they are
-	file    *os.File // nil if another process has the lock, or none can have it
+	Warning string   // why other runs in the folder are not detected; "" if they are
+	file    *os.File // nil if another process has the lock, or locks are not supported
 }
 
-// claimOutput locks the output folder, and keeps the results of an earlier run there by giving them
-// a number: nothing is refused, as a command that is given twice may mean it, and nothing is lost.
+// claimOutput locks the output folder. It renames the results of an earlier run there with a
+// number: repeating a command may be intended, and must lose no results.
 //
 // Owns: the caller closes the claim. Errors: ErrUsage if another run writes there; those of the
 // file system.
@@ -47,7 +47,7 @@ func claimOutput(c *config.Config) (*claim, error) {
 		return nil, errors.Join(Usage("run.output_dir=%s: another run%s writes there: wait until it has ended, or choose another folder",
 			dir, strings.TrimRight(" "+string(pid[:n]), " \n")), f.Close())
 	case err != nil: // a file system without locks
-		cl.Warning = fmt.Sprintf("another run in %s is not noticed: the folder cannot be locked: %v", dir, err)
+		cl.Warning = fmt.Sprintf("another run in %s would not be detected: locking the folder failed: %v", dir, err)
 	default:
 		if err := errors.Join(f.Truncate(0), writeAt(f, fmt.Sprintf("(process %d)\n", os.Getpid()))); err != nil {
 			return nil, errors.Join(fmt.Errorf("run.output_dir: %w", err), f.Close())
@@ -64,7 +64,7 @@ func writeAt(f *os.File, text string) error {
 	return err
 }
 
-// close gives the folder back. Idempotent.
+// close unlocks the folder. Idempotent.
 func (c *claim) close() error {
 	if c == nil || c.file == nil {
 		return nil
@@ -74,9 +74,9 @@ func (c *claim) close() error {
 	return f.Close()
 }
 
-// keepEarlier renames the results of an earlier run in the output folder: those of a run that
-// ended, which left a summary, and those of one with other settings. A run with these settings that
-// did not end is the one that goes on now.
+// keepEarlier renames the results of an earlier run in the output folder if that run ended, which
+// left a summary, or had other settings. An unfinished run with the same settings is the one that
+// resumes now.
 //
 // Returns: the new names.
 func keepEarlier(c *config.Config) ([]string, error) {
@@ -109,7 +109,7 @@ func keepEarlier(c *config.Config) ([]string, error) {
 	return kept, nil
 }
 
-// otherSettings reports whether the folder has the settings of another run than c's.
+// otherSettings reports whether the folder has settings that differ from c.
 func otherSettings(c *config.Config) bool {
 	text, err := os.ReadFile(filepath.Join(c.OutputDir(), config.FileName))
 	first, _, _ := strings.Cut(string(text), "\n")
@@ -117,14 +117,14 @@ func otherSettings(c *config.Config) bool {
 	return err == nil && ok && hash != c.Hash()
 }
 
-// isResult reports whether path is a file or folder that a run can have left. Pipes and links are
-// the user's.
+// isResult reports whether path is a file or folder that a run may have written. Pipes and links
+// are the user's.
 func isResult(path string) bool {
 	info, err := os.Lstat(path)
 	return err == nil && (info.Mode().IsRegular() || info.IsDir())
 }
 
-// anyExists reports whether one of the names is taken with the number n.
+// anyExists reports whether one of the names with the number n exists.
 func anyExists(dir string, names []string, n int) bool {
 	for _, name := range names {
 		if _, err := os.Lstat(filepath.Join(dir, numbered(name, n))); !errors.Is(err, fs.ErrNotExist) {
@@ -134,14 +134,13 @@ func anyExists(dir string, names []string, n int) bool {
 	return false
 }
 
-// numbered is "summary-2.json" for summary.json and 2.
+// numbered returns "summary-2.json" for summary.json and 2.
 func numbered(name string, n int) string {
 	ending := filepath.Ext(name)
 	return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(name, ending), n, ending)
 }
 
-// claimOnRank0 makes the run the owner of its output folder, unless the program that started the
-// ranks did.
+// claimOnRank0 claims the output folder for the run, unless the program that started the ranks did.
 //
 // Collective: all ranks. Errors: those of claimOutput, on all ranks.
 func (t *trainer) claimOnRank0() error {

@@ -149,8 +149,8 @@ func TestAdviceLooksAtTheSettings(t *testing.T) {
 	}
 }
 
-// What is counted is what leaves a rank: nothing from one alone, and weights where those are
-// exchanged.
+// wire_bytes counts the bytes that leave a rank: none with one rank, and those of weights if
+// weights are exchanged.
 func TestWireBytesAreThoseThatAreSent(t *testing.T) {
 	sent := func(more ...string) int64 {
 		return run(t, program, append(more, steps(8), "run.eval=false")...).summary(t).WireBytes

@@ -15,7 +15,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// origin is the checkpoint that a run goes on from. A nil one is the beginning.
+// origin is the checkpoint from which a run resumes. nil means a new training.
 type origin struct {
 	c       *checkpoint.Checkpoint
 	m       *checkpoint.Manifest
@@ -23,35 +23,35 @@ type origin struct {
 	changes []config.Change
 }
 
-// found is rank 0's description of it.
+// found is rank 0's choice of a checkpoint.
 type found struct {
-	Path    string   // "" for the beginning
-	Skipped []string // faults of newer ones
+	Path    string   // "" for a new training
+	Skipped []string // why newer checkpoints are not usable
 }
 
-// The settings of run.resume that are no path.
+// Values of run.resume other than a path.
 const (
 	resumeAuto = "auto"
 	resumeNone = "none"
 )
 
-// locate finds the checkpoint from which the run resumes, and begins there: number of steps, order
-// of samples.
+// locate finds the checkpoint to resume from and sets the first step and the position in the
+// samples.
 //
-// Collective: all ranks. Errors: usageError for settings that make another training of it.
+// Collective: all ranks. Errors: usageError for settings of a different training.
 func (t *trainer) locate() error {
 	f, err := fromRank0(t.talk, "checkpoint to resume from", t.find)
 	if t.broken = f.Skipped; err != nil || f.Path == "" {
 		return err
 	}
 	o := &origin{}
-	if o.c, err = checkpoint.OpenAt(f.Path, checkpoint.VerifySizes); err != nil { // rank 0 has looked at all of it
+	if o.c, err = checkpoint.OpenAt(f.Path, checkpoint.VerifySizes); err != nil { // rank 0 has verified the checkpoint
 		return err
 	}
 	t.from, o.m = o, o.c.Manifest()
 	text, ok := o.m.Extra[memoryKey]
 	if !ok {
-		return fmt.Errorf("checkpoint %s: it is of another program: it has no %q", f.Path, memoryKey)
+		return fmt.Errorf("checkpoint %s: written by another program: %q is missing", f.Path, memoryKey)
 	}
 	if err := json.Unmarshal(text, &o.memory); err != nil {
 		return fmt.Errorf("checkpoint %s: %w", f.Path, err)
@@ -61,7 +61,7 @@ func (t *trainer) locate() error {
 	}
 	var at ddp.Cursor
 	if err := json.Unmarshal(o.m.Sampler, &at); err != nil {
-		return fmt.Errorf("checkpoint %s: place among the samples: %w", f.Path, err)
+		return fmt.Errorf("checkpoint %s: position in the samples: %w", f.Path, err)
 	}
 	if err := t.sampler.Seek(at); err != nil {
 		return fmt.Errorf("checkpoint %s: %w", f.Path, err)
@@ -70,7 +70,7 @@ func (t *trainer) locate() error {
 	return nil
 }
 
-// find returns the checkpoint that the settings of this rank ask for.
+// find returns the checkpoint that this rank's settings ask for.
 func (t *trainer) find() (found, error) {
 	c := t.job.cfg
 	newest, skipped, err := newestIn(c.Checkpoint.Dir)
@@ -99,20 +99,20 @@ func (t *trainer) find() (found, error) {
 		}
 	}
 	if newest.path != "" {
-		return found{}, Usage("checkpoint.dir: %s is of another run, or later than run.resume=%s: name an empty folder, or set run.resume to auto to go on from there",
+		return found{}, Usage("checkpoint.dir: %s is of another run, or later than run.resume=%s: use an empty folder, or set run.resume=auto to resume from it",
 			newest.path, c.Run.Resume)
 	}
 	return f, nil
 }
 
-// whole is a checkpoint with nothing missing.
+// whole is a complete checkpoint.
 type whole struct {
 	path string
 	step int
 }
 
-// newestIn returns the newest whole checkpoint in dir, and the faults of newer ones; none for an
-// empty dir.
+// newestIn returns the newest complete checkpoint in dir, and why newer ones are not usable. It
+// returns none for an empty dir.
 func newestIn(dir string) (newest whole, skipped []string, err error) {
 	if dir == "" {
 		return whole{}, nil, nil
@@ -120,7 +120,7 @@ func newestIn(dir string) (newest whole, skipped []string, err error) {
 	c, err := checkpoint.Open(dir)
 	if errors.Is(err, checkpoint.ErrNone) {
 		if paths, _ := checkpoint.List(dir); len(paths) > 0 {
-			return whole{}, strings.Split(err.Error(), "\n"), nil // none of them is whole
+			return whole{}, strings.Split(err.Error(), "\n"), nil // none is complete
 		}
 		return whole{}, nil, nil
 	}
@@ -131,7 +131,7 @@ func newestIn(dir string) (newest whole, skipped []string, err error) {
 	return whole{path, c.Manifest().Step}, rejected(c), errors.Join(err, c.Close())
 }
 
-// rejected is the checkpoints that were passed over for c, and why.
+// rejected returns why newer checkpoints than c are not usable.
 func rejected(c *checkpoint.Checkpoint) []string {
 	var all []string
 	for _, r := range c.Rejected() {
@@ -140,7 +140,7 @@ func rejected(c *checkpoint.Checkpoint) []string {
 	return all
 }
 
-// compare holds the settings and data of now against those of then.
+// compare compares the current settings and data with those of the checkpoint.
 func (t *trainer) compare(o *origin) error {
 	var err error
 	if o.changes, err = t.job.cfg.Changes(o.memory.Settings); err != nil {
@@ -155,23 +155,23 @@ func (t *trainer) compare(o *origin) error {
 		scheduled = scheduled || strings.HasPrefix(c.Key, "optim.schedule.") || c.Key == "optim.lr"
 	}
 	if len(fixed) > 0 {
-		return fmt.Errorf("another training cannot go on from it: %s; leave that as it was, or start anew with run.resume=none and another checkpoint.dir",
+		return fmt.Errorf("a different training cannot resume from it: %s; restore these settings, or start a new training with run.resume=none and another checkpoint.dir",
 			strings.Join(fixed, "; "))
 	}
 	if now := t.job.problem.Digest(); now != o.memory.Data {
-		return fmt.Errorf("data.path: it is of other samples: %s before, %s now", o.memory.Data, now)
+		return fmt.Errorf("data.path: the samples differ: %s before, %s now", o.memory.Data, now)
 	}
 	if now := t.rule.Schedule.String(); now != o.memory.Schedule && !scheduled {
-		return fmt.Errorf("optim.schedule: with another length of the run it is %s, and was %s; set optim.schedule.total_steps=%d for the one before",
+		return fmt.Errorf("optim.schedule: the new length of the run changes it to %s; it was %s; set optim.schedule.total_steps=%d to keep that",
 			now, o.memory.Schedule, o.memory.End)
 	}
 	if o.m.Step > t.steps {
-		return fmt.Errorf("run.max_steps: it has made %d steps, and the run ends after %d: raise run.max_steps or run.epochs", o.m.Step, t.steps)
+		return fmt.Errorf("run.max_steps: %d steps are done, and the run ends after %d: raise run.max_steps or run.epochs", o.m.Step, t.steps)
 	}
 	return nil
 }
 
-// scheduleEnd is the step at which a cosine ends; 0 for other schedules.
+// scheduleEnd returns the step at which a cosine schedule ends; 0 for other schedules.
 func scheduleEnd(s optim.Schedule) int {
 	if s.Name != optim.Cosine {
 		return 0
@@ -179,7 +179,7 @@ func scheduleEnd(s optim.Schedule) int {
 	return s.WarmupSteps + s.Steps
 }
 
-// weights gives the parameters of m their values.
+// weights reads the parameters of m from the checkpoint.
 func (o *origin) weights(m *Model) error {
 	if o == nil {
 		return nil
@@ -212,7 +212,7 @@ func (o *origin) close() error {
 	return o.c.Close()
 }
 
-// count gives a meter the earlier counts.
+// count sets a meter to the counts of the checkpoint.
 func (o *origin) count(m *meter) {
 	if o == nil {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/config"
 )
 
-// What a training is may not change when it is taken up again. The error names the setting.
+// Settings that define a training must not change when it resumes. The error names the setting.
 func TestAnotherTrainingIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	how := []string{ranks(2), "checkpoint.dir=" + dir}
@@ -26,9 +26,9 @@ func TestAnotherTrainingIsRefused(t *testing.T) {
 		{[]string{"data.global_batch=23", "run.seed=2"}, []string{"data.global_batch: 24 before, 23 now", "run.seed: 1 before, 2 now"}},
 		{[]string{"data.shuffle=false"}, []string{"data.shuffle: true before, false now"}},
 		{[]string{steps(4)}, []string{"optim.schedule.total_steps=5"}},
-		{[]string{steps(9)}, []string{"optim.schedule: with another length of the run", "optim.schedule.total_steps=5"}},
-		{[]string{steps(4), "optim.schedule.total_steps=5"}, []string{"it has made 5 steps, and the run ends after 4: raise run.max_steps"}},
-		{[]string{"run.resume=none"}, []string{"checkpoint.dir: ", "step-00000005", "name an empty folder"}},
+		{[]string{steps(9)}, []string{"optim.schedule: the new length of the run", "optim.schedule.total_steps=5"}},
+		{[]string{steps(4), "optim.schedule.total_steps=5"}, []string{"5 steps are done, and the run ends after 4: raise run.max_steps"}},
+		{[]string{"run.resume=none"}, []string{"checkpoint.dir: ", "step-00000005", "use an empty folder"}},
 		{[]string{"run.resume=" + filepath.Join(dir, "nothing")}, []string{"run.resume: ", "no checkpoint"}},
 	} {
 		set := append(append([]string{"optim.schedule.name=cosine"}, how...), test.set...)
@@ -45,7 +45,7 @@ func TestAnotherTrainingIsRefused(t *testing.T) {
 			}
 		}
 	}
-	for _, set := range [][]string{ // and what may
+	for _, set := range [][]string{ // settings that may change
 		{steps(9), "optim.schedule.total_steps=5"},
 		{steps(9), "optim.lr=0.001"},
 		{"data.accum_steps=2", "ddp.bucket_mb=0.01", "ddp.overlap=false"},
@@ -68,7 +68,7 @@ func TestOtherDataIsRefused(t *testing.T) {
 		own, err := openPatterns(c)
 		return otherDigest{own}, err
 	}
-	if r := run(t, p, ck, steps(9)); r.code != ExitUsage || !strings.Contains(r.err, "data.path: it is of other samples: patterns before, other now") {
+	if r := run(t, p, ck, steps(9)); r.code != ExitUsage || !strings.Contains(r.err, "data.path: the samples differ: patterns before, other now") {
 		t.Errorf("code %d, %s", r.code, r.err)
 	}
 }
@@ -77,7 +77,7 @@ type otherDigest struct{ Problem }
 
 func (otherDigest) Digest() string { return "other" }
 
-// Broken checkpoints are passed over, and it is told which and why.
+// Broken checkpoints are skipped, with a report of each and the reason.
 func TestBrokenCheckpointIsPassedOver(t *testing.T) {
 	dir := t.TempDir()
 	ck := []string{"checkpoint.dir=" + dir, ranks(2), "checkpoint.every=4"}
@@ -145,8 +145,8 @@ func TestRulesThatExcludeEachOther(t *testing.T) {
 		{[]string{"ddp.local_steps=2", "shard.stage=1"}, "LocalSteps needs whole weights on every rank, and Stage is 1"},
 		{[]string{"ddp.virtual_ranks=4", "data.accum_steps=2"}, "data.accum_steps=2: ddp.virtual_ranks=4"},
 		{[]string{"ddp.virtual_ranks=4", "comm.wire_dtype=bf16"}, "VirtualRanks sums exact gradients"},
-		{[]string{"ddp.virtual_ranks=3", ranks(2)}, "ddp.virtual_ranks=3: 2 ranks do not divide it"},
-		{[]string{"optim.no_decay=vectors,*.gain", "optim.weight_decay=0.1"}, `optim.no_decay: "*.gain" is the name of no parameter; there are `},
+		{[]string{"ddp.virtual_ranks=3", ranks(2)}, "ddp.virtual_ranks=3: not divisible by 2 ranks"},
+		{[]string{"optim.no_decay=vectors,*.gain", "optim.weight_decay=0.1"}, `optim.no_decay: "*.gain" matches no parameter: use names of `},
 		{[]string{"ddp.hook=powersgd", "shard.stage=2"}, "does not work with Stage 2"},
 		{[]string{"ddp.hook=powersgd", "--verify"}, "ddp.hook=powersgd does not send all of it"},
 		{[]string{"ddp.local_steps=2", "--verify"}, "ddp.local_steps=2 gradients are not exchanged"},
@@ -159,7 +159,7 @@ func TestRulesThatExcludeEachOther(t *testing.T) {
 	}
 }
 
-// A setting that is for GPUs alone is told where a run on the host has it.
+// A setting for GPUs only causes a warning on the host.
 func TestSettingWithoutEffectIsTold(t *testing.T) {
 	const warning = "\nwarning    shard.overlap_gather has no effect on the host\n"
 	for _, set := range []string{"shard.overlap_gather=false", "shard.overlap_gather=true"} {
@@ -189,8 +189,8 @@ func TestAveragesAreTested(t *testing.T) {
 	}
 }
 
-// A scale that is a power of two changes no bit but of what overflows, and the loss is told without
-// it.
+// A scale that is a power of two changes no bit except by overflow, and the reported loss is
+// unscaled.
 func TestScaleOfTheLossIsTakenOut(t *testing.T) {
 	for _, machine := range []string{"run.machine=compiled", "run.machine=tape"} {
 		how := []string{machine, ranks(2), steps(12), "--verify"}
@@ -228,7 +228,7 @@ func TestBytesOnTheWireAreCounted(t *testing.T) {
 	}
 }
 
-// With --plan the run tells what it was to take beside what it took, and both are the same.
+// With --plan the run prints prediction and measurement, and they are equal.
 func TestPlanIsHeldAgainstTheRun(t *testing.T) {
 	for _, set := range [][]string{
 		{"shard.stage=0", "optim.clip_norm=1"},

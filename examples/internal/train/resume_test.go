@@ -16,7 +16,7 @@ import (
 	"github.com/symgrad/symgrad/config"
 )
 
-// told is what a run of a program has printed, and its code.
+// told is the output of a run of a program, and its code.
 type told struct {
 	code     int
 	out, err string
@@ -146,7 +146,7 @@ func TestNoSampleIsSeenTwiceOrMissed(t *testing.T) {
 	}
 }
 
-// What ranks share out may change at each stop.
+// The sharded tensors may change at each resumption.
 func TestStageChangesOnResume(t *testing.T) {
 	for _, how := range [][]string{
 		{"optim.name=adamw", "optim.weight_decay=0.01", "optim.no_decay=vectors", "optim.clip_norm=1", "optim.ema_decay=0.9"},
@@ -207,7 +207,7 @@ func TestEverythingThatIsKeptIsRestored(t *testing.T) {
 		}
 		unbroken := run(t, program, append(whole, steps(18))...).summary(t)
 		run(t, program, append([]string{"checkpoint.every=0"}, append(how, steps(12), "checkpoint.dir="+dir)...)...).summary(t)
-		for _, n := range []int{3, 2} { // with others it goes on, too; what was kept of each rank is put together
+		for _, n := range []int{3, 2} { // other numbers of ranks resume as well; the state of all ranks is combined
 			s := run(t, program, append(without, steps(18), ranks(n), "run.resume="+dir)...).summary(t)
 			if n == 3 {
 				sameBits(t, fmt.Sprint(how), s, unbroken)
@@ -264,8 +264,8 @@ func TestSkippedStepsAreCountedOnResume(t *testing.T) {
 	}
 }
 
-// What was left out of gradients is in units of the scaled loss: with another scale, of a power of
-// two, the bits are the same.
+// Residuals of gradients are in units of the scaled loss: with another scale, a power of two, the
+// bits are equal.
 func TestResidualsFollowTheScaleOfTheLossOnResume(t *testing.T) {
 	for _, hook := range [][]string{{"comm.wire_dtype=bf16", "comm.error_feedback=true"}, {"ddp.hook=powersgd", "ddp.powersgd_rank=1"}} {
 		how := append([]string{ranks(2)}, hook...)
@@ -305,8 +305,8 @@ func TestRanksGoOnFromTheirOwnSteps(t *testing.T) {
 	}
 }
 
-// What a mean is divided by before it is summed depends on the number of ranks. On 4 and on 2 it is
-// a power of two, so that the bits are those of a plain mean, with and without a stop between.
+// The divisor of predivide depends on the number of ranks. With 4 and with 2 it is a power of two,
+// so the bits are those of a plain mean, with and without a resumption between.
 func TestResidualsFollowTheDivisorOnResume(t *testing.T) {
 	how := []string{"comm.wire_dtype=bf16", "comm.error_feedback=true"}
 	for _, part := range []struct{ first, last string }{{"predivide", "predivide"}, {"mean", "predivide"}, {"predivide", "mean"}} {
@@ -322,8 +322,7 @@ func TestResidualsFollowTheDivisorOnResume(t *testing.T) {
 	}
 }
 
-// A hook may have another rank: matrices of it begin anew, and what was left out of gradients is
-// still to be sent.
+// A hook may have another rank: its matrices start anew, and residuals of gradients are still sent.
 func TestRankOfPowerSGDChangesOnResume(t *testing.T) {
 	how := []string{"ddp.hook=powersgd", ranks(2)}
 	for _, powers := range [][2]int{{1, 2}, {2, 1}} {

@@ -12,14 +12,14 @@ import (
 	"github.com/symgrad/symgrad/internal/settings"
 )
 
-// checkRules reports settings and flags that exclude each other.
+// checkRules reports conflicting settings and flags.
 func (o *options) checkRules() error {
 	c := o.cfg
 	if err := settings.Check(c); err != nil {
 		return usageError{err}
 	}
 	if o.timing.kept && c.Optim.LossScale == "dynamic" {
-		return Usage("--kept: optim.loss_scale=dynamic is an input that changes; use a number")
+		return Usage("--kept: optim.loss_scale=dynamic changes an input; use a number")
 	}
 	if o.verify {
 		return o.checkVerify()
@@ -27,18 +27,18 @@ func (o *options) checkRules() error {
 	return nil
 }
 
-// checkNames rejects patterns of optim.no_decay that match no parameter: such a slip would change
-// the training.
+// checkNames rejects patterns of optim.no_decay that match no parameter. They are typing errors,
+// and would change the training.
 func checkNames(c config.Optim, params gorgonia.Nodes) error {
 	for _, pattern := range c.NoDecayPatterns() {
 		names, found := make([]string, len(params)), pattern == config.Vectors
 		for i, p := range params {
 			names[i] = p.Name()
-			match, _ := path.Match(pattern, p.Name()) // config.Load has tried it
+			match, _ := path.Match(pattern, p.Name()) // config.Load has checked the pattern
 			found = found || match
 		}
 		if !found {
-			return Usage("optim.no_decay: %q is the name of no parameter; there are %s", pattern, strings.Join(names, ", "))
+			return Usage("optim.no_decay: %q matches no parameter: use names of %s", pattern, strings.Join(names, ", "))
 		}
 	}
 	return nil
@@ -46,7 +46,7 @@ func checkNames(c config.Optim, params gorgonia.Nodes) error {
 
 var errVerify = errors.New("--verify compares the gradient of all ranks with that of one")
 
-// checkVerify refuses to compare gradients that are not meant to be equal.
+// checkVerify rejects --verify for settings under which the gradients need not be equal.
 func (o *options) checkVerify() error {
 	c := o.cfg
 	switch {

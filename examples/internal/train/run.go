@@ -20,18 +20,18 @@ import (
 	"github.com/symgrad/symgrad/internal/settings"
 )
 
-// start runs the ranks of the job, or this one of them.
+// start runs the ranks of the job, or this process's rank.
 //
 // Returns: the exit code of the ranks that it started, else 0. Errors: usageError, interrupted,
 // those of a rank.
 func start(o options, stdout, stderr io.Writer) (int, error) {
 	env := o.env
 	if env.Launcher == launch.None {
-		env.Columns = launch.Columns(stdout) // a launcher would have told
+		env.Columns = launch.Columns(stdout) // a launcher sets it itself
 	}
 	if o.program.Find != nil {
 		if err := o.program.Find(o.cfg); err != nil {
-			return 0, err // once, and not once a rank
+			return 0, err // once, not once per rank
 		}
 	}
 	if err := settings.CheckRanks(o.cfg, planned(o.cfg, env).Size); err != nil {
@@ -41,7 +41,7 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 		return 0, simulate(o, env, stdout)
 	}
 	if _, err := siteOf(o.cfg, planned(o.cfg, env)); err != nil {
-		return 0, err // likewise
+		return 0, err // once, not once per rank
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -53,8 +53,8 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 	return 0, one(o, env, stdout)
 }
 
-// startRanks starts this program as the ranks of a job. The output folder is claimed before: their
-// logs go there.
+// startRanks starts this program as the ranks of a job. It claims the output folder first, because
+// the ranks' logs go there.
 //
 // Returns: the exit code of the job.
 func startRanks(o options, env launch.Env, program string, stdout, stderr io.Writer) (code int, err error) {
@@ -70,8 +70,8 @@ func startRanks(o options, env launch.Env, program string, stdout, stderr io.Wri
 	return res.Code, err
 }
 
-// spawned is how the program starts itself as ranks. After a signal they end their step and save:
-// launch.grace is longer than the launcher's own patience where that takes longer.
+// spawned returns the configuration to start this program as ranks. After a signal the ranks finish
+// their step and save, so a long launch.grace also extends the launcher's patience.
 func (o *options) spawned(program string, stdout, stderr io.Writer) (launch.SpawnConfig, error) {
 	c := o.cfg.Launch
 	handed, err := o.handed()
@@ -81,7 +81,7 @@ func (o *options) spawned(program string, stdout, stderr io.Writer) (launch.Spaw
 	}, err
 }
 
-// planned is the job that the program starts, if it starts one.
+// planned returns the job that the program would start, or env if it starts none.
 func planned(c *config.Config, env launch.Env) launch.Env {
 	if n := c.Launch.NprocPerNode; env.Launcher == launch.None && n > 1 {
 		env.Size, env.LocalSize = n, n
@@ -89,7 +89,7 @@ func planned(c *config.Config, env launch.Env) launch.Env {
 	return env
 }
 
-// one is this process as a rank.
+// one runs this process as a rank.
 func one(o options, env launch.Env, stdout io.Writer) (err error) {
 	ctx, release := untilSignal(context.Background())
 	defer release()
@@ -97,8 +97,8 @@ func one(o options, env launch.Env, stdout io.Writer) (err error) {
 	if err != nil {
 		return fmt.Errorf("rank %d of %d: %w", env.Rank, env.Size, err)
 	}
-	// This rank's share of the cores, and one more processor for its communication: on one alone a
-	// bucket would wait for a matrix product to end.
+	// One processor for communication in addition to the rank's share of cores: without it a bucket
+	// would wait for a matrix product to end.
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), j.threads+1))
 	cfg := j.backendConfig()
 	cfg.Env = &env
@@ -111,14 +111,14 @@ func one(o options, env launch.Env, stdout io.Writer) (err error) {
 	}
 	err, left := j.attended(ctx, w)
 	if left {
-		return err // running work uses the world; the end of the process closes it
+		return err // the rank still uses the world; the end of the process closes it
 	}
 	return errors.Join(err, w.Close())
 }
 
-// patience is the time for a rank to notice by itself that its group is broken, by its next
-// operation, or that it must end: it may compute, or wait for a disk. On GPUs, work that waits for
-// a dead rank takes a while to stop.
+// patience is how long a rank may take to notice that its group broke or that a signal arrived: it
+// may be computing or waiting for a disk. On GPUs, work that waits for a dead rank takes a while to
+// stop.
 func (j *job) patience() time.Duration {
 	if j.site.gpu {
 		return 10 * time.Second
@@ -126,22 +126,22 @@ func (j *job) patience() time.Duration {
 	return time.Second
 }
 
-// attended loads the data and runs the rank, and returns when that has ended, or a moment after the
-// group has broken.
+// attended loads the data and runs the rank. It returns when the rank ends, or patience after the
+// group broke.
 //
-// Returns: left for a rank that goes on all the same. Errors: those of load and run; why the group
-// is broken.
+// Returns: left if the rank still runs. Errors: those of load and run; the reason why the group
+// broke.
 func (j *job) attended(ctx context.Context, w *dist.World) (err error, left bool) {
 	group, release := w.Context(context.Background())
 	defer release()
 	ended := make(chan error, 1)
-	go func() { // ended by the process where it is left
+	go func() { // if left, the end of the process ends it
 		release := abortAfter(ctx, w)
 		err := j.load()
 		release()
 		if err != nil {
 			err = fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), err)
-			_ = w.Abort(err) // fails only if no other rank is left
+			_ = w.Abort(err) // fails only if all peers are gone
 			ended <- err
 			return
 		}
@@ -166,10 +166,10 @@ func (j *job) attended(ctx context.Context, w *dist.World) (err error, left bool
 	return fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), cause), true
 }
 
-// simulate is all ranks as goroutines of this process.
+// simulate runs all ranks as goroutines of this process.
 func simulate(o options, env launch.Env, stdout io.Writer) error {
 	if env.Size > 1 {
-		return usageError{fmt.Errorf("comm.backend=sim runs all ranks in one process, but %s started %d; start the program plainly, with launch.nproc_per_node", env.Launcher, env.Size)}
+		return usageError{fmt.Errorf("comm.backend=sim runs all ranks in one process, but %s started %d; start the program without a launcher and set launch.nproc_per_node", env.Launcher, env.Size)}
 	}
 	ctx, release := untilSignal(context.Background())
 	defer release()
@@ -180,7 +180,7 @@ func simulate(o options, env launch.Env, stdout io.Writer) error {
 		return err
 	}
 	loaded := make(chan error, 1)
-	go func() { loaded <- j.load() }() // ended by the process after a signal
+	go func() { loaded <- j.load() }() // after a signal, the end of the process ends it
 	select {
 	case err := <-loaded:
 		if err != nil {
@@ -204,8 +204,8 @@ func simulate(o options, env launch.Env, stdout io.Writer) error {
 	return err
 }
 
-// reason returns which of two ranks' errors, in the order of their arrival, caused the other: the
-// one whose rank was not aborted by another. A rank that aborts the others may return after them.
+// reason returns the error that caused the other; first came first. An aborted rank is never the
+// cause, although it may return before the rank that aborted it.
 func reason(first, second error) error {
 	if first == nil || second != nil && errors.Is(first, dist.ErrAborted) && !errors.Is(second, dist.ErrAborted) {
 		return second
@@ -213,7 +213,7 @@ func reason(first, second error) error {
 	return first
 }
 
-// job has the common state of the ranks of this process.
+// job is the common state of the ranks of this process.
 type job struct {
 	options
 	env     launch.Env // in a simulation, rank 0's
@@ -225,7 +225,7 @@ type job struct {
 	out     io.Writer // of rank 0
 }
 
-// newJob chooses the BLAS; load then loads the data.
+// newJob chooses the BLAS; load loads the data later.
 func newJob(o options, env launch.Env, out io.Writer) (*job, error) {
 	j := &job{options: o, env: env, out: out, threads: o.cfg.CPU.Threads}
 	if j.threads == 0 {
@@ -244,13 +244,13 @@ func newJob(o options, env launch.Env, out io.Writer) (*job, error) {
 	}
 	gorgonia.Use(impl)
 	if j.blas = impl.Info(); j.blas.Name == "gonum" {
-		j.blas.Threads = 0 // as many as the process has, which is printed elsewhere
+		j.blas.Threads = 0 // the header prints the threads of the process
 	}
 	return j, nil
 }
 
-// load loads the data. It takes as long as the disk does, and so comes after the ranks have met:
-// then they notice when one of them is gone.
+// load loads the data. That can take long, so it runs after the rendezvous, when the ranks notice a
+// lost peer.
 func (j *job) load() (err error) {
 	if j.problem, err = j.program.Open(j.cfg); err != nil {
 		return err
@@ -271,10 +271,11 @@ func blasConfig(c config.CPU, threads int) blas.Config {
 	return b
 }
 
-// run is one rank, from the meeting of the ranks to the summary. When it fails the other ranks are
-// told why.
+// run is one rank, from the rendezvous to the summary. A failure aborts the other ranks with its
+// reason.
 //
-// Collective: all ranks. Errors: interrupted when ctx was; else the rank is named.
+// Collective: all ranks. Errors: interrupted if ctx ended by a signal; else the error names the
+// rank.
 func (j *job) run(ctx context.Context, w *dist.World) error {
 	g := newGuard(ctx, w)
 	err := train(ctx, w, j, g)
@@ -283,12 +284,12 @@ func (j *job) run(ctx context.Context, w *dist.World) error {
 	switch cause := context.Cause(ctx); {
 	case err == nil:
 		return nil
-	case errors.As(err, &stop): // not an error that the others need to be told
+	case errors.As(err, &stop): // all ranks stopped together: no abort
 		return fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), stop)
 	case cause != nil:
 		return fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), cause)
 	}
 	err = fmt.Errorf("rank %d of %d: %w", w.Rank(), w.Size(), err)
-	_ = w.Abort(err) // fails only if no other rank is left
+	_ = w.Abort(err) // fails only if all peers are gone
 	return err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/dist/launch"
 )
 
-// Ranks that are goroutines end in any order; what the program tells is why.
+// Ranks that are goroutines end in any order; the program reports the cause.
 func TestTheReasonIsNotThatARankWasAborted(t *testing.T) {
 	disk, other := errors.New("no such disk"), errors.New("no such file")
 	aborted := fmt.Errorf("barrier: %w", dist.ErrAborted)

@@ -11,28 +11,29 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// memory is the state of a run in a checkpoint that is neither tensors nor a field of package
+// memory is the state of a run in a checkpoint that is neither a tensor nor a field of package
 // checkpoint.
 type memory struct {
 	Settings  string `json:"settings"` // config.Canonical
 	Data      string `json:"data"`     // Problem.Digest
-	Samples   int    `json:"samples"`  // that have been learnt from
-	Losses    curve  `json:"losses"`   // of the last steps, of all from FirstLoss on with log.losses
+	Samples   int    `json:"samples"`  // used for training so far
+	Losses    curve  `json:"losses"`   // of the last steps; with log.losses of all steps from FirstLoss on
 	FirstLoss int    `json:"first_loss"`
-	Schedule  string `json:"schedule"` // of the learning rate, with the length that follows from the run's
-	End       int    `json:"end"`      // steps of that length; 0 where it does not follow
+	Schedule  string `json:"schedule"` // learning rate schedule, with the length that follows from the run's
+	End       int    `json:"end"`      // steps of that length; 0 if it does not depend on the run
 	Own       []own  `json:"own,omitempty"`
 
-	HookUnit float64 `json:"hook_unit,omitempty"` // ddp.DDP.HookUnit; 0 means that of now
+	HookUnit float64 `json:"hook_unit,omitempty"` // ddp.DDP.HookUnit; 0 means the current one
 }
 
-// own is the private state of a rank with local steps: one rank may skip a step that others make.
+// own is the state of a single rank when ranks step by themselves: one rank may skip a step that
+// others make.
 type own struct {
-	Steps  int             `json:"steps"` // that its solver has made
+	Steps  int             `json:"steps"` // made by its solver
 	Scaler json.RawMessage `json:"scaler,omitempty"`
 }
 
-// owns returns that of all ranks, by rank; nil if all have equal state.
+// owns returns the state of each rank, by rank; nil if it is equal on all ranks.
 //
 // Collective: all ranks.
 func (t *trainer) owns(steps int, scaler json.RawMessage) ([]own, error) {
@@ -56,7 +57,7 @@ func (t *trainer) owns(steps int, scaler json.RawMessage) ([]own, error) {
 	return all, nil
 }
 
-// save writes a checkpoint of the state after so many steps.
+// save writes a checkpoint of the state after step.
 //
 // Collective: all ranks.
 func (t *trainer) save(step int) error {
@@ -110,8 +111,7 @@ func (t *trainer) save(step int) error {
 	return nil
 }
 
-// skipped is how many steps have been left out, those of runs before this one included, as the
-// solver's steps are.
+// skipped returns the number of skipped steps, including those of resumed runs.
 func (t *trainer) skipped() int {
 	n := t.solver.Skipped()
 	if t.from != nil {
@@ -120,16 +120,16 @@ func (t *trainer) skipped() int {
 	return n
 }
 
-// memoryKey is the name of memory in a checkpoint.
+// memoryKey names memory in a checkpoint.
 const memoryKey = "train"
 
-// random is the state of all random numbers: they depend on nothing but the seed, the step and the
-// sample's place in the batch.
+// random is the state of all random numbers. They depend only on the seed, the step and the
+// sample's index in the batch.
 type random struct {
 	Clock int `json:"clock"`
 }
 
-// runs is the tensors of a checkpoint that this rank has.
+// runs returns this rank's tensors of a checkpoint.
 //
 // Collective: all ranks.
 func (t *trainer) runs(state optim.State) ([]checkpoint.Run, error) {
@@ -156,7 +156,7 @@ func (t *trainer) runs(state optim.State) ([]checkpoint.Run, error) {
 	return t.collected(all)
 }
 
-// weightRuns is the parameters.
+// weightRuns returns the parameters.
 func (t *trainer) weightRuns() ([]checkpoint.Run, error) {
 	weights, err := t.weights()
 	if err != nil {
@@ -168,7 +168,7 @@ func (t *trainer) weightRuns() ([]checkpoint.Run, error) {
 		if err != nil {
 			return nil, fmt.Errorf("parameter %s: %w", t.model.Params[i].Name(), err)
 		}
-		if !finite(b) { // or the next run would resume from it, and fail
+		if !finite(b) { // a resumed run would only fail
 			return nil, fmt.Errorf("parameter %s has elements that are not finite: nothing is saved; lower optim.lr, or set optim.clip_norm", t.model.Params[i].Name())
 		}
 		all[i] = checkpoint.Run{
@@ -179,7 +179,7 @@ func (t *trainer) weightRuns() ([]checkpoint.Run, error) {
 	return all, nil
 }
 
-// finite reports whether all elements are; those of types that no parameter has count as finite.
+// finite reports whether all elements are finite; true for dtypes that no parameter has.
 func finite(b tensor.Buffer) bool {
 	if narrow, err := tensor.Data[float32](b); err == nil {
 		return !slices.ContainsFunc(narrow, func(x float32) bool { return x-x != 0 })
@@ -188,7 +188,7 @@ func finite(b tensor.Buffer) bool {
 	return !slices.ContainsFunc(wide, func(x float64) bool { return x-x != 0 })
 }
 
-// stateRun returns a slot of the solver's state of a parameter, or of a run of it.
+// stateRun returns the solver's slot of a parameter, or of a part of it.
 func stateRun(p optim.ParamState, s optim.Slot) (checkpoint.Run, error) {
 	dt, err := tensor.FromGorgonia(p.DType)
 	if err != nil {
@@ -210,10 +210,10 @@ func stateRun(p optim.ParamState, s optim.Slot) (checkpoint.Run, error) {
 	return r, nil
 }
 
-// averageSlot is optim's slot for the moving average of a weight.
+// averageSlot is package optim's slot for the moving average of a weight.
 const averageSlot = "ema"
 
-// withoutEmpty leaves out runs of nothing, but those of tensors without elements.
+// withoutEmpty drops empty parts, except those of empty tensors.
 func withoutEmpty(runs []checkpoint.Run) []checkpoint.Run {
 	kept := runs[:0]
 	for _, r := range runs {
@@ -224,7 +224,8 @@ func withoutEmpty(runs []checkpoint.Run) []checkpoint.Run {
 	return kept
 }
 
-// hookRuns returns the state of the hook: equal on all ranks, or each rank's part of a sum.
+// hookRuns returns the state of the gradient hooks: equal on all ranks, or each rank's part of a
+// sum.
 func (t *trainer) hookRuns() []checkpoint.Run {
 	var all []checkpoint.Run
 	for _, h := range t.d.HookState() {
@@ -243,19 +244,19 @@ func (t *trainer) hookRuns() []checkpoint.Run {
 	return all
 }
 
-// ownName returns the name of a tensor of which each rank has its own: a part of a sum, or the
-// state of its solver with local steps.
+// ownName returns the name of a tensor that differs between ranks: a part of a sum, or solver state
+// when ranks step by themselves.
 func ownName(param, slot string, rank int) string {
 	return checkpoint.StateName(param, fmt.Sprintf("%s-%d", slot, rank))
 }
 
-// local reports whether ranks make steps by themselves.
+// local reports whether ranks step by themselves.
 func (t *trainer) local() bool { return t.job.cfg.DDP.LocalSteps > 1 }
 
-// collected is the runs of all ranks, for the one file that rank 0 writes.
+// collected returns the tensors of all ranks, for the single file that rank 0 writes.
 //
-// Collective: all ranks, with runs of as many tensors. Returns: on rank 0, the whole of tensors
-// that differ between ranks.
+// Collective: all ranks, with equally many tensors. Returns: on rank 0, distributed tensors are
+// complete.
 func (t *trainer) collected(mine []checkpoint.Run) ([]checkpoint.Run, error) {
 	var all []checkpoint.Run
 	for _, r := range mine {
@@ -276,8 +277,8 @@ func (t *trainer) collected(mine []checkpoint.Run) ([]checkpoint.Run, error) {
 	return all, nil
 }
 
-// joinedAll is the tensor that the ranks' parts are of; or a tensor for each rank, where each has
-// one of its own.
+// joinedAll returns the tensor that the ranks' parts form, or one tensor per rank if each has its
+// own.
 func joinedAll(of checkpoint.Tensor, parts [][]byte) ([]checkpoint.Run, error) {
 	if of.Name == checkpoint.StateName(of.Param, of.Slot) {
 		r, err := joined(of, parts)
@@ -295,7 +296,7 @@ func joinedAll(of checkpoint.Tensor, parts [][]byte) ([]checkpoint.Run, error) {
 	return all, nil
 }
 
-// joined is the whole tensor that parts, each an offset and elements, are of.
+// joined returns the tensor formed by parts, each of which is an offset and elements.
 func joined(of checkpoint.Tensor, parts [][]byte) (checkpoint.Run, error) {
 	whole := tensor.Of(make([]float32, of.Len()))
 	if of.DType == tensor.F64 {

@@ -9,19 +9,18 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// scaled is the loss times a factor. Gradients are taken of it, so narrow ones do not become 0. The
-// solver removes the factor. The loss is printed without it.
+// scaled multiplies the loss by a factor before gradients are computed, so that small gradients do
+// not become 0 in a narrow dtype. The solver divides by it again. Reported losses are unscaled.
 type scaled struct {
-	factor *gorgonia.Node // the input that holds it
+	factor *gorgonia.Node // input of the graph that holds the factor
 	value  *gorgonia.F32
 	scaler *optim.LossScaler
 
 	static  bool // the scale never changes
-	skipped int  // steps that the solver has left out
+	skipped int  // steps that the solver has skipped
 }
 
-// newScaled returns cost times its scale, and the scaler; cost itself and nil without a scale in
-// the settings.
+// newScaled returns cost times its scale and the scaler, or cost and nil without loss scaling.
 func newScaled(c config.Optim, cost *gorgonia.Node) (*gorgonia.Node, *scaled, error) {
 	scale, dynamic, err := c.Scale()
 	if err != nil {
@@ -43,7 +42,7 @@ func newScaled(c config.Optim, cost *gorgonia.Node) (*gorgonia.Node, *scaled, er
 	return product, s, nil
 }
 
-// set makes the next runs those of the scale, and the solver take it out again.
+// set sets the scale of the next runs, in the graph and in the solver.
 func (s *scaled) set(solver optim.Solver) error {
 	if s == nil {
 		return nil
@@ -54,7 +53,7 @@ func (s *scaled) set(solver optim.Solver) error {
 
 // update adapts the scale after a step of the solver.
 //
-// Returns: the factor of the change, 1 for none. Saved residuals of gradients change with it.
+// Returns: the ratio of the new to the old scale. Residuals of gradients must be scaled by it.
 func (s *scaled) update(solver optim.Solver) float64 {
 	if s == nil || s.static {
 		return 1
@@ -65,7 +64,7 @@ func (s *scaled) update(solver optim.Solver) float64 {
 	return s.scaler.Scale() / before
 }
 
-// factorNow returns the present factor of the gradients.
+// factorNow returns the factor in the gradients.
 func (s *scaled) factorNow() float64 {
 	if s == nil {
 		return 1

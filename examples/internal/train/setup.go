@@ -18,39 +18,39 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// trainer is one rank's model with its machine and solver.
+// trainer is one rank's model with everything that trains it.
 type trainer struct {
 	w    *dist.World
 	job  *job
 	talk *talk
 	ends ends
 
-	first   int // steps that a run before this one has made
-	steps   int // of the run, those included
+	first   int // steps made by the run that this one resumes
+	steps   int // of the whole training, with those
 	rows    int // of the graph's batch
 	model   *Model
-	scaled  *scaled // nil for a loss that is not scaled
+	scaled  *scaled // nil without loss scaling
 	d       *ddp.DDP
 	vm      *vm
 	rule    optim.Config
 	solver  optim.Solver
-	apart   int // steps since the ranks had the same weights, with ddp.local_steps
+	apart   int // with ddp.local_steps: steps since the ranks had equal weights
 	sampler *ddp.Sampler
 
 	claim  *claim // of the output folder; nil if the starter of the ranks has it
 	lead   lead
-	from   *origin  // checkpoint of a resumed run; nil for a new one
-	broken []string // checkpoints that were passed over
-	keeper *keeper  // nil for a run that leaves no checkpoints
+	from   *origin  // checkpoint that the run resumes from; nil for none
+	broken []string // checkpoints that are not usable, with the reasons
+	keeper *keeper  // nil without checkpoints
 	began  uint64   // number of the last operation before the first step
-	ended  uint64   // and of the last one of all steps
+	ended  uint64   // number of the last operation of the last step
 	meter  *meter
 	spans  *spans
 	timing *timing
-	filled bool // the inputs have their final values
+	filled bool // with --resident: the inputs are filled and stay
 }
 
-// newTrainer builds the model and makes its training data-parallel.
+// newTrainer builds the model for data-parallel training.
 //
 // Collective: all ranks. Owns: the caller closes the trainer.
 func newTrainer(k *talk, j *job, e ends) (*trainer, error) {
@@ -77,7 +77,7 @@ func newTrainer(k *talk, j *job, e ends) (*trainer, error) {
 	if f := j.timing; f.file != "" && f.warmup >= t.steps-t.first {
 		return t, Usage("--json: the run has %d steps, all of them warm-up; lower --warmup", t.steps-t.first)
 	} else if f.file != "" && f.warmup == 0 && j.site.gpu {
-		return t, Usage("--warmup 0: on a GPU the first step loads kernels, and is the first whose end the device takes down; say 1 or more")
+		return t, Usage("--warmup 0: on a GPU the first step loads kernels and times start at its end; use 1 or more")
 	}
 	if err := t.build(t.from.weights); err != nil {
 		return t, err
@@ -88,15 +88,15 @@ func newTrainer(k *talk, j *job, e ends) (*trainer, error) {
 	return t, t.restore()
 }
 
-// build does the same as a program of your own: model, ddp.Attach instead of gorgonia.Grad,
-// machine, solver. values replaces the parameters of the seed.
+// build does the setup that every program of this library needs: model, ddp.Attach instead of
+// gorgonia.Grad, machine, solver. values may replace the initial values of the parameters.
 func (t *trainer) build(values func(*Model) error) error {
 	cfg := t.job.cfg
 	exchange, err := settings.Exchange(cfg)
 	if err != nil {
 		return err
 	}
-	share := ceilDiv(cfg.Data.GlobalBatch, t.w.Size()) // no rank has more of a batch
+	share := ceilDiv(cfg.Data.GlobalBatch, t.w.Size()) // the largest part of a batch that a rank has
 	if t.rows = ceilDiv(share, cfg.Data.AccumSteps); exchange.VirtualRanks > 0 {
 		t.rows = ceilDiv(cfg.Data.GlobalBatch, exchange.VirtualRanks)
 	}
@@ -107,7 +107,7 @@ func (t *trainer) build(values func(*Model) error) error {
 	if err := checkNames(cfg.Optim, m.Params); err != nil {
 		return err
 	}
-	if err := values(m); err != nil { // before Attach, which gives them to all ranks and puts them where they belong
+	if err := values(m); err != nil { // before Attach, which broadcasts the values and moves them to their final memory
 		return err
 	}
 	cost, scaled, err := newScaled(cfg.Optim, m.Cost)
@@ -120,7 +120,7 @@ func (t *trainer) build(values func(*Model) error) error {
 	}
 	c := t.job.machineConfig(cfg.Model.Name)
 	if t.job.site.gpu {
-		c.Solver, c.KeepInputs = &t.rule, t.job.timing.kept // the update is the end of each run, in one graph with it
+		c.Solver, c.KeepInputs = &t.rule, t.job.timing.kept // the update is the last part of each run's graph
 	}
 	if t.vm, err = t.job.newVM(c, append(gorgonia.Nodes{m.Cost}, t.d.Grads()...)...); err != nil {
 		return err
@@ -129,8 +129,8 @@ func (t *trainer) build(values func(*Model) error) error {
 	return err
 }
 
-// newSolver returns the solver of the parameters: on a GPU the machine's, with sharding one for
-// each rank's part, else one of package optim.
+// newSolver returns the solver: on a GPU the machine's, else the one of ddp, which handles sharded
+// weights and states.
 func (t *trainer) newSolver() (optim.Solver, error) {
 	if t.job.site.gpu {
 		return t.vm.compiled.NewSolver(t.rule)
@@ -138,8 +138,8 @@ func (t *trainer) newSolver() (optim.Solver, error) {
 	return t.d.NewSolver(t.rule)
 }
 
-// close frees the parts of the trainer, after a run that ended with cause. It does not wait for a
-// checkpoint that another rank can no longer complete. Idempotent.
+// close frees the trainer after a run that ended with cause. If a peer was lost, it does not wait
+// for a checkpoint that cannot be completed. Idempotent.
 func (t *trainer) close(cause error) error {
 	err := errors.Join(t.from.close(), t.claim.close())
 	if launch.ExitCode(cause) == launch.ExitPeerLost {
@@ -148,7 +148,7 @@ func (t *trainer) close(cause error) error {
 		err = errors.Join(err, t.keeper.close())
 	}
 	if t.vm != nil {
-		if closing := t.vm.Close(); closing != nil { // its work may still be running
+		if closing := t.vm.Close(); closing != nil { // the last run may still use the rest
 			return errors.Join(err, closing)
 		}
 	}
@@ -158,24 +158,23 @@ func (t *trainer) close(cause error) error {
 	return err
 }
 
-// checkHeap compares comm.heap_mb with the needs of the buckets.
+// checkHeap compares comm.heap_mb with the need of the buckets.
 func (t *trainer) checkHeap() error {
 	room := t.d.Plan().Room(t.job.site.gpu)
 	limit, need := t.job.cfg.Comm.HeapBytes(), room.Grads+room.Params+room.Staging+room.Scalars
 	if limit > 0 && need > limit {
-		return usageError{fmt.Errorf("comm.heap_mb: the buckets need %d B of the symmetric heap, more than its %d B; set it to 0 for as much as is needed", need, limit)}
+		return usageError{fmt.Errorf("comm.heap_mb: the buckets need %d B of the symmetric heap, more than its %d B; set it to 0, which reserves as much as needed", need, limit)}
 	}
 	return nil
 }
 
-// planHash identifies how parameters lie in buckets.
+// planHash identifies the layout of parameters in buckets.
 func (t *trainer) planHash() string {
 	sum := sha256.Sum256([]byte(t.d.String()))
 	return hex.EncodeToString(sum[:])
 }
 
-// whole makes the values of the model's nodes the weights, all of them, as they are after the last
-// step.
+// whole updates the values of the model's parameters to the full weights after the last step.
 //
 // Collective: all ranks, between runs.
 func (t *trainer) whole() error {
@@ -185,7 +184,7 @@ func (t *trainer) whole() error {
 	if err := t.vm.sync(); err != nil {
 		return err
 	}
-	if t.apart > 0 { // a second average would round again
+	if t.apart > 0 { // averaging twice would round twice
 		if err := t.d.AverageWeights(); err != nil {
 			return err
 		}
@@ -202,7 +201,7 @@ func (t *trainer) newSampler(rank, size int) (*ddp.Sampler, error) {
 	})
 }
 
-// weights is the parameters' tensors.
+// weights returns the parameters' tensors.
 func (t *trainer) weights() ([]*gtensor.Dense, error) { return weightsOf(t.model) }
 
 func weightsOf(m *Model) ([]*gtensor.Dense, error) {
@@ -217,13 +216,13 @@ func weightsOf(m *Model) ([]*gtensor.Dense, error) {
 	return all, nil
 }
 
-// runSteps is the number of optimizer steps of a run whose epochs have epochSteps.
+// runSteps returns the number of optimizer steps of a run with epochSteps steps per epoch.
 func runSteps(c config.Run, epochSteps int) int {
 	steps := c.MaxSteps
 	if steps == 0 {
 		steps = math.MaxInt
 	}
-	if c.Epochs > 0 && c.Epochs <= steps/epochSteps { // more would be as many steps or later, or more than an int counts
+	if c.Epochs > 0 && c.Epochs <= steps/epochSteps { // the smaller of the two limits, without overflow
 		steps = c.Epochs * epochSteps
 	}
 	return steps

@@ -13,14 +13,14 @@ import (
 // interrupted is the end of a run by a signal.
 type interrupted struct{ sig syscall.Signal }
 
-// Error is "stopped by interrupt".
+// Error returns "stopped by signal: interrupt".
 func (i *interrupted) Error() string { return fmt.Sprintf("stopped by signal: %v", i.sig) }
 
-// code returns the exit code of a program that a signal ended, as a shell reports it.
+// code returns the exit code that a shell reports for a program that a signal ended.
 func (i *interrupted) code() int { return 128 + int(i.sig) }
 
-// untilSignal is a context that SIGINT or SIGTERM ends, with an interrupted as its cause. After the
-// first signal another one ends the program at once, as it would have without this.
+// untilSignal returns a context that SIGINT or SIGTERM ends, with an interrupted as its cause. A
+// second signal ends the program at once, as usual.
 //
 // Owns: the caller calls release.
 func untilSignal(parent context.Context) (ctx context.Context, release func()) {
@@ -43,14 +43,14 @@ func untilSignal(parent context.Context) (ctx context.Context, release func()) {
 	}
 }
 
-// abortAfter aborts the world when ctx ends, so that no rank waits for one that will not come.
+// abortAfter aborts the world when ctx ends, so that no rank waits for a rank that ended.
 //
-// Owns: the caller calls release, after which nothing is aborted any more.
+// Owns: the caller calls release, after which the world is not aborted.
 func abortAfter(ctx context.Context, w *dist.World) (release func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		_ = w.Abort(context.Cause(ctx)) // fails only if no other rank is left
+		_ = w.Abort(context.Cause(ctx)) // fails only if all peers are gone
 	})
 	return func() {
 		if !stop() {
@@ -59,6 +59,6 @@ func abortAfter(ctx context.Context, w *dist.World) (release func()) {
 	}
 }
 
-// ends has the contexts that end a rank from outside: of the group, by a death or an abort, and of
-// a signal.
+// ends are the contexts that can end a rank: group after a death or an abort, signal after a
+// signal.
 type ends struct{ group, signal context.Context }

@@ -9,22 +9,22 @@ import (
 	"github.com/symgrad/symgrad/machine"
 )
 
-// tape is the setting of run.machine for Gorgonia's own machine.
+// tape is the value of run.machine for Gorgonia's own machine.
 const tape = "tape"
 
-// site is where a run computes.
+// site is the place where a run computes.
 type site struct {
-	gpu bool   // each rank on a GPU of its own; else on the host
-	why string // for people
+	gpu bool   // each rank on its own GPU; else on the host
+	why string // the reason, for the header
 }
 
-// siteOf returns the devices of the ranks of env by the settings. It looks at files, and loads no
-// library: faults of libraries show when the world is opened.
+// siteOf returns where the ranks of env compute. It looks at files and loads no library: a broken
+// library shows when the world is opened.
 //
-// Errors: usageError for GPUs that are asked for and cannot be used, with the reason.
+// Errors: usageError with the reason, for requested GPUs that cannot be used.
 func siteOf(c *config.Config, env launch.Env) (site, error) {
 	onHost := hostOnly(c)
-	asked := "" // the setting that asks for GPUs
+	asked := "" // the setting that requests GPUs
 	switch {
 	case c.Run.Device == "cuda":
 		asked = "run.device=cuda"
@@ -43,7 +43,7 @@ func siteOf(c *config.Config, env launch.Env) (site, error) {
 	case onHost == "" && asked == "":
 		return site{true, "run.device=auto, and each rank has a GPU"}, nil
 	case onHost == "":
-		return site{true, "as " + asked + " says"}, nil
+		return site{true, "set by " + asked}, nil
 	case asked != "":
 		return site{}, Usage("%s: %s", asked, onHost)
 	case c.Run.Device == "auto" && c.Run.Precision != "fp32":
@@ -52,11 +52,11 @@ func siteOf(c *config.Config, env launch.Env) (site, error) {
 	return site{false, onHost}, nil
 }
 
-// hostOnly is which setting keeps the run on the host; "" if none does.
+// hostOnly returns the setting that keeps the run on the host; "" if there is none.
 func hostOnly(c *config.Config) string {
 	switch {
 	case c.Run.Device == "cpu":
-		return "as run.device says"
+		return "set by run.device"
 	case c.Run.Machine == tape:
 		return "run.machine=tape runs on the host; set it to compiled for GPUs"
 	case c.Comm.Backend == backend.SHM || c.Comm.Backend == backend.Sim:
@@ -65,7 +65,7 @@ func hostOnly(c *config.Config) string {
 	return hostRule(c)
 }
 
-// hostRule returns the setting that needs buckets in host memory; "" if none does.
+// hostRule returns the setting that needs buckets in host memory; "" if there is none.
 func hostRule(c *config.Config) string {
 	for _, s := range []struct {
 		set        bool
@@ -84,7 +84,7 @@ func hostRule(c *config.Config) string {
 	return ""
 }
 
-// missingGPU is why the ranks of env cannot have a GPU each; "" if nothing speaks against it.
+// missingGPU returns why the ranks of env cannot have a GPU each; "" if they can.
 func missingGPU(c *config.Config, env launch.Env) string {
 	want := c.Comm.Backend
 	if want == backend.Auto {
@@ -99,7 +99,7 @@ func missingGPU(c *config.Config, env launch.Env) string {
 	return ""
 }
 
-// backendConfig is how the world is opened.
+// backendConfig returns the configuration of the world.
 func (j *job) backendConfig() backend.Config {
 	c := j.cfg.Comm
 	b := backend.Config{
@@ -109,7 +109,7 @@ func (j *job) backendConfig() backend.Config {
 	if j.site.gpu {
 		g := j.cfg.GPU
 		b.Device = backend.CUDADevice
-		if c.Backend != backend.Auto { // with which these have no effect
+		if c.Backend != backend.Auto { // with auto these have no effect
 			b.Engine, b.TunePath = c.Engine, c.Tune
 		}
 		if c.Backend != backend.NVSHMEM { // which has no such setting
@@ -120,7 +120,7 @@ func (j *job) backendConfig() backend.Config {
 	return b
 }
 
-// machineConfig is how a graph is compiled.
+// machineConfig returns the configuration of a compiled graph.
 func (j *job) machineConfig(name string) machine.Config {
 	c := machine.Config{
 		Name: name, Device: machine.CPU, Threads: j.threads, NewBatch: machine.Refuse, Seed: uint64(j.cfg.Run.Seed),

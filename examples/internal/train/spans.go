@@ -16,13 +16,13 @@ import (
 	"github.com/symgrad/symgrad/internal/trace"
 )
 
-// spans has the times of a rank's phases, in the steps of the timeline.
+// spans records the actions of a rank, in the steps of the timeline.
 type spans struct {
 	on    bool // this step is part of the timeline
 	rank  int
-	epoch time.Time // of the times that ddp and the recorder give
+	epoch time.Time // origin of the times of ddp and the recorder
 	step  int
-	runs  []time.Time // when each run of the graph in this step began and ended
+	runs  []time.Time // start and end of each run of the graph in this step
 	all   []trace.Span
 }
 
@@ -31,7 +31,7 @@ func newSpans(w *dist.World) *spans { return &spans{rank: w.Rank(), epoch: w.Rec
 // begin starts a step.
 func (s *spans) begin(step int) { s.step, s.runs = step, s.runs[:0] }
 
-// add notes that something took from start to end.
+// add records an action from start to end.
 func (s *spans) add(stream, name string, start, end time.Time) {
 	if s.on {
 		s.all = append(s.all, trace.Span{
@@ -40,22 +40,21 @@ func (s *spans) add(stream, name string, start, end time.Time) {
 	}
 }
 
-// ran notes a run of the graph.
+// ran records a run of the graph.
 func (s *spans) ran(start, end time.Time) {
 	if s.on {
 		s.runs = append(s.runs, start, end)
 	}
 }
 
-// queued records a run on a GPU: the time that the host was busy with it. It does not see the time
-// on the device.
+// queued records how long the host took to queue runs on a GPU; it cannot see their execution.
 func (s *spans) queued() {
 	for i := 0; i+1 < len(s.runs); i += 2 {
 		s.add("compute", "queue", s.runs[i], s.runs[i+1])
 	}
 }
 
-// exchange records the phases of the step's runs and of the buckets. Only the last run of a step
+// exchange records the phases of the step's runs and the buckets. Only the last run of a step
 // communicates.
 func (s *spans) exchange(d *ddp.DDP) {
 	if !s.on || len(s.runs) == 0 {
@@ -91,7 +90,7 @@ func bucketNames(p ddp.Plan, bucket int) string {
 	return strings.Join(names, " ")
 }
 
-// writeTrace puts the spans of all ranks into one file, on rank 0. The ranks of one host have one
+// writeTrace writes the spans of all ranks to one file, on rank 0. The ranks of one host share a
 // clock.
 //
 // Collective: all ranks.
@@ -126,16 +125,16 @@ func (t *trainer) writeTrace(s *Summary) error {
 	return replaceFile(s.Trace, text.Bytes())
 }
 
-// replaceFile writes all of data to path, or leaves the old file. It writes into a device or a
-// pipe, and follows a link such as /dev/stdout.
+// replaceFile writes data to path, or leaves the old file. It writes through devices, pipes and
+// links, such as /dev/stdout.
 func replaceFile(path string, data []byte) (err error) {
-	if real, err := filepath.EvalSymlinks(path); err == nil { // else there is no file, or a pipe under /proc
+	if real, err := filepath.EvalSymlinks(path); err == nil { // else the file is new, or a pipe in /proc
 		path = real
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 		return os.WriteFile(path, data, 0o666)
 	}
-	// Not os.CreateTemp, which makes a file for the user alone: the umask says who may read it.
+	// Not os.CreateTemp: it makes the file private, but the umask should decide.
 	f, err := os.OpenFile(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err

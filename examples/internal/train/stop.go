@@ -10,24 +10,24 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// stopper makes all ranks end after the same step when one of them got a signal, so that they can
-// save. On the host each step carries the question. On GPUs, where an answer would make the host
-// wait for the device, ranks ask when they share losses.
+// stopper makes all ranks end after the same step when a signal has reached one of them, so that
+// they can save. On the host, a reduction during each step shares the signals. On GPUs the host
+// would have to wait for the device, so signals are shared only together with losses.
 type stopper struct {
 	k    *talk
 	ctx  context.Context
 	g    *dist.Group
-	v    [2]int64 // the signal that this rank knows of, and the largest of all ranks
+	v    [2]int64 // the signal that reached this rank, and the largest of all ranks
 	work dist.Work
 
-	wanted bool // this run can save
+	wanted bool // the run can save
 }
 
 func newStopper(ctx context.Context, k *talk) *stopper {
 	return &stopper{k: k, ctx: ctx, g: k.w.Named("a signal to stop")}
 }
 
-// known is the number of the signal that has come to this rank; 0 for none.
+// known returns the number of the signal that reached this rank; 0 for none.
 func (s *stopper) known() int64 {
 	cause := context.Cause(s.ctx)
 	if stop := (&interrupted{}); errors.As(cause, &stop) {
@@ -39,7 +39,7 @@ func (s *stopper) known() int64 {
 	return 0
 }
 
-// ask begins to ask the other ranks. It does not wait.
+// ask starts to exchange the signals. It does not wait.
 //
 // Collective: all ranks, before each step.
 func (s *stopper) ask(wanted bool) (err error) {
@@ -51,9 +51,9 @@ func (s *stopper) ask(wanted bool) (err error) {
 	return err
 }
 
-// answer is the end of the run that some rank wants; nil for none.
+// answer returns the signal that ends the run; nil for none.
 //
-// Collective: all ranks, after each step; shared is that of the step.
+// Collective: all ranks, after each step. shared is that of trainer.shared for this step.
 func (s *stopper) answer(shared bool) (stop *interrupted, err error) {
 	switch onHost := s.k.w.Device() == tensor.Host; {
 	case !s.wanted:
@@ -70,14 +70,13 @@ func (s *stopper) answer(shared bool) (stop *interrupted, err error) {
 	return &interrupted{sig: syscall.Signal(s.v[1])}, nil
 }
 
-// guard aborts the world when ctx ends, so that no rank waits for one that will not come; but not
-// while it is off.
+// guard aborts the world when ctx ends, unless it is off: no rank then waits for a rank that ended.
 //
 // Owns: the owner calls off.
 type guard struct {
 	ctx     context.Context
 	w       *dist.World
-	release func() // nil while it is off
+	release func() // nil if off
 }
 
 func newGuard(ctx context.Context, w *dist.World) *guard {
@@ -86,7 +85,7 @@ func newGuard(ctx context.Context, w *dist.World) *guard {
 	return g
 }
 
-// off lets ranks end together by themselves. Idempotent.
+// off lets the ranks end together without an abort. Idempotent.
 func (g *guard) off() {
 	if g.release != nil {
 		g.release()
@@ -94,24 +93,25 @@ func (g *guard) off() {
 	}
 }
 
-// on is the state at the start. A signal that came while it was off ends the run now. Idempotent.
+// on restores the initial state. A signal that arrived while the guard was off aborts now.
+// Idempotent.
 func (g *guard) on() {
 	if g.release == nil {
 		g.release = abortAfter(g.ctx, g.w)
 	}
 }
 
-// saved is the end of a run that a signal stopped, and of which a checkpoint tells.
+// saved is the end of a run that a signal stopped after a checkpoint.
 type saved struct {
 	*interrupted
 	step int
 	at   string
 }
 
-// Error says where to go on.
+// Error names the checkpoint and says how to resume.
 func (s *saved) Error() string {
-	return fmt.Sprintf("%v after step %d, which is in %s: the same command goes on from there", s.interrupted, s.step, s.at)
+	return fmt.Sprintf("%v after step %d, saved in %s: the same command resumes from there", s.interrupted, s.step, s.at)
 }
 
-// Unwrap is the signal.
+// Unwrap returns the signal.
 func (s *saved) Unwrap() error { return s.interrupted }

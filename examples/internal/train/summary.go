@@ -18,7 +18,7 @@ import (
 // SummaryName is the file in run.output_dir with the results of a run.
 const SummaryName = config.SummaryName
 
-// Summary is the results of a run, as they are in summary.json.
+// Summary is the result of a run, as in summary.json.
 type Summary struct {
 	Name       string `json:"name"`
 	ConfigHash string `json:"config_hash"`
@@ -32,25 +32,25 @@ type Summary struct {
 	Machine   string `json:"machine"` // run.machine
 	Precision string `json:"precision"`
 	Threads   int    `json:"threads"` // of a rank
-	BLAS      string `json:"blas"`    // library that multiplies matrices
+	BLAS      string `json:"blas"`    // library or kernels for matrix products
 
 	Steps              int      `json:"steps"`  // of the optimizer
-	Epochs             float64  `json:"epochs"` // passes over the training set; the last may be a part of one
+	Epochs             float64  `json:"epochs"` // passes over the training set; the last may be incomplete
 	GlobalBatch        int      `json:"global_batch"`
 	Seconds            float64  `json:"seconds"` // from the first step to the last
 	SamplesPerSecond   float64  `json:"samples_per_second"`
-	ExposedCommPercent *float64 `json:"exposed_comm_percent"`    // of the time, mean over the ranks, stood still to wait for communication; null on GPUs
+	ExposedCommPercent *float64 `json:"exposed_comm_percent"`    // time waiting for communication, mean over the ranks; null on GPUs
 	FinalLoss          float64  `json:"final_loss"`              // of the last step, before its update
 	Losses             curve    `json:"losses,omitempty"`        // of all steps, if log.losses asks for them
-	LossesFrom         int      `json:"losses_from,omitempty"`   // step of the first of them, for a run that goes on from one without
-	SkippedSteps       int      `json:"skipped_steps,omitempty"` // left out by optim.skip_nonfinite or a dynamic optim.loss_scale
-	WireBytes          int64    `json:"wire_bytes"`              // that a rank sends in one step, for gradients, weights and norms, as a ring sends them; with ddp.local_steps the mean of the steps
+	LossesFrom         int      `json:"losses_from,omitempty"`   // step of the first of them; not 0 after resuming a run without log.losses
+	SkippedSteps       int      `json:"skipped_steps,omitempty"` // by optim.skip_nonfinite or a dynamic optim.loss_scale
+	WireBytes          int64    `json:"wire_bytes"`              // sent by a rank in a step for gradients, weights and norms, as a ring sends them; a mean with ddp.local_steps
 
-	Memory plan.Memory `json:"memory"` // bytes of rank 0, where it computes, as allocated
+	Memory plan.Memory `json:"memory"` // allocated by rank 0 on its device, in bytes
 
-	ResumedFrom string `json:"resumed_from,omitempty"` // the checkpoint; only the steps after it are timed
-	ResumedStep int    `json:"resumed_step,omitempty"` // steps that it had made
-	Checkpoints []int  `json:"checkpoints,omitempty"`  // steps of those that this run has written
+	ResumedFrom string `json:"resumed_from,omitempty"` // the checkpoint; times are those of the steps after it
+	ResumedStep int    `json:"resumed_step,omitempty"` // steps made before
+	Checkpoints []int  `json:"checkpoints,omitempty"`  // steps of the checkpoints written by this run
 
 	TestAccuracy     *float64 `json:"test_accuracy"` // null without run.eval
 	TestCorrect      int64    `json:"test_correct"`
@@ -62,7 +62,7 @@ type Summary struct {
 	Versions     map[string]string `json:"versions"`
 }
 
-// newSummary returns the values that are known before the first step.
+// newSummary returns the results that are known before the first step.
 func newSummary(t *trainer) *Summary {
 	cfg := t.job.cfg
 	_, model := t.job.problem.Describe()
@@ -75,13 +75,13 @@ func newSummary(t *trainer) *Summary {
 	}
 }
 
-// tested notes how many test answers the model got right.
+// tested records how many test answers were right.
 func (s *Summary) tested(right, all int64) {
 	accuracy := float64(right) / float64(all)
 	s.TestAccuracy, s.TestCorrect, s.TestSamples = &accuracy, right, all
 }
 
-// measured adds the values that are known after the last step.
+// measured records the results that are known after the last step.
 func (s *Summary) measured(t *trainer, digest []byte) {
 	m := t.meter
 	s.Epochs = float64(m.samples) / float64(t.job.problem.Len())
@@ -90,7 +90,7 @@ func (s *Summary) measured(t *trainer, digest []byte) {
 		s.ExposedCommPercent = &exposed
 	}
 	if s.FinalLoss = m.finite(); math.IsNaN(s.FinalLoss) {
-		s.FinalLoss = 0 // JSON has no other
+		s.FinalLoss = 0 // JSON has no NaN
 	}
 	s.Memory = t.memory()
 	s.SkippedSteps = t.skipped()
@@ -106,7 +106,7 @@ func (s *Summary) measured(t *trainer, digest []byte) {
 	s.ParamsSHA256 = hex.EncodeToString(digest)
 }
 
-// write makes s the summary in dir: all of it, or the old one stays.
+// write writes s to dir completely, or leaves the old file.
 func (s *Summary) write(dir string) error {
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Summary) write(dir string) error {
 	return nil
 }
 
-// versions returns the versions on which the numbers depend, if the build knows them.
+// versions returns the versions in the build that the numbers depend on.
 func versions() map[string]string {
 	v := map[string]string{"go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH}
 	if commit := build.Commit(); commit != "" {
@@ -140,7 +140,7 @@ func versions() map[string]string {
 	return v
 }
 
-// curve is losses. In JSON null stands for one that is no number, of a step that was left out.
+// curve is a list of losses. In JSON, null is a loss that is not finite, of a skipped step.
 type curve []float64
 
 // MarshalJSON implements json.Marshaler.

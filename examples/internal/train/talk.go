@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// talk is collectives on small values of the host, whatever the buffers of the world are. Between
-// GPUs the values go through symmetric memory there, which grows with them.
+// talk does collectives on small host values, wherever the world's buffers are. Between GPUs the
+// values pass through symmetric device memory, which grows with their size.
 type talk struct {
 	w        *dist.World
 	heap     symmetric.Heap   // nil on the host, and before the first exchange
@@ -19,8 +19,8 @@ type talk struct {
 	src, dst symmetric.Region // of one collective
 }
 
-// leastRoom is the least size of the symmetric memory, so that it need not grow for the frequent
-// messages of a run.
+// leastRoom is the least size of the symmetric memory, large enough for the frequent exchanges of a
+// run.
 const leastRoom = 64 << 10
 
 func newTalk(w *dist.World) *talk { return &talk{w: w} }
@@ -35,7 +35,7 @@ func (k *talk) close() error {
 	return h.Close()
 }
 
-// do is the collective op from src to dst, which are the host's and may be one.
+// do runs the collective op from src to dst. Both are host memory and may be equal.
 //
 // Collective: all ranks, the same lengths. Returns: when dst has the result.
 func (k *talk) do(name string, dst, src tensor.Buffer, op func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error)) error {
@@ -43,7 +43,7 @@ func (k *talk) do(name string, dst, src tensor.Buffer, op func(g *dist.Group, ds
 	switch {
 	case k.w.Device() == tensor.Host:
 		return done(op(g, dst, src))
-	case k.w.Size() == 1: // each of them is a copy then
+	case k.w.Size() == 1: // every collective is then a copy
 		copy(dst.Raw(), src.Raw())
 		return nil
 	case dst.Bytes() == 0:
@@ -73,7 +73,7 @@ func (k *talk) do(name string, dst, src tensor.Buffer, op func(g *dist.Group, ds
 	return k.dst.Get(dst, me, 0)
 }
 
-// grow makes room for so many bytes.
+// grow makes room for the given bytes.
 //
 // Collective: all ranks, same bytes.
 func (k *talk) grow(bytes int64) error {
@@ -99,12 +99,12 @@ func (k *talk) grow(bytes int64) error {
 	return nil
 }
 
-// typed is the beginning of the bytes b with the length and type of like.
+// typed returns the first part of b with the length and dtype of like.
 func typed(b, like tensor.Buffer) (tensor.Buffer, error) {
 	return tensor.FromPointer(b.Pointer(), like.Len(), like.DType(), b.Device())
 }
 
-// reduce makes v the reduction of all ranks' v, in the order of ranks on the host.
+// reduce sets v to the reduction of v over all ranks, in rank order on the host.
 //
 // Collective: all ranks, one length.
 func reduce[T tensor.Element](k *talk, name string, v []T, red dist.RedOp) error {
@@ -113,12 +113,12 @@ func reduce[T tensor.Element](k *talk, name string, v []T, red dist.RedOp) error
 	})
 }
 
-// sum makes v the sum of all ranks' v.
+// sum sets v to the sum of v over all ranks.
 //
 // Collective: all ranks, one length.
 func sum[T tensor.Element](k *talk, name string, v []T) error { return reduce(k, name, v, dist.Sum) }
 
-// every is all ranks' mine, by rank.
+// every returns mine of all ranks, by rank.
 //
 // Collective: all ranks, one length.
 func every[T tensor.Element](k *talk, name string, mine []T) ([]T, error) {
@@ -128,7 +128,7 @@ func every[T tensor.Element](k *talk, name string, mine []T) ([]T, error) {
 	})
 }
 
-// fromFirst makes v rank 0's v.
+// fromFirst sets v to rank 0's v.
 //
 // Collective: all ranks, one length.
 func fromFirst[T tensor.Element](k *talk, name string, v []T) error {
@@ -137,7 +137,7 @@ func fromFirst[T tensor.Element](k *talk, name string, v []T) error {
 	})
 }
 
-// fromRank0 returns the result of ask on rank 0.
+// fromRank0 returns the answer of ask on rank 0.
 //
 // Collective: all ranks. Errors: ask's, on all ranks.
 func fromRank0[T any](k *talk, name string, ask func() (T, error)) (answer T, err error) {

@@ -14,9 +14,9 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// timingFlags has the flags of a comparison of step times.
+// timingFlags are the flags for comparing step times.
 type timingFlags struct {
-	file     string // --json; may be empty
+	file     string // --json; "" for none
 	warmup   int
 	resident bool
 	kept     bool
@@ -24,11 +24,11 @@ type timingFlags struct {
 }
 
 func (f *timingFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.file, "json", "", "write how long a step takes into this file")
-	flags.IntVar(&f.warmup, "warmup", 5, "steps that --json leaves out, at the beginning")
-	flags.BoolVar(&f.resident, "resident", false, "fill the inputs once, with the first batch, and train on it only: a step without its data")
-	flags.BoolVar(&f.kept, "kept", false, "with --resident, on a GPU, leave the batch there: a step without the copy to the device")
-	flags.BoolVar(&f.tune, "tune", false, "on a GPU, choose the fastest way of each matrix product by trying, at the beginning")
+	flags.StringVar(&f.file, "json", "", "write step times to this JSON file")
+	flags.IntVar(&f.warmup, "warmup", 5, "number of first steps that --json does not measure")
+	flags.BoolVar(&f.resident, "resident", false, "train on the first batch only, so that step times do not include reading data")
+	flags.BoolVar(&f.kept, "kept", false, "with --resident on a GPU, copy the batch to the device only once")
+	flags.BoolVar(&f.tune, "tune", false, "on a GPU, time the variants of each matrix product at the start and use the fastest")
 }
 
 func (f *timingFlags) check() error {
@@ -36,53 +36,52 @@ func (f *timingFlags) check() error {
 		return Usage("--warmup %d: want 0 or more", f.warmup)
 	}
 	if info, err := os.Stat(f.file); err == nil && info.IsDir() {
-		return Usage("--json %s: it is a folder: name a file", f.file)
+		return Usage("--json %s: is a folder: use a file name", f.file)
 	}
 	if f.kept && !f.resident {
-		return Usage("--kept: the batches are other ones at each step; say --resident, too")
+		return Usage("--kept: batches change with every step: add --resident")
 	}
 	return nil
 }
 
-// Timing is how long a step takes, as --json writes it. Times are those of the rank that took
-// longest.
+// Timing is the content of the --json file. Times are those of the slowest rank.
 type Timing struct {
 	Program    string `json:"program"`
 	Model      string `json:"model"`
 	Parameters int    `json:"parameters"`
 
 	Ranks     int    `json:"ranks"`
-	RankBatch int    `json:"rank_batch"` // samples of a step on the rank that has most of them
+	RankBatch int    `json:"rank_batch"` // the largest part of a batch that a rank has
 	Precision string `json:"precision"`  // of matrix products
 	Device    string `json:"device"`     // "cpu", or the name of rank 0's GPU
 	Machine   string `json:"machine"`
 	Backend   string `json:"backend"`
 	Optimizer string `json:"optimizer"`
-	Resident  bool   `json:"resident"` // the inputs stay, the data are not part of a step
+	Resident  bool   `json:"resident"` // inputs stay: steps do not read data
 
 	Warmup   int     `json:"warmup"`    // steps left out
 	Steps    int     `json:"steps"`     // steps measured
 	MedianUS float64 `json:"median_us"` // of one step: the median over groups of consecutive steps
-	MeanUS   float64 `json:"mean_us"`   // from the end of the warm-up to the end, by the number of steps
+	MeanUS   float64 `json:"mean_us"`   // mean from the end of the warm-up to the last step
 	P90US    float64 `json:"p90_us"`    // over groups
 
-	ExposedCommPercent *float64          `json:"exposed_comm_percent"` // of the time; on GPUs of a step of Profile; null if it is not known
+	ExposedCommPercent *float64          `json:"exposed_comm_percent"` // percentage of time, on GPUs of a step of Profile; null if unknown
 	Profile            *Profile          `json:"profile,omitempty"`    // on GPUs
 	FinalLoss          float64           `json:"final_loss"`
 	ParamsSHA256       string            `json:"params_sha256"`
 	Libraries          map[string]string `json:"libraries"`
 }
 
-// timing takes down when steps end.
+// timing records when steps end.
 type timing struct {
 	warmup   int
 	measured int             // steps after the warm-up
-	ends     []time.Duration // the first is that of the last step of the warm-up
+	ends     []time.Duration // the first is the end of the warm-up
 }
 
 func newTiming(warmup, steps int) *timing {
 	measured := max(0, steps-warmup)
-	// A run without end has more steps than memory has room for; few runs have more than this.
+	// A run without a step limit has more steps than fit into memory; few have more than this.
 	room := 1 + min(measured, 1<<16)
 	t := &timing{warmup: warmup, measured: measured, ends: make([]time.Duration, 0, room)}
 	if warmup == 0 {
@@ -91,19 +90,19 @@ func newTiming(warmup, steps int) *timing {
 	return t
 }
 
-// step notes that a step has ended.
+// step records the end of a step.
 func (t *timing) step(now time.Duration) {
 	if t.warmup--; t.warmup <= 0 {
 		t.ends = append(t.ends, now)
 	}
 }
 
-// groupSteps is the number of consecutive steps that are timed together in a run with some groups
-// of so many. If a device works asynchronously, the end of a single step is only the end of its
-// launch.
+// groupSteps is the number of consecutive steps that are timed together, in runs of at least three
+// such groups. With a device that works asynchronously, the host only sees when a single step was
+// queued.
 const groupSteps = 10
 
-// group is how many of n steps are timed together.
+// group returns how many of n steps are timed together.
 func group(n int) int {
 	if n < 3*groupSteps {
 		return 1
@@ -111,8 +110,8 @@ func group(n int) int {
 	return groupSteps
 }
 
-// edge reports whether the step that ends now is the last of a group, of the warm-up or of all: its
-// end has to be that of the device.
+// edge reports whether this step is the last of a group, of the warm-up or of all: its end must be
+// measured on the device.
 func (t *timing) edge() bool {
 	if t.warmup > 1 {
 		return false
@@ -121,7 +120,7 @@ func (t *timing) edge() bool {
 	return k%group(t.measured) == 0 || k == t.measured
 }
 
-// laps makes the ends of edges those of a device, which has measured the times between them.
+// laps sets the ends of the edges to device times; between has the intervals between them.
 func (t *timing) laps(between []time.Duration) {
 	group, last := group(t.measured), len(t.ends)-1
 	for i, d := range between {
@@ -129,7 +128,7 @@ func (t *timing) laps(between []time.Duration) {
 	}
 }
 
-// microseconds is median, mean and 90th percentile of a step; zeros when there were none after the
+// microseconds returns median, mean and 90th percentile of a step; zeros if no step followed the
 // warm-up.
 func (t *timing) microseconds() (median, mean, p90 float64) {
 	n := len(t.ends) - 1
@@ -148,7 +147,7 @@ func (t *timing) microseconds() (median, mean, p90 float64) {
 	return median, mean, groups[(9*k)/10]
 }
 
-// times returns the result of worst, once the device's times are known.
+// times returns the result of worst, with the device's times.
 //
 // Collective: all ranks.
 func (t *trainer) times() ([]float64, error) {
@@ -162,7 +161,7 @@ func (t *trainer) times() ([]float64, error) {
 	return t.timing.worst(t.talk)
 }
 
-// worst is the largest median, mean and 90th percentile of any rank.
+// worst returns the largest median, mean and 90th percentile of any rank.
 //
 // Collective: all ranks.
 func (t *timing) worst(k *talk) ([]float64, error) {
@@ -171,7 +170,7 @@ func (t *timing) worst(k *talk) ([]float64, error) {
 	return v, reduce(k, "step times", v, dist.Max)
 }
 
-// writeTiming writes the file of --json, on rank 0. Times are median, mean and 90th percentile;
+// writeTiming writes the --json file, on rank 0. times are median, mean and 90th percentile.
 // profile and exposed are those of a GPU, or nil.
 func (t *trainer) writeTiming(s *Summary, times []float64, profile *Profile, exposed *float64) error {
 	file := t.job.timing.file

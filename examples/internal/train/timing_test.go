@@ -35,8 +35,7 @@ func TestStepTimesLeaveTheWarmUpOut(t *testing.T) {
 	}
 }
 
-// A run that is to go on until somebody stops it has no memory for the times of steps that never
-// come.
+// A run without a step limit reserves no memory for the times of steps that may never run.
 func TestStepTimesTakeNoMemoryBeforeTheyCome(t *testing.T) {
 	for _, steps := range []int{1e12, math.MaxInt} {
 		if got := newTiming(5, steps); got.measured != steps-5 || cap(got.ends) > 1<<20 {
@@ -45,8 +44,8 @@ func TestStepTimesTakeNoMemoryBeforeTheyCome(t *testing.T) {
 	}
 }
 
-// Where a device works behind the program, the ends of groups are those that have to be real: they
-// are what is measured.
+// With an asynchronous device, the ends of groups must be measured on the device: they give the
+// times.
 func TestEndsOfGroupsAreEdges(t *testing.T) {
 	for _, c := range []struct {
 		warmup, steps int
@@ -99,7 +98,7 @@ func TestStepTimesAreOfGroups(t *testing.T) {
 	}
 }
 
-// timed runs the program with --json and reads what it wrote.
+// timed runs the program with --json and reads the file.
 func timed(t *testing.T, more ...string) Timing {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "deep", "steps.json")
@@ -171,9 +170,9 @@ func TestMeaninglessTimingsAreRefused(t *testing.T) {
 		want string
 	}{
 		{[]string{"--warmup=-1"}, "--warmup -1: want 0 or more"},
-		{[]string{"--kept"}, "say --resident, too"},
+		{[]string{"--kept"}, "add --resident"},
 		{[]string{"log.trace=" + SummaryName}, "is a file that the run writes itself"},
-		{[]string{"--json=.", "--warmup=1"}, "--json .: it is a folder: name a file"},
+		{[]string{"--json=.", "--warmup=1"}, "--json .: is a folder: use a file name"},
 		{[]string{"--below=nan"}, "--below NaN: want a loss above 0"},
 		{[]string{"--below=-2"}, "--below -2: want a loss above 0"},
 		{[]string{"--json=x.json", "--warmup=5"}, "all of them warm-up"},

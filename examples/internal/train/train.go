@@ -18,8 +18,8 @@ import (
 
 // train is a whole run on one rank.
 //
-// Collective: all ranks. Errors: the fault, on the rank that had it; on the others, the fault and
-// the rank.
+// Collective: all ranks. Errors: the failure, on the rank where it happened; on other ranks also
+// the number of that rank.
 func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 	k := newTalk(w)
 	defer func() { err = errors.Join(err, k.close()) }()
@@ -57,19 +57,20 @@ func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 	}
 	t.filled = false
 	if t.keeper != nil {
-		g.off() // the loop ends by itself
+		g.off() // a signal now ends the loop after a step, without an abort
 	}
 	if err := t.loop(ctx); err != nil {
 		return explained(err, j.cfg)
 	}
-	if err := t.forgiven(t.keeper.close()); err != nil { // before a signal ends the run: it is worth more than the rest
+	if err := t.forgiven(t.keeper.close()); err != nil { // before g.on: a signal must not cost the checkpoint
 		return err
 	}
 	g.on()
 	return explained(t.finish(ctx, s), j.cfg)
 }
 
-// finish ends a run after the last step: accuracy, a last comparison of the ranks, and the results.
+// finish does the work after the last step: test accuracy, a last comparison of the ranks, and the
+// result files.
 func (t *trainer) finish(ctx context.Context, s *Summary) error {
 	if err := t.whole(); err != nil {
 		return err
@@ -116,10 +117,10 @@ func (t *trainer) finish(ctx context.Context, s *Summary) error {
 	return t.held()
 }
 
-// errNotLearned is the error of a run whose loss is not below the limit of --below.
+// errNotLearned reports a final loss that is not below the bound of --below.
 var errNotLearned = errors.New("the model has not learned")
 
-// judgeLoss holds the last loss, which all ranks know, against the bound.
+// judgeLoss compares the last loss, which all ranks know, with the bound of --below.
 func (t *trainer) judgeLoss() error {
 	bound := t.job.below
 	if last := t.meter.loss(); bound > 0 && !(last < bound) {
@@ -128,7 +129,7 @@ func (t *trainer) judgeLoss() error {
 	return nil
 }
 
-// loop makes all steps that are left.
+// loop runs the remaining steps.
 func (t *trainer) loop(ctx context.Context) error {
 	if err := rank.Done(t.w.Barrier()); err != nil {
 		return err
@@ -169,9 +170,9 @@ func (t *trainer) loop(ctx context.Context) error {
 	return nil
 }
 
-// after is the common end of a step: the ranks add up losses, save, and stop.
+// after is the ranks' common work after a step: they sum losses, save, and stop.
 //
-// Returns: whether losses have been added up. Errors: saved, if a rank must stop.
+// Returns: whether losses have been summed. Errors: saved, when a rank got a signal to stop.
 func (t *trainer) after(step int, stops *stopper) (shared bool, err error) {
 	shared = t.shared(step)
 	stop, err := stops.answer(shared)
@@ -205,7 +206,7 @@ func (t *trainer) status(b ddp.Batch, step int, rate float64) status {
 	}
 }
 
-// step is one optimizer step on a global batch, of which b is this rank's part.
+// step is one optimizer step on a global batch, whose part for this rank is b.
 func (t *trainer) step(step int, b ddp.Batch) error {
 	t.spans.begin(step)
 	if err := t.scaled.set(t.solver); err != nil {
@@ -231,9 +232,9 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 	return nil
 }
 
-// queued is the end of a step whose run, with the update, has been queued on a GPU. The host waits
-// for it only to read a loss that is shared. The device records the end of each group of steps.
-// parts is the loss of a batch in pieces.
+// queued ends a step whose run and update have been queued on a GPU. It waits for the device only
+// to read a loss that is shared. The device records when a group of steps ends. parts is the loss
+// of a batch in pieces.
 func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
 	if err := t.update(); err != nil {
 		return err
@@ -260,7 +261,7 @@ func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
 	return nil
 }
 
-// update is the solver's step.
+// update runs the solver's step.
 func (t *trainer) update() error {
 	if err := t.solver.Step(t.d.Model()); err != nil {
 		return err
@@ -274,18 +275,18 @@ func (t *trainer) update() error {
 	return nil
 }
 
-// wanted reports whether the loss of a step is to be known, on a GPU too.
+// wanted reports whether the loss of a step must be known.
 func (t *trainer) wanted(step int) bool { return t.lead.losses || t.shared(step) }
 
-// shared reports whether the ranks add up their losses after a step.
+// shared reports whether the ranks sum their losses after a step.
 func (t *trainer) shared(step int) bool {
 	return (step+1)%t.lead.every == 0 || step+1 == t.steps || t.keeper.due(step+1, t.steps)
 }
 
-// gradients gives the parameters the gradient of the mean loss over a batch of global samples, of
-// which indices is this rank's part. The graph has one batch size: a part is cut into pieces of
-// that many rows, all but the last without communication, and the last is filled up with rows of
-// weight zero. All ranks have as many pieces; some may be empty.
+// gradients computes the parameters' gradient of the mean loss over a batch of global samples. This
+// rank's part is indices. The graph has a fixed batch size, so the part is cut into pieces of that
+// many rows. All pieces except the last run without communication. The last is filled up with rows
+// of weight zero. All ranks have equally many pieces; some may be empty.
 //
 // Collective: all ranks. Returns: the sum of the losses of this rank's samples.
 func (t *trainer) gradients(step int, indices []int, global int) (loss float64, err error) {
@@ -309,9 +310,9 @@ func (t *trainer) gradients(step int, indices []int, global int) (loss float64, 
 	return loss + l, err
 }
 
-// plain returns an error of a machine without Gorgonia's context (program counter, registers), if
-// the error came from one of our ops, which names rank, operation and bucket. Gorgonia's own errors
-// keep the context.
+// plain removes Gorgonia's details (program counter, registers) from a machine's error if one of
+// our ops returned it: our errors name rank, operation and bucket. Gorgonia's own errors stay as
+// they are.
 func plain(err error) error {
 	err = ops.Cause(err)
 	root := err
@@ -328,10 +329,10 @@ func plain(err error) error {
 	return root
 }
 
-// run is one run of the graph, for one of the pieces of this rank's part of a batch.
+// run runs the graph on one piece of this rank's part of a batch.
 //
-// Returns: the sum of the losses of the samples; on a GPU 0, unless it is wanted and there are more
-// pieces.
+// Returns: the sum of the losses of the samples. On a GPU it is 0 unless the loss is wanted and
+// there are several pieces.
 func (t *trainer) run(step int, indices []int, c cuts, piece int) (loss float64, err error) {
 	filling := time.Now()
 	lo, hi := c.at(piece), c.at(piece+1)
@@ -355,12 +356,11 @@ func (t *trainer) run(step int, indices []int, c cuts, piece int) (loss float64,
 		loss, err = t.vm.scalar(m.Cost)
 		loss *= n
 	}
-	t.vm.Reset() // also after an error
+	t.vm.Reset() // after an error as well
 	return loss, err
 }
 
-// digest is the SHA-256 of the parameters, in the order of the layers, their elements as
-// little-endian bytes.
+// digest returns the SHA-256 of the parameters in the order of the layers, as little-endian bytes.
 func (t *trainer) digest() ([]byte, error) {
 	params, err := t.weights()
 	if err != nil {

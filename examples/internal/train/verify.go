@@ -16,17 +16,17 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// MaxDifference is how much of a gradient's largest element the gradient of all ranks may be off
-// that of one. Both are sums of as many float32 products, in different orders; wrong weighting of a
-// single sample of 128 would be 1e-2.
+// MaxDifference bounds the difference between the gradients of all ranks and of one rank, relative
+// to the gradient's largest element. Both are sums of equally many float32 products in different
+// orders. A wrong weight of one sample in 128 would give 1e-2.
 const MaxDifference = 1e-4
 
-// roundings is how many roundings of an operand a gradient may be off where products are of fewer
-// bits than float32 has.
+// roundings is how many roundings of an operand a gradient may differ by when products use fewer
+// bits than float32.
 const roundings = 8
 
-// allowed is MaxDifference, or as much as the precision of the products, or of gradients on their
-// way, asks for: rounding to 10 bits of mantissa is off by up to 2^-11, to 7 by up to 2^-8.
+// allowed returns MaxDifference, or more if products or exchanged gradients are rounded: to 10 bits
+// of mantissa the error is up to 2^-11, to 7 bits up to 2^-8.
 func allowed(c *config.Config) float64 {
 	limit := MaxDifference
 	for _, narrow := range []string{c.Run.Precision, c.Comm.WireDType} {
@@ -40,12 +40,12 @@ func allowed(c *config.Config) float64 {
 	return limit
 }
 
-// verify compares the gradient that all ranks compute together, in their buckets, with the gradient
-// of the same global batch on this rank alone: the same model with the same weights as a plain
-// Gorgonia graph, without ddp, run by the tape machine on the host. Every rank does, so that every
-// rank's copy of the gradient is checked.
+// verify compares the gradient that all ranks compute together with the gradient of the same global
+// batch on this rank alone. The latter uses the same weights in a plain Gorgonia graph, without
+// ddp, on the tape machine of the host. Every rank does this, so every copy of the gradient is
+// checked.
 //
-// Collective: all ranks. Errors: on all ranks, when it differs by more than allowed on any.
+// Collective: all ranks. Errors: on all ranks, if the difference is above allowed on any.
 func (t *trainer) verify(s *Summary) error {
 	mine, err := t.firstBatch(t.w.Rank(), t.w.Size())
 	if err != nil {
@@ -72,8 +72,8 @@ func (t *trainer) verify(s *Summary) error {
 	return t.judge(s, worst, at, len(all.Indices))
 }
 
-// together returns the gradient of all ranks. The run that computes it has no lasting effect, not
-// even the update that is part of it on a GPU.
+// together returns the gradient of all ranks. It restores the state that the run changes, including
+// the update on a GPU.
 func (t *trainer) together(mine ddp.Batch) ([][]float32, error) {
 	if t.job.cfg.Shard.Stage > 0 {
 		return t.inShadow(mine)
@@ -89,7 +89,7 @@ func (t *trainer) together(mine ddp.Batch) ([][]float32, error) {
 		return nil, err
 	}
 	kept := t.d.HookState()
-	if err := t.d.SetHookState(nil); err != nil { // it is of other gradients
+	if err := t.d.SetHookState(nil); err != nil { // its state is of other gradients
 		return nil, err
 	}
 	if _, err := t.gradients(t.first, mine.Indices, mine.Global); err != nil {
@@ -114,13 +114,13 @@ func (t *trainer) together(mine ddp.Batch) ([][]float32, error) {
 	return grads, errors.Join(restore(), t.d.SetHookState(kept))
 }
 
-// shadowRate is the learning rate of a shadow: so large that the weight vanishes next to a gradient
-// of any size.
+// shadowRate is the learning rate of a shadow. It is so large that the weight vanishes next to any
+// gradient.
 const shadowRate = 0x1p20
 
-// inShadow is the gradient of all ranks where none has all of it: a second model with the same
-// weights and the same sharding takes one step downhill, weight - shadowRate*gradient, which all
-// ranks then have. So the sharded update and the gathering of the weights are looked at, too.
+// inShadow returns the gradient of all ranks when no rank has all of it. A second model with the
+// same weights and sharding takes one step, weight - shadowRate*gradient, and all ranks then have
+// the new weights. This also checks the sharded update and the gathering of weights.
 func (t *trainer) inShadow(mine ddp.Batch) (grads [][]float32, err error) {
 	before, err := t.copied()
 	if err != nil {
@@ -159,7 +159,7 @@ func (t *trainer) inShadow(mine ddp.Batch) (grads [][]float32, err error) {
 	return after, nil
 }
 
-// copied is copies of all weights.
+// copied returns copies of all weights.
 //
 // Collective: all ranks.
 func (t *trainer) copied() ([][]float32, error) {
@@ -177,7 +177,7 @@ func (t *trainer) copied() ([][]float32, error) {
 	return all, nil
 }
 
-// fill gives the parameters of m values.
+// fill sets the parameters of m to values.
 func fill(m *Model, values [][]float32) error {
 	weights, err := weightsOf(m)
 	if err != nil {
@@ -189,7 +189,7 @@ func fill(m *Model, values [][]float32) error {
 	return nil
 }
 
-// saved returns a function that restores the present weights and solver on the device.
+// saved returns a function that restores the current weights and solver state on the device.
 func (t *trainer) saved() (restore func() error, err error) {
 	before, err := t.copied()
 	if err != nil {
@@ -205,7 +205,7 @@ func (t *trainer) saved() (restore func() error, err error) {
 	}, nil
 }
 
-// firstBatch is the part of a rank in the first global batch.
+// firstBatch returns a rank's part of the first global batch.
 func (t *trainer) firstBatch(rank, size int) (ddp.Batch, error) {
 	sampler, err := t.newSampler(rank, size)
 	if err != nil {
@@ -214,7 +214,7 @@ func (t *trainer) firstBatch(rank, size int) (ddp.Batch, error) {
 	return sampler.Next(), nil
 }
 
-// alone is the gradient of the samples, by plain Gorgonia.
+// alone returns the gradient of the samples, computed by plain Gorgonia.
 //
 // Collective: all ranks.
 func (t *trainer) alone(indices []int) (grads [][]float32, err error) {
@@ -247,7 +247,7 @@ func (t *trainer) alone(indices []int) (grads [][]float32, err error) {
 	return gradientsOf(gorgonia.NodesToValueGrads(m.Params))
 }
 
-// gradientsOf is copies of the gradients of params.
+// gradientsOf returns copies of the gradients of params.
 func gradientsOf(params []gorgonia.ValueGrad) ([][]float32, error) {
 	all := make([][]float32, len(params))
 	for i, p := range params {
@@ -268,9 +268,9 @@ func gradientsOf(params []gorgonia.ValueGrad) ([][]float32, error) {
 	return all, nil
 }
 
-// relativeDifference returns max |a-b| / max |b|, in the maximum norm of the whole tensor: an
-// element that should be zero and is nearly zero is measured by its neighbours. It is 0 for two
-// tensors of zeros, and infinite for NaNs, infinities and different lengths.
+// relativeDifference returns max |a-b| / max |b| over the whole tensor, so an element that should
+// be zero is compared with its neighbours. It is 0 for two zero tensors, and infinite for NaNs,
+// infinities and different lengths.
 func relativeDifference(a, b []float32) float64 {
 	if len(a) != len(b) {
 		return math.Inf(1)
@@ -290,7 +290,7 @@ func relativeDifference(a, b []float32) float64 {
 	}
 }
 
-// judge takes every rank's largest difference and tells the largest of all, on rank 0.
+// judge finds the largest difference of all ranks and prints it on rank 0.
 func (t *trainer) judge(s *Summary, worst float64, at, samples int) error {
 	all, err := every(t.talk, "verify", []float64{worst, float64(at)})
 	if err != nil {

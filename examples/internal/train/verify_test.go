@@ -65,7 +65,7 @@ func trained(t *testing.T, n int, body func(tr *trainer) error, more ...string) 
 	}, more...)
 }
 
-// built is trained for bodies that are told how newTrainer has ended.
+// built trains with bodies that get the result of newTrainer.
 func built(t *testing.T, n int, body func(tr *trainer, err error) error, more ...string) error {
 	t.Helper()
 	o, err := program.parse(smallRun(t.TempDir(), append([]string{"log.progress=none"}, more...)...))

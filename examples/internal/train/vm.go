@@ -10,14 +10,14 @@ import (
 	"github.com/symgrad/symgrad/ops"
 )
 
-// vm runs a graph: it is a compiled machine, or Gorgonia's tape machine.
+// vm runs a graph: a compiled machine, or Gorgonia's tape machine.
 type vm struct {
 	gorgonia.VM
 	compiled *machine.Machine // nil for the tape machine
 }
 
-// newVM returns the machine that computes outputs. Compiled for them alone it leaves out unread
-// values, such as the gradient of the inputs: a matrix product.
+// newVM returns a machine that computes outputs. Compiled for them alone, it omits unused values,
+// such as the gradient of the inputs, which is a matrix product.
 //
 // Owns: the caller closes it.
 func (j *job) newVM(c machine.Config, outputs ...*gorgonia.Node) (*vm, error) {
@@ -36,7 +36,7 @@ func (j *job) newVM(c machine.Config, outputs ...*gorgonia.Node) (*vm, error) {
 	return &vm{m, m}, nil
 }
 
-// scalar is the one element of an output after the last run.
+// scalar returns the single element of an output after the last run.
 //
 // Returns: when that run is done.
 func (v *vm) scalar(n *gorgonia.Node) (float64, error) {
@@ -50,11 +50,11 @@ func (v *vm) scalar(n *gorgonia.Node) (float64, error) {
 	return float64(x), nil
 }
 
-var errNoLoss = errors.New("the cost is no float32")
+var errNoLoss = errors.New("the cost is not a float32")
 
-// at makes the next run one for samples from first on of the batch of a step: random numbers depend
-// on it, and so on nothing that another number of ranks or a resumption changes. Gorgonia's tape
-// machine has none of its own.
+// at sets the step and the first sample's index in the batch for the next run. Random numbers
+// depend only on these, so they are the same for any number of ranks and after resuming. The tape
+// machine has no random numbers.
 func (v *vm) at(step, first int) {
 	if v.compiled != nil {
 		v.compiled.SetClock(uint64(step))
@@ -62,7 +62,7 @@ func (v *vm) at(step, first int) {
 	}
 }
 
-// sync updates the values of outputs and parameters to those after the last run.
+// sync updates the values of outputs and parameters after the last run.
 func (v *vm) sync() error {
 	if v.compiled == nil {
 		return nil
@@ -70,7 +70,8 @@ func (v *vm) sync() error {
 	return v.compiled.Sync()
 }
 
-// leaves is the inputs and parameters that nodes depend on, in the order in which they are found.
+// leaves returns the inputs and parameters that nodes depend on, in the order in which they are
+// found.
 func leaves(nodes gorgonia.Nodes) gorgonia.Nodes {
 	var found gorgonia.Nodes
 	seen := map[int64]bool{}

@@ -16,7 +16,7 @@ func wide(context int) Config {
 	return Config{Vocabulary: 7, Context: context, Layers: 2, Heads: 4, Width: 256, Hidden: []int{512}, Batch: 4, Seed: 5}
 }
 
-// differentiated is the model with its gradients, and what is looked at of it.
+// differentiated returns the model with its gradients, and the nodes to check.
 func differentiated(t *testing.T, c Config) (*Model, G.Nodes) {
 	t.Helper()
 	m := build(t, c)

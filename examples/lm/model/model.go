@@ -1,9 +1,9 @@
 // Package model builds a decoder-only transformer as a plain Gorgonia graph: embeddings of tokens
-// and positions, blocks of causal attention and a perceptron, and an output layer. A layer
-// normalization precedes each attention and perceptron, whose result is added to its input.
+// and positions, blocks of causal attention and a perceptron, and an output layer. Each attention
+// and perceptron follows a layer normalization and is added to its input.
 //
 // Sources: Vaswani et al., Attention Is All You Need, 2017; Radford et al., Language Models are
-// Unsupervised Multitask Learners, 2019 (normalization in front, tied output, smaller weights where
+// Unsupervised Multitask Learners, 2019 (normalization first, tied output, smaller weights where
 // residuals add up).
 package model
 
@@ -17,18 +17,18 @@ import (
 	"github.com/symgrad/symgrad/examples/internal/graph"
 )
 
-// Config says which network to build.
+// Config defines the network to build.
 type Config struct {
 	Vocabulary int   // number of different tokens
 	Context    int   // tokens of a sample
 	Layers     int   // blocks
-	Heads      int   // of each attention; they divide Width
+	Heads      int   // per attention; a divisor of Width
 	Width      int   // features of a token
 	Hidden     []int // widths inside the perceptron of a block
 	Tied       bool  // the output layer is the embedding, transposed
-	Batch      int   // samples: the graph has one fixed batch size
+	Batch      int   // samples; fixed in the graph
 	Seed       int64 // of the initial weights
-	Shapes     bool  // parameters have no values: for a plan
+	Shapes     bool  // parameters without values, for a plan
 }
 
 // Model is a network with its loss.
@@ -42,11 +42,11 @@ type Model struct {
 // epsilon keeps the normalization of a constant row finite, as in torch.nn.LayerNorm.
 const epsilon = 1e-5
 
-// masked is added to the score of a token that is yet to come. Its exponential is zero.
+// masked is added to the score of a later token. Its exponential is zero.
 var masked = float32(math.Inf(-1))
 
-// New is the model of cfg. With weights, one per parameter in the order of Params, it uses those,
-// as other headers over the same memory; without, it draws initial ones.
+// New returns the model of cfg. With weights, one per parameter in the order of Params, parameters
+// are new tensors over the same memory. Without, initial weights are drawn from the seed.
 //
 // Errors: sizes that are not positive or do not fit; weights that do not fit.
 func New(cfg Config, weights []*gtensor.Dense) (*Model, error) {
@@ -69,7 +69,7 @@ type builder struct {
 	*graph.Builder
 	Config
 	rows int     // tokens of a batch
-	mask *G.Node // (1, Context, Context): 0 for earlier tokens, masked for later ones
+	mask *G.Node // (1, Context, Context): 0 for visible tokens, masked for later ones
 }
 
 func (b *builder) network() *Model {
@@ -101,7 +101,7 @@ func (b *builder) network() *Model {
 	return m
 }
 
-// causal is the mask.
+// causal returns the mask.
 func (b *builder) causal() *G.Node {
 	return b.Constant("mask", func(data []float32) {
 		for i := range b.Context {
@@ -112,15 +112,15 @@ func (b *builder) causal() *G.Node {
 	}, 1, b.Context, b.Context)
 }
 
-// weight is a matrix that keeps the variance, times a scale.
+// weight returns a matrix that preserves the variance, times scale.
 func (b *builder) weight(name string, in, out int, scale float64) *G.Node {
 	return b.Param(name, 0, scale/math.Sqrt(float64(in)), in, out)
 }
 
-// residual returns the scale of the weights that add to the residual stream, 2 parts a layer.
+// residual returns the scale of the 2 parts per layer that are added to the residual stream.
 func (b *builder) residual() float64 { return 1 / math.Sqrt(float64(2*b.Layers)) }
 
-// norm returns x with each row normalized, with a gain and an offset for each column.
+// norm returns the normalized rows of x, with a gain and an offset per column.
 func (b *builder) norm(name string, x *G.Node) *G.Node {
 	mean := func(x *G.Node) *G.Node { return b.Do(func() (*G.Node, error) { return G.Mean(x, 1) }) }
 	x = b.Rows(G.BroadcastSub, x, b.Reshape(mean(x), b.rows, 1), 1)
@@ -131,7 +131,7 @@ func (b *builder) norm(name string, x *G.Node) *G.Node {
 	return b.Rows(G.BroadcastAdd, x, b.Param(name+".offset", 0, 0, 1, b.Width), 0)
 }
 
-// attention returns the causal attention of x.
+// attention returns causal self-attention: each token attends to itself and those before it.
 func (b *builder) attention(name string, x *G.Node) *G.Node {
 	each := b.Width / b.Heads
 	head := func(what string) *G.Node { // (Batch*Heads, Context, each)
@@ -151,8 +151,8 @@ func (b *builder) attention(name string, x *G.Node) *G.Node {
 	return b.Both(G.Mul, b.Reshape(y, b.rows, b.Width), b.weight(name+"out", b.Width, b.Width, b.residual()))
 }
 
-// perceptron is fully connected layers with x*sigmoid(x) between them: smooth, so that any number
-// of ranks learns the same.
+// perceptron returns fully connected layers with x*sigmoid(x) between them. That is smooth, so any
+// number of ranks learns the same.
 func (b *builder) perceptron(name string, x *G.Node) *G.Node {
 	in := b.Width
 	widths := append(append([]int(nil), b.Hidden...), b.Width)

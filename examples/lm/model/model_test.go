@@ -66,8 +66,8 @@ func TestCostIsTheCrossEntropyOfTheNextToken(t *testing.T) {
 	}
 }
 
-// A token sees itself and those before it in its own sample: a change of any other changes nothing
-// of what it says.
+// A token attends to itself and those before it in its own sample: a change of any other token does
+// not change its output.
 func TestNoTokenSeesWhatIsYetToCome(t *testing.T) {
 	c := small()
 	m := build(t, c)
