@@ -74,7 +74,8 @@ func askWithin(ctx context.Context, limit time.Duration, command []string, q Que
 	return Answer{Loaded: true, Path: q.File, Problem: obituary(ctx, limit, err, string(stderr.text))}
 }
 
-// windowBytes is how much of a child's output is kept: an answer, and later output of the library.
+// windowBytes is the limit of a child's output that is kept: an answer, and later output of the
+// library.
 const windowBytes = 1 << 20
 
 // window keeps the end of the written text, at least the last windowBytes.

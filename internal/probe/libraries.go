@@ -56,8 +56,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// maxAsked is how many libraries are asked concurrently. More would slow down those that wake up
-// GPUs or start threads.
+// maxAsked is the number of libraries that are asked concurrently. More would slow down those that
+// wake up GPUs or start threads.
 const maxAsked = 4
 
 // search asks all files of the products. Returns: at least one Library per product, with its

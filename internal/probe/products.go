@@ -23,7 +23,7 @@ type product struct {
 	ask     func(lib *dl.Library, a *Answer) error
 }
 
-// products are all libraries to search, in the order of the report. The sonames are those of
+// products lists the libraries to search, in the order of the report. The sonames are those of
 // Debian's packages and of NVIDIA's wheels, CUDA 11 to 13.
 var products = []product{
 	{Name: "mkl", family: familyBLAS, sonames: []string{"libmkl_rt.so.2"}},

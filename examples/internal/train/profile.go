@@ -18,7 +18,7 @@ type Profile struct {
 	Steps     []string `json:"steps"`      // one line per step of the program: stream, start, end, least time, name
 }
 
-// profile measures more steps on GPUs, after the weights have been saved.
+// profile measures more steps on GPUs, at the end, when the weights are no longer needed.
 //
 // Collective: all ranks. Returns: nil on the host, without --json, and with data.accum_steps above
 // 1.

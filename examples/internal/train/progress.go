@@ -104,7 +104,8 @@ func (p *progress) facts(s status) []string {
 	return append(facts, rate)
 }
 
-// plain returns "step 50/1407 (3%) loss 0.3401 epoch 1/3 ... 0:03 elapsed, 1:21 left".
+// plain returns the line "step 50/1407 (3%) loss 0.3401 epoch 1/3 ... 0:03 elapsed, 1:21 left",
+// with two spaces between its parts.
 func (p *progress) plain(s status) string {
 	width := len(fmt.Sprint(s.Steps))
 	head := fmt.Sprintf("step %*d/%d (%d%%)", width, s.Step, s.Steps, s.percent())

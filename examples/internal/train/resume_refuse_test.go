@@ -107,7 +107,7 @@ func TestBrokenCheckpointIsPassedOver(t *testing.T) {
 	}
 }
 
-// Nothing whole is a beginning, and told.
+// Without a complete checkpoint the training starts from the beginning, and says so.
 func TestNothingWholeIsABeginning(t *testing.T) {
 	dir := t.TempDir()
 	ck := []string{"checkpoint.dir=" + dir, "checkpoint.every=0"}

@@ -16,7 +16,7 @@ import (
 	"github.com/symgrad/symgrad/config"
 )
 
-// told is the output of a run of a program, and its code.
+// told has the output of a program and its exit code.
 type told struct {
 	code     int
 	out, err string
@@ -31,7 +31,7 @@ func run(t *testing.T, p Program, more ...string) told {
 	return told{code, out.String(), errs.String(), dir}
 }
 
-// summary is that of a run that went well.
+// summary returns the summary of a run, which must have succeeded.
 func (r told) summary(t *testing.T) Summary {
 	t.Helper()
 	if r.code != 0 {
@@ -220,7 +220,7 @@ func TestEverythingThatIsKeptIsRestored(t *testing.T) {
 }
 
 // With as many virtual ranks, any number of real ones computes the same bits, with and without a
-// stop between. Losses are summed by rank to be told, so that their last digits may differ.
+// stop in between. Reported losses are summed by rank, so their last digits may differ.
 func TestVirtualRanksComputeTheSameBits(t *testing.T) {
 	how := []string{"ddp.virtual_ranks=4", "optim.clip_norm=1", "data.global_batch=22", steps(12)}
 	want := run(t, program, append(how, ranks(1))...).summary(t)

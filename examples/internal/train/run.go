@@ -116,9 +116,9 @@ func one(o options, env launch.Env, stdout io.Writer) (err error) {
 	return errors.Join(err, w.Close())
 }
 
-// patience is how long a rank may take to notice that its group broke or that a signal arrived: it
-// may be computing or waiting for a disk. On GPUs, work that waits for a dead rank takes a while to
-// stop.
+// patience returns the time in which a rank may notice that its group broke or that a signal
+// arrived: it may be computing or waiting for a disk. On GPUs, work that waits for a dead rank
+// takes a while to stop.
 func (j *job) patience() time.Duration {
 	if j.site.gpu {
 		return 10 * time.Second

@@ -21,7 +21,7 @@ import (
 // orders. A wrong weight of one sample in 128 would give 1e-2.
 const MaxDifference = 1e-4
 
-// roundings is how many roundings of an operand a gradient may differ by when products use fewer
+// roundings is the allowed error of a gradient, in roundings of an operand, when products use fewer
 // bits than float32.
 const roundings = 8
 
