@@ -40,6 +40,9 @@ var layers = []layer{
 	{"internal/reduce", []string{"dist", "tensor"}, "all host backends share this arithmetic"},
 	{"internal/hostheap", []string{"dist", "symmetric", "tensor"}, "all host backends share this one-sided access"},
 	{"internal/shm", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce", "internal/asym", "internal/ticks"}, "backends never import each other"},
+	{"internal/wire", []string{"internal/invariants"}, "bytes between processes have no ranks of a group and no types"},
+	{"internal/wire/wiretest", []string{"internal/wire"}, "the suite tests wires, so it shares no code with them"},
+	{"internal/wire/fake", []string{"internal/wire", "internal/wire/wiretest"}, "wires never import each other"},
 	{"internal/sim", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce"}, "backends never import each other"},
 	{
 		"internal/conformance",

@@ -1,0 +1,65 @@
+package wire
+
+import (
+	"runtime"
+	"time"
+)
+
+// Backoff is how a goroutine waits for messages: it first polls, then yields its processor, then
+// sleeps ever longer, so that processes with more ranks than processors get on. The zero value is
+// ready.
+type Backoff struct{ turns int }
+
+// Limits of Backoff. A poll of a library takes about 0.1 us and a yield 0.2 us, so that both phases
+// together take less than the 100 us for which a sleep costs more than it saves.
+const (
+	polls    = 100
+	yields   = 300
+	maxSleep = time.Millisecond
+)
+
+// Reset begins again with polls: there was progress.
+func (b *Backoff) Reset() { b.turns = 0 }
+
+// Pause waits a little, and longer each time.
+func (b *Backoff) Pause() {
+	b.turns++
+	switch {
+	case b.turns <= polls:
+	case b.turns <= polls+yields:
+		runtime.Gosched()
+	default:
+		time.Sleep(min(time.Duration(b.turns-polls-yields)*20*time.Microsecond, maxSleep))
+	}
+}
+
+// Wait makes progress until all requests are done, and returns the first error of one. stop, if
+// not nil, is called now and then; its error ends the wait early, with requests still pending.
+func Wait(w Wire, stop func() error, rs ...*Request) error {
+	var b Backoff
+	for turn := 0; ; turn++ {
+		open := false
+		for _, r := range rs {
+			open = open || !r.Done()
+		}
+		if !open {
+			break
+		}
+		if w.Progress() {
+			b.Reset()
+			continue
+		}
+		if stop != nil && turn%64 == 63 {
+			if err := stop(); err != nil {
+				return err
+			}
+		}
+		b.Pause()
+	}
+	for _, r := range rs {
+		if _, _, err := r.Result(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
