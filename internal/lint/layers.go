@@ -27,6 +27,7 @@ var layers = []layer{
 	{"internal/cores", nil, "processors are independent of ranks"},
 	{"internal/cli", nil, "flags and wrapped text are independent of training"},
 	{"internal/cli/clitest", nil, "tests make terminals in one place"},
+	{"internal/hosttest", nil, "hosts of tests have no ranks: it starts any program"},
 	{"internal/trace", nil, "a trace has only times and names"},
 	{"internal/foreign", nil, "one package opens files of other programs"},
 	{"internal/lint", nil, "rules read source text, not packages"},
@@ -125,7 +126,7 @@ var everywhere = []string{"internal/invariants"}
 var inTests = map[string][]string{
 	"": {
 		"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest",
-		"internal/dl/dltest",
+		"internal/dl/dltest", "internal/hosttest",
 	},
 	"dist/ddp":          {"internal/shm", "checkpoint"}, // sums on both host backends; an example saves
 	"internal/hostexec": {"internal/program/oracle"},
