@@ -101,11 +101,19 @@ func serve(c net.Conn) {
 			copyData(in, stdin, stdin)
 		}()
 		_ = cmd.Wait() // its error is the exit code
-		last.Exit = cmd.ProcessState.ExitCode()
+		last.Exit = exitCode(cmd.ProcessState)
 	}
 	lock.Lock()
 	defer lock.Unlock()
 	_ = out.Encode(last) // the agent may be gone
+}
+
+// exitCode returns the exit code of a process as a shell does: 128 + the signal that ended it.
+func exitCode(state *os.ProcessState) int {
+	if s, ok := state.Sys().(syscall.WaitStatus); ok && s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	return state.ExitCode()
 }
 
 // copyData writes the data of messages until the last one or an error, and returns the last one.

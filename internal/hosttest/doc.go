@@ -19,8 +19,8 @@
 // # The files of a host
 //
 // A host sees the files of the machine, except /tmp and /dev/shm, which are its own. The folder of
-// the test binary and the folders in Options.Share have their usual paths. Names of hosts are in
-// /etc/hosts.
+// the test binary, its working directory and the folders in Options.Share have their usual paths.
+// The names of the hosts are in /etc/hosts.
 //
 // # Commands
 //

@@ -1,11 +1,15 @@
 package hosttest
 
 import (
+	"encoding/gob"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -19,104 +23,96 @@ var forwarded = []os.Signal{
 // cannotStart is the exit code of enter when the program cannot start, as that of a shell.
 const cannotStart = 127
 
-// runEnter joins the namespaces of the process args[0], starts roleProgram there with the program
-// args[1:], and ends like it. Files without FD_CLOEXEC stay open for the program.
-//
-// The calling thread is the main thread, because this runs in an init. Its end kills the program.
+// request is a program to start on a host. Its open files precede it on the connection.
+type request struct {
+	Path  string
+	Args  []string // with the name of the program
+	Env   []string
+	Dir   string
+	Files []int // numbers of the open files
+}
+
+// answer is the end of a program, or the reason why it did not start.
+type answer struct {
+	Status syscall.WaitStatus
+	Err    string
+}
+
+// runEnter has process 1 with the number args[0] run the program args[1:], and ends like it. It
+// passes signals on. The program gets the files of this process without FD_CLOEXEC.
 func runEnter(args []string) (int, error) {
 	signals := make(chan os.Signal, len(forwarded))
 	signal.Notify(signals, forwarded...)
-	folder, err := os.Getwd()
+	r := request{Path: args[1], Args: args[1:], Env: append(os.Environ(), "TMPDIR=/tmp")}
+	var err error
+	if r.Dir, err = os.Getwd(); err != nil {
+		return cannotStart, err
+	}
+	if !strings.Contains(r.Path, "/") {
+		if r.Path, err = exec.LookPath(r.Path); err != nil {
+			return cannotStart, err
+		}
+	}
+	if r.Files, err = inherited(); err != nil {
+		return cannotStart, err
+	}
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: "/proc/" + args[0] + "/root" + startSocket, Net: "unix"})
 	if err != nil {
+		return cannotStart, fmt.Errorf("process 1 of the host: %w", err)
+	}
+	if _, _, err := c.WriteMsgUnix([]byte{0}, unix.UnixRights(r.Files...), nil); err != nil {
 		return cannotStart, err
 	}
-	var life [2]int
-	if err := unix.Pipe2(life[:], unix.O_CLOEXEC); err != nil {
-		return cannotStart, err
-	}
-	if _, err := unix.FcntlInt(uintptr(life[0]), unix.F_SETFD, 0); err != nil {
-		return cannotStart, err
-	}
-	if err := join(args[0]); err != nil {
-		return cannotStart, fmt.Errorf("join the host: %w", err)
-	}
-	p, err := os.StartProcess("/proc/self/exe", append([]string{roleProgram, strconv.Itoa(life[0]), folder}, args[1:]...), &os.ProcAttr{
-		Dir:   "/",
-		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
-		Sys:   &syscall.SysProcAttr{Setsid: true}, // Pdeathsig would kill it: see runProgram
-	})
-	if err != nil {
+	out := gob.NewEncoder(c)
+	if err := out.Encode(r); err != nil {
 		return cannotStart, err
 	}
 	go func() {
 		for s := range signals {
-			_ = p.Signal(s) // the program may have ended
+			if n, ok := s.(syscall.Signal); ok {
+				_ = out.Encode(n) // the program may have ended
+			}
 		}
 	}()
-	state, err := p.Wait()
-	if err != nil {
-		return cannotStart, err
+	var a answer
+	if err := gob.NewDecoder(c).Decode(&a); err != nil {
+		return endBy(syscall.SIGKILL), nil // the host has ended
 	}
-	return endLike(state), nil
+	switch {
+	case a.Err != "":
+		return cannotStart, errors.New(a.Err)
+	case a.Status.Signaled():
+		return endBy(a.Status.Signal()), nil
+	}
+	return a.Status.ExitStatus(), nil
 }
 
-// runProgram becomes the program args[2:] in the folder args[1], and dies with its parent. The file
-// args[0] is a pipe whose other end the parent has.
-//
-// Package syscall cannot do this. It compares the parent's number before and after the fork, but a
-// parent outside the PID namespace has the number 0.
-func runProgram(args []string) (int, error) {
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-		return cannotStart, err
-	}
-	life, err := strconv.Atoi(args[0])
+// inherited returns the open files without FD_CLOEXEC: package os sets it for all that it opens.
+func inherited() (files []int, err error) {
+	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return cannotStart, err
+		return nil, err
 	}
-	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(life)}}, 0); n > 0 || err != nil {
-		return cannotStart, fmt.Errorf("the parent has ended: %w", err)
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			return nil, err
+		}
+		// The list has a file that is closed now: the folder itself.
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			files = append(files, fd)
+		}
 	}
-	unix.CloseOnExec(life)
-	if err := os.Chdir(args[1]); err != nil {
-		return cannotStart, fmt.Errorf("%w: a folder in /tmp must be in Options.Share", err)
-	}
-	name, err := exec.LookPath(args[2])
-	if err != nil {
-		return cannotStart, err
-	}
-	return cannotStart, syscall.Exec(name, args[2:], append(os.Environ(), "TMPDIR=/tmp"))
+	return files, nil
 }
 
-// join moves the calling thread into the namespaces of a process. New children are in its PID
-// namespace.
-func join(pid string) error {
-	n, err := strconv.Atoi(pid)
-	if err != nil {
-		return err
-	}
-	fd, err := unix.PidfdOpen(n, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if err := unix.Unshare(unix.CLONE_FS); err != nil { // else the thread cannot join a mount namespace
-		return err
-	}
-	return unix.Setns(fd, namespaces)
-}
-
-// endLike returns the exit code of a process, or ends this process by the signal that ended it.
-func endLike(state *os.ProcessState) int {
-	status, ok := state.Sys().(syscall.WaitStatus)
-	if !ok || !status.Signaled() {
-		return state.ExitCode()
-	}
-	switch s := status.Signal(); s {
-	case syscall.SIGKILL, syscall.SIGINT, syscall.SIGHUP, syscall.SIGTERM: // others print goroutines
+// endBy ends this process by a signal that does so quietly in Go, or returns an exit code for it.
+func endBy(s syscall.Signal) int {
+	switch s {
+	case syscall.SIGKILL, syscall.SIGINT, syscall.SIGHUP, syscall.SIGTERM:
 		signal.Reset(s)
 		_ = syscall.Kill(os.Getpid(), s)
-		select {} // until the signal is delivered
-	default:
-		return 128 + int(s)
+		select {} // until the signal arrives
 	}
+	return 128 + int(s)
 }

@@ -62,7 +62,7 @@ func New(t testing.TB, n int, opt Options) *Hosts {
 	}
 	h := &Hosts{t: t, opt: opt, bridge: bridge, hosts: make([]host, n)}
 	t.Cleanup(h.Close)
-	h.ip("link add bridge type bridge forward_delay 0", "link set bridge up")
+	h.ip("link add "+bridgeName+" type bridge forward_delay 0", "link set "+bridgeName+" up")
 	for i := range n {
 		h.boot(i)
 	}
@@ -95,13 +95,20 @@ func (h *Hosts) Name(host int) string { return fmt.Sprintf("host%d", host) }
 // Addr returns the IPv4 address of the host on the bridge.
 func (h *Hosts) Addr(host int) string { return fmt.Sprintf("10.77.0.%d", host+1) }
 
+// Names in the namespace of the bridge.
+const (
+	bridgeName = "hosttest"
+	linkPrefix = "hosttest-"
+)
+
 // link returns the name of the bridge's end of a host's link.
-func (h *Hosts) link(host int) string { return fmt.Sprintf("link%d", host) }
+func (h *Hosts) link(host int) string { return fmt.Sprintf("%s%d", linkPrefix, host) }
 
 // spec is the description of a host that its process 1 gets.
 type spec struct {
 	Name    string
 	Addr    string // with the length of the prefix
+	MAC     string // of the number of the host, so that peers find a restarted host
 	Names   string // content of /etc/hosts
 	MTU     int
 	Visible []string // folders of the machine, hidden otherwise
@@ -128,7 +135,7 @@ func (h *Hosts) boot(i int) {
 	}
 	h.hosts[i] = host{init: cmd}
 	h.ip(fmt.Sprintf("link add %s mtu %d type veth peer name eth0 netns %d", h.link(i), h.opt.MTU, cmd.Process.Pid),
-		fmt.Sprintf("link set %s master bridge up", h.link(i)))
+		fmt.Sprintf("link set %s master %s up", h.link(i), bridgeName))
 	if _, err := io.WriteString(in, "connected\n"); err != nil {
 		h.t.Fatalf("%s: %v", h.Name(i), err)
 	}
@@ -141,15 +148,16 @@ func (h *Hosts) boot(i int) {
 const ready = "ready\n"
 
 func (h *Hosts) spec(i int) spec {
-	own, err := os.Executable()
-	if err != nil {
+	own, err1 := os.Executable()
+	work, err2 := os.Getwd()
+	if err := errors.Join(err1, err2); err != nil {
 		h.t.Fatal(err)
 	}
 	names := "127.0.0.1 localhost\n"
 	for k := range h.hosts {
 		names += h.Addr(k) + " " + h.Name(k) + "\n"
 	}
-	return spec{h.Name(i), h.Addr(i) + "/24", names, h.opt.MTU, append([]string{filepath.Dir(own)}, h.opt.Share...)}
+	return spec{h.Name(i), h.Addr(i) + "/24", fmt.Sprintf("02:00:00:00:00:%02x", i+1), names, h.opt.MTU, append([]string{filepath.Dir(own), work}, h.opt.Share...)}
 }
 
 // Command returns a command that runs on a host, with the files and the working directory of cmd.
@@ -204,7 +212,8 @@ func (h *Hosts) end(host int) {
 	_ = init.Wait() // its error is the signal
 }
 
-// Restart starts a killed host again, with its name and address and without its files in /tmp.
+// Restart starts a killed host again, with its name and address. Its files in /tmp and the limit of
+// its bandwidth are gone.
 func (h *Hosts) Restart(host int) {
 	h.t.Helper()
 	if h.hosts[host].init != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -16,46 +17,47 @@ import (
 )
 
 // runInit is process 1 of a host. Its argument is the spec. It prepares the host, starts the server
-// for agents, answers with ready or an error, and then waits for orphans until it is killed.
+// for agents, answers with ready or an error, and then starts programs until it is killed.
 func runInit(args []string) (int, error) {
-	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
-	orphans := make(chan os.Signal, 1)
-	if err := prepare(args[0]); err != nil {
+	// No program of the host can end it. Ignored signals would stay ignored in programs.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	l, err := prepare(args[0])
+	if err != nil {
 		fmt.Println(err)
 		return 1, nil
 	}
-	signal.Notify(orphans, syscall.SIGCHLD)
+	cs := &children{waiting: map[int]chan syscall.WaitStatus{}}
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	go cs.reap(ended)
 	fmt.Print(ready)
-	for range orphans {
-		for {
-			if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 && err != syscall.EINTR {
-				break
-			}
-		}
-	}
-	return 0, nil
+	return 1, cs.accept(l)
 }
 
-func prepare(text string) error {
+// prepare returns the listener of startSocket.
+func prepare(text string) (*net.UnixListener, error) {
 	var s spec
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		return err
+		return nil, err
 	}
 	if err := unix.Sethostname([]byte(s.Name)); err != nil {
-		return fmt.Errorf("sethostname: %w", err)
+		return nil, fmt.Errorf("sethostname: %w", err)
 	}
 	if err := mounts(s); err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil { // the link exists
-		return fmt.Errorf("test process: %w", err)
+		return nil, fmt.Errorf("test process: %w", err)
 	}
 	cmd := exec.Command("ip", "-batch", "-")
-	cmd.Stdin = lines("link set lo up", fmt.Sprintf("link set eth0 mtu %d up", s.MTU), "addr add "+s.Addr+" dev eth0")
+	cmd.Stdin = lines("link set lo up", fmt.Sprintf("link set eth0 address %s mtu %d up", s.MAC, s.MTU), "addr add "+s.Addr+" dev eth0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("ip: %w: %s", err, out)
+		return nil, fmt.Errorf("ip: %w: %s", err, out)
 	}
-	return startServer()
+	if err := startServer(); err != nil {
+		return nil, err
+	}
+	return net.ListenUnix("unix", &net.UnixAddr{Name: startSocket, Net: "unix"})
 }
 
 // own are the file systems of each host, with their kinds.

@@ -18,19 +18,29 @@ type thread struct {
 func newThread() (*thread, error) {
 	th := &thread{make(chan func()), make(chan struct{})}
 	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // without unlock: the thread ends with the goroutine
-		defer close(th.ended)
-		err := unshareNetwork()
-		started <- err
-		if err != nil {
-			return
-		}
-		for f := range th.work {
-			f()
-		}
-	}()
+	go th.run(started)
 	return th, <-started
+}
+
+// run is the thread. The main thread cannot be it, as Go never ends that one, and its namespaces
+// are those of the process in /proc. A goroutine that runs there leaves the work to another one.
+func (th *thread) run(started chan<- error) {
+	runtime.LockOSThread() // without unlock, except on the main thread: the thread ends with the goroutine
+	if onMainThread() {
+		defer runtime.UnlockOSThread()
+		go th.run(started)
+		<-th.ended
+		return
+	}
+	defer close(th.ended)
+	err := unshareNetwork()
+	started <- err
+	if err != nil {
+		return
+	}
+	for f := range th.work {
+		f()
+	}
 }
 
 // do runs f on the thread. Processes that f starts are in the namespace of the bridge.
@@ -117,10 +127,14 @@ func (h *Hosts) lossRules() string {
 	b.WriteString("table bridge hosttest\ndelete table bridge hosttest\n") // the first line makes a missing table
 	b.WriteString("table bridge hosttest {\nchain loss {\ntype filter hook forward priority 0; policy accept\n")
 	for i, s := range h.hosts {
-		if s.loss > 0 {
-			fmt.Fprintf(&b, "iifname %q numgen random mod 100 < %d drop\n", h.link(i), s.loss)
-			fmt.Fprintf(&b, "oifname %q numgen random mod 100 < %d drop\n", h.link(i), s.loss)
+		chance := ""
+		switch {
+		case s.loss == 0:
+			continue
+		case s.loss < 100: // numgen knows only numbers below 100
+			chance = fmt.Sprintf("numgen random mod 100 < %d", s.loss)
 		}
+		fmt.Fprintf(&b, "iifname %[1]q %[2]s drop\noifname %[1]q %[2]s drop\n", h.link(i), chance)
 	}
 	b.WriteString("}\n}\n")
 	return b.String()
@@ -140,8 +154,8 @@ func (h *Hosts) Bandwidth(host int, bits int64) {
 	h.run(host, "tc", from...)
 }
 
-// bucketBytes is the size of the token bucket: a link moves so many bytes at once after a pause. The
-// largest packet must fit, which the kernel later cuts to the MTU: 64 KiB.
+// bucketBytes is the size of the token bucket: a link moves so many bytes at once after a pause.
+// The largest packet must fit, which the kernel later cuts to the MTU: 64 KiB.
 const bucketBytes = 64 << 10
 
 // tbf returns the arguments of tc. Packets wait at most 100 ms, as in the buffer of a small switch.

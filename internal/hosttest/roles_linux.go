@@ -8,11 +8,10 @@ import (
 
 // The roles of the test binary, by the name that it is called by.
 const (
-	roleInit    = "hosttest-init"    // process 1 of a host
-	roleEnter   = "hosttest-enter"   // starts a command on a host
-	roleProgram = "hosttest-program" // becomes the program of a command
-	roleServer  = "hosttest-server"  // runs commands for agents of other hosts
-	roleAgent   = "hosttest-agent"   // runs a command on another host, like ssh
+	roleInit   = "hosttest-init"   // process 1 of a host
+	roleEnter  = "hosttest-enter"  // a command on a host, as seen outside
+	roleServer = "hosttest-server" // runs commands for agents of other hosts
+	roleAgent  = "hosttest-agent"  // runs a command on another host, like ssh
 )
 
 // agentPath is the agent on each host.
@@ -22,7 +21,7 @@ const agentPath = "/tmp/" + roleAgent
 // a TestMain would have to call a function.
 func init() {
 	role := map[string]func([]string) (int, error){
-		roleInit: runInit, roleEnter: runEnter, roleProgram: runProgram, roleServer: runServer, roleAgent: runAgent,
+		roleInit: runInit, roleEnter: runEnter, roleServer: runServer, roleAgent: runAgent,
 	}[filepath.Base(os.Args[0])]
 	if role == nil {
 		return

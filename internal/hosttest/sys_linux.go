@@ -1,6 +1,7 @@
 package hosttest
 
 import (
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -8,6 +9,9 @@ import (
 
 // namespaces are the kinds of namespaces that a host has of its own.
 const namespaces = unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWNS | unix.CLONE_NEWPID
+
+// onMainThread reports whether the caller runs on the first thread of the process.
+func onMainThread() bool { return unix.Gettid() == os.Getpid() }
 
 // unshareNetwork gives the calling thread a new network namespace.
 func unshareNetwork() error { return unix.Unshare(unix.CLONE_NEWNET) }
