@@ -44,11 +44,15 @@ type host struct {
 	loss int // percent
 }
 
-// New makes n hosts with the names host0, host1 and so on. They end with the test.
+// New makes n hosts with the names host0, host1 and so on. They end with the test, whose name
+// contains Host: so `make test-hosts` finds it.
 //
 // Errors: without Linux, root or the command ip the test is skipped, or fails if Required.
 func New(t testing.TB, n int, opt Options) *Hosts {
 	t.Helper()
+	if !strings.Contains(t.Name(), "Host") {
+		t.Fatalf("make test-hosts does not run %s: put Host in the name of a test on hosts", t.Name())
+	}
 	need(t)
 	if n < 1 || n > maxHosts {
 		t.Fatalf("%d hosts: use 1 to %d", n, maxHosts)

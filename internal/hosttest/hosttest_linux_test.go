@@ -3,6 +3,7 @@ package hosttest
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -194,6 +195,14 @@ func TestStoppedHostContinues(t *testing.T) {
 // a correct rule misses once in 500 million runs.
 func TestLossOfHostDropsItsShare(t *testing.T) {
 	h := New(t, 3, Options{})
+	own, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	if err := roomForAll(own); err != nil {
+		Missing(t, "needs the root of the machine: %v", err)
+	}
 	receiver := helper(t, h, 1, "count")
 	sender := helper(t, h, 0, "send", h.Addr(1))
 	const sent = 900

@@ -2,6 +2,7 @@ package hosttest
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -88,6 +89,20 @@ func talk(args []string) error {
 	return s.Err()
 }
 
+// roomForAll makes the buffer of a socket large enough for 900 datagrams, each of at most 1 KiB in
+// the kernel. Only the root of the machine may exceed its limit.
+func roomForAll(c *net.UDPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var err1 error
+	err = raw.Control(func(fd uintptr) {
+		err1 = os.NewSyscallError("setsockopt SO_RCVBUFFORCE", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20))
+	})
+	return errors.Join(err, err1)
+}
+
 // last is the datagram that ends count.
 const last = "last"
 
@@ -97,16 +112,8 @@ func count([]string) error {
 	if err != nil {
 		return err
 	}
-	raw, err := c.SyscallConn()
-	if err != nil {
+	if err := roomForAll(c); err != nil {
 		return err
-	}
-	var err1 error
-	err = raw.Control(func(fd uintptr) { // room for all datagrams: 900 of at most 1 KiB in the kernel
-		err1 = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4<<20)
-	})
-	if err != nil || err1 != nil {
-		return fmt.Errorf("%w %w", err, err1)
 	}
 	fmt.Println("listening")
 	buf := make([]byte, 16)
