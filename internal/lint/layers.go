@@ -45,6 +45,11 @@ var layers = []layer{
 	{"internal/wire/fake", []string{"internal/wire", "internal/wire/wiretest"}, "wires never import each other"},
 	{"internal/sim", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce"}, "backends never import each other"},
 	{
+		"internal/hosts",
+		[]string{"dist", "symmetric", "tensor", "internal/reduce", "internal/sim", "internal/wire", "internal/wire/fake"},
+		"it joins a transport of each host by a wire; only its tests know one of each",
+	},
+	{
 		"internal/conformance",
 		[]string{"dist", "symmetric", "tensor"},
 		"the suite tests backends, so it shares no code with them",
