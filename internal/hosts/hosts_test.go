@@ -36,7 +36,7 @@ func open(t testing.TB, n int, layout func(rank, n int) int, cfg hosts.Config, n
 	net.OnLost = func(rank int) func(int, string) { return losses[rank].Lost }
 	_, ends := fake.New(n, net)
 	near := make([]dist.Transport, n)
-	for host := range n {
+	for host := range n + 1 {
 		var ranks []int
 		for r, h := range where {
 			if h == host {
