@@ -5,10 +5,10 @@
 //
 // The ranks of a host share a board: memory with a header and a place for data for every rank of
 // the group. A collective is a number of exchanges. In an exchange each rank writes its call and
-// its data to its place. The first rank of each host, its leader, sends the block of its host to the
-// other leaders, and writes their blocks to its board. Then every rank sees the calls and the data
-// of all: it compares the calls, and computes its own result. So sums are taken in rank order, with
-// the bits of one host, in every layout of ranks over hosts.
+// its data to its place. The first rank of each host, its leader, sends the block of its host to
+// the other leaders, and writes their blocks to its board. Then every rank sees the calls and the
+// data of all: it compares the calls, and computes its own result. So sums are taken in rank order,
+// with the bits of one host, in every layout of ranks over hosts.
 //
 // # How failures are found
 //
