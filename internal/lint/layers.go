@@ -44,7 +44,13 @@ var layers = []layer{
 	{"internal/wire", []string{"internal/invariants"}, "bytes between processes have no ranks of a group and no types"},
 	{"internal/wire/wiretest", []string{"internal/wire"}, "the suite tests wires, so it shares no code with them"},
 	{"internal/wire/fake", []string{"internal/wire", "internal/wire/wiretest"}, "wires never import each other"},
+	{"internal/mpi", []string{"internal/wire", "internal/dl", "internal/wire/wiretest"}, "wires never import each other"},
 	{"internal/sim", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce"}, "backends never import each other"},
+	{
+		"internal/hosts",
+		[]string{"dist", "symmetric", "tensor", "internal/reduce", "internal/sim", "internal/wire", "internal/wire/fake"},
+		"it joins a transport of each host by a wire; only its tests know one of each",
+	},
 	{
 		"internal/conformance",
 		[]string{"dist", "symmetric", "tensor"},
@@ -67,7 +73,7 @@ var layers = []layer{
 	{
 		"dist/backend",
 		[]string{
-			"dist", "dist/launch", "internal/shm", "internal/sim", "internal/dl", "internal/cuda", "internal/gpu", "internal/nccl",
+			"dist", "dist/launch", "internal/shm", "internal/hosts", "internal/mpi", "internal/wire", "internal/sim", "internal/dl", "internal/cuda", "internal/gpu", "internal/nccl",
 			"internal/nvshmem", "internal/direct", "internal/foreign",
 		},
 		"the only package that imports the backends, and it needs nothing else",
