@@ -104,9 +104,7 @@ func (g *GPUs) open(ctx context.Context) error {
 	if g.base, err = dist.NewGroup(t, controlTrace); err != nil {
 		return errors.Join(err, t.Close())
 	}
-	g.member = &gpu.Member{
-		Rank: g.base.Rank(), Size: g.base.Size(), World: g.base.Ranks(), Control: g.base, Memory: new(gpu.Memory),
-	}
+	g.member = gpu.MemberOf(g.base, nil)
 	for _, step := range []func() error{g.openDriver, g.openDevice, g.openProviders} {
 		if err := step(); err != nil {
 			return err

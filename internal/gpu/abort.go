@@ -32,13 +32,10 @@ const (
 //
 // Returns: the error of the broken group, which may have an older reason.
 func (p *ledger) fail(kind endKind, about int, text string) error {
-	code := p.word(0, verdictCode)
-	if atomic.CompareAndSwapUint64(code, 0, uint64(kind)<<32|uint64(uint32(about))) {
-		to := unsafe.Slice((*byte)(unsafe.Add(p.parts[0], verdictText)), maxVerdict)
-		n := copy(to, text)
-		*p.word(0, verdictLength) = uint64(n)
-		atomic.StoreUint64(p.word(0, verdictReady), 1)
-		p.wakeAll()
+	if code := uint64(kind)<<32 | uint64(uint32(about)); p.record(code, text) {
+		if p.far != nil {
+			p.far.failed(code, text)
+		}
 		// Ends the waits of other ranks in the control group. An error means it is already broken
 		// or closed.
 		_ = p.control.Abort(errors.New(text))
@@ -46,12 +43,25 @@ func (p *ledger) fail(kind endKind, about int, text string) error {
 	return p.broken()
 }
 
+// record writes the reason to the abort page of this host, unless the page has one.
+func (p *ledger) record(code uint64, text string) bool {
+	if !atomic.CompareAndSwapUint64(p.word(p.home, verdictCode), 0, code) {
+		return false
+	}
+	to := unsafe.Slice((*byte)(unsafe.Add(p.parts[p.home], verdictText)), maxVerdict)
+	n := copy(to, text)
+	*p.word(p.home, verdictLength) = uint64(n)
+	atomic.StoreUint64(p.word(p.home, verdictReady), 1)
+	p.wakeAll()
+	return true
+}
+
 // broken returns the error of the broken group, or nil. Any goroutine may call it.
 func (p *ledger) broken() error {
 	if e := p.end.Load(); e != nil {
 		return e.err
 	}
-	code := p.load(0, verdictCode)
+	code := p.load(p.home, verdictCode)
 	if code == 0 {
 		return nil
 	}
@@ -62,9 +72,9 @@ func (p *ledger) broken() error {
 func (p *ledger) failureError(code uint64) error {
 	text := "no details, because the rank that broke the group died doing so"
 	for turn := range 1200 { // the writer is between two stores
-		if p.load(0, verdictReady) == 1 {
-			n := min(*p.word(0, verdictLength), maxVerdict)
-			text = string(unsafe.Slice((*byte)(unsafe.Add(p.parts[0], verdictText)), n))
+		if p.load(p.home, verdictReady) == 1 {
+			n := min(*p.word(p.home, verdictLength), maxVerdict)
+			text = string(unsafe.Slice((*byte)(unsafe.Add(p.parts[p.home], verdictText)), n))
 			break
 		}
 		if turn < 1000 {
@@ -136,11 +146,11 @@ func (p *ledger) settle(err error) error {
 	return p.fail(endFault, p.rank, err.Error())
 }
 
-// wakeAll wakes every rank's watcher.
+// wakeAll wakes the watchers of this host's ranks.
 func (p *ledger) wakeAll() {
 	one := symmetric.Atomic{Op: symmetric.OpAdd, DType: tensor.U64, Value: 1}
-	for r := range p.parts {
-		_, _ = p.region.Atomic(r, wakeAt, one) // an error means a broken control group, which wakes them as well
+	for i := range p.near {
+		_, _ = p.region.Atomic(i, wakeAt, one) // an error means a broken control group, which wakes them as well
 	}
 }
 
@@ -166,6 +176,9 @@ func (p *ledger) watch(ctx context.Context, asks func() error) {
 			_ = p.fail(endFault, p.rank, err.Error())
 		}
 		p.absent()
+		if p.far != nil {
+			p.far.check()
+		}
 		if p.broken() != nil {
 			return
 		}
@@ -181,6 +194,10 @@ func (p *ledger) ends(err error) bool {
 		return true
 	case errors.Is(err, dist.ErrTimeout):
 		return false
+	}
+	var dead *dist.RankError
+	if errors.As(err, &dead) { // of this host's group
+		err = &dist.RankError{Rank: p.near[dead.Rank], How: dead.How}
 	}
 	_ = p.settle(err)
 	return false
@@ -200,41 +217,6 @@ func (p *ledger) absent() {
 		if waits {
 			_ = p.fail(endClosed, r, closedText(r))
 			return
-		}
-	}
-}
-
-// States of closing: open, all ranks have arrived, or each rank leaves alone.
-const (
-	closingOpen = iota
-	closingTogether
-	closingApart
-)
-
-// leave records that this rank has closed its end, and waits up to grace for the others.
-//
-// Returns: whether all ranks have arrived; the result is equal on all ranks.
-func (p *ledger) leave(grace time.Duration) bool {
-	atomic.StoreUint64(p.word(p.rank, leftAt), 1)
-	state := p.word(0, closingAt)
-	if uint32(atomic.AddUint64(state, 1)) == uint32(p.size) {
-		atomic.CompareAndSwapUint64(state, closingOpen<<32|uint64(p.size), closingTogether<<32|uint64(p.size))
-	}
-	p.wakeAll()
-	began := time.Now()
-	for turn := 0; ; turn++ {
-		now := atomic.LoadUint64(state)
-		if now>>32 != closingOpen {
-			return now>>32 == closingTogether
-		}
-		if late := time.Since(began) > grace; late || p.broken() != nil {
-			atomic.CompareAndSwapUint64(state, now, closingApart<<32|now&(1<<32-1))
-			continue
-		}
-		if turn < 100 {
-			runtime.Gosched()
-		} else {
-			time.Sleep(100 * time.Microsecond)
 		}
 	}
 }

@@ -43,11 +43,11 @@ func sameEntries(a, b *[entryBytes / 8]uint64) bool {
 
 func samePlace(a, b uint64) bool { return a == b || a == 0 || b == 0 }
 
-// difference describes the first field in which own, of this rank, and theirs, of rank r, differ.
-func (p *ledger) difference(own *opEntry, r int, theirs *opEntry) string {
-	lo, hi, a, b := p.rank, r, own, theirs
-	if r < p.rank {
-		lo, hi, a, b = r, p.rank, theirs, own
+// difference describes the first field in which x of rank q and y of rank r differ.
+func difference(q int, x *opEntry, r int, y *opEntry) string {
+	lo, hi, a, b := q, r, x, y
+	if r < q {
+		lo, hi, a, b = r, q, y, x
 	}
 	switch {
 	case a.sig != b.sig:

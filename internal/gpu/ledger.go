@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -16,7 +15,7 @@ import (
 // A ledger is symmetric host memory shared by the ranks of a GPU group. It records the operations
 // that each rank has issued, why the group is broken, and which ranks have left. A rank's part has:
 //
-//	0                  abort page, on rank 0 only: code, ready, length, text; closing state
+//	0                  abort page, on the first rank only: code, ready, length, text; closing state
 //	pageBytes          words of this rank: wake, left, posted, checked
 //	pageBytes + 1024   per peer, message counters: sent, received, compared
 //	then               ring of announced operations
@@ -26,6 +25,8 @@ import (
 // reads the others' announcements of the same round. If two ranks differ, at least one sees
 // the other's announcement (store, fence, load on both sides). That rank does not queue, and breaks
 // the group. A rank waits only if it is a whole ring ahead.
+//
+// Ranks of several hosts have a ledger on each host: see far.
 //
 // Fences wait for cache lines that come from other cores. So words that need no fence are published
 // without one, and a rank claims the line of its next announcement early (package asym).
@@ -71,13 +72,16 @@ type opEntry struct {
 // of the watcher.
 type ledger struct {
 	control *dist.Group
-	heap    symmetric.Heap
+	heap    symmetric.Heap // of the ranks of this host
 	region  symmetric.Region
 	rank    int
 	size    int
 	compare bool
 	limit   time.Duration    // longest wait for a peer
 	parts   []unsafe.Pointer // by rank
+	home    int              // first rank of this host, which has the abort page
+	near    []int            // ranks of this host
+	far     *far             // nil if this host has all ranks
 	layout  ledgerLayout
 
 	round    uint64   // announced by this rank
@@ -90,77 +94,6 @@ type ledger struct {
 
 // ending is the error of a broken group.
 type ending struct{ err error }
-
-type ledgerLayout struct{ ring, messages, bytes int }
-
-func layoutFor(n int) ledgerLayout {
-	var l ledgerLayout
-	l.ring = (countersAt + n*counterBytes + 511) &^ 511
-	l.messages = l.ring + ringDepth*entryBytes
-	l.bytes = l.messages + 2*n*messageDepth*messageBytes
-	return l
-}
-
-// newLedger allocates the region.
-//
-// Collective: all ranks of control. Errors: those of its Heap and Alloc.
-func newLedger(control *dist.Group, compare bool, limit time.Duration) (*ledger, error) {
-	n := control.Size()
-	p := &ledger{
-		control: control, rank: control.Rank(), size: n, compare: compare, limit: limit, layout: layoutFor(n),
-		sent: make([]uint64, n), received: make([]uint64, n),
-	}
-	var err error
-	if p.heap, err = control.Heap(int64(p.layout.bytes) + symmetric.MaxAlignment); err != nil {
-		return nil, fmt.Errorf("ledger: %w", err)
-	}
-	if p.region, err = p.heap.Alloc(int64(p.layout.bytes)); err != nil {
-		return nil, errors.Join(fmt.Errorf("ledger: %w", err), p.heap.Close())
-	}
-	for r := range n {
-		b, err := p.region.Peer(r)
-		if err == nil && b.Device() != tensor.Host {
-			err = fmt.Errorf("%w: the control group is on %v, not on the host", dist.ErrDevice, b.Device())
-		}
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("ledger: %w", err), p.heap.Close())
-		}
-		p.parts = append(p.parts, b.Pointer())
-	}
-	if err := finish(control.Blocking().Barrier()); err != nil { // no rank breaks the group before all can see why
-		return nil, errors.Join(fmt.Errorf("ledger: %w", err), p.heap.Close())
-	}
-	return p, nil
-}
-
-func (p *ledger) word(rank, off int) *uint64 { return (*uint64)(unsafe.Add(p.parts[rank], off)) }
-
-func (p *ledger) load(rank, off int) uint64 { return atomic.LoadUint64(p.word(rank, off)) }
-
-// entry returns the slot in which rank announces round.
-func (p *ledger) entry(rank int, round uint64) *[entryBytes / 8]uint64 {
-	off := p.layout.ring + int(round%ringDepth)*entryBytes
-	return (*[entryBytes / 8]uint64)(unsafe.Add(p.parts[rank], off))
-}
-
-// message returns the slot in which rank announces message k of its channel with peer.
-func (p *ledger) message(rank, peer int, out bool, k uint64) *[messageBytes / 8]uint64 {
-	ring := 2 * peer
-	if !out {
-		ring++
-	}
-	off := p.layout.messages + (ring*messageDepth+int(k%messageDepth))*messageBytes
-	return (*[messageBytes / 8]uint64)(unsafe.Add(p.parts[rank], off))
-}
-
-// counter returns the word in which rank counts the messages it has announced for peer.
-func (p *ledger) counter(rank, peer int, out bool) *uint64 {
-	off := countersAt + peer*counterBytes + counterRecvd
-	if out {
-		off = countersAt + peer*counterBytes + counterSent
-	}
-	return p.word(rank, off)
-}
 
 // announce posts c as this rank's next round, and compares it with the others' posts of that round.
 //
@@ -190,6 +123,9 @@ func (p *ledger) announce(c *opEntry) error {
 		}
 	}
 	asym.Store(p.word(p.rank, checkedAt), round) // the others' lines may still be in transfer
+	if p.far != nil {
+		p.far.announced(round, e)
+	}
 	asym.Claim(unsafe.Pointer(p.entry(p.rank, round+1)), 1)
 	return nil
 }
@@ -198,7 +134,7 @@ func (p *ledger) announce(c *opEntry) error {
 func (p *ledger) meet(r int, round uint64, own *[entryBytes / 8]uint64, c *opEntry) error {
 	if theirs := p.entry(r, round); p.compare && atomic.LoadUint64(&theirs[0]) == round && !sameEntries(own, theirs) {
 		d := decodeEntry(theirs)
-		return p.fail(endMismatch, p.rank, p.difference(c, r, &d))
+		return p.fail(endMismatch, p.rank, difference(p.rank, c, r, &d))
 	}
 	if p.load(r, leftAt) != 0 && p.load(r, postedAt) < round {
 		return p.fail(endClosed, r, closedText(r))
@@ -256,10 +192,13 @@ func (p *ledger) post(peer int, out bool, dt tensor.DType, count int) (uint64, e
 	mine[peer] = k
 	count64 := p.counter(p.rank, peer, out)
 	atomic.StoreUint64(count64, k) // a fence, as in announce
-	if err := p.pair(peer, out, k, m); err != nil {
+	if err := p.pair(p.rank, peer, out, k, m); err != nil {
 		return 0, err
 	}
 	asym.Store(pairedOf(count64), k)
+	if p.far != nil {
+		p.far.posted(peer, out, k, m)
+	}
 	return k, nil
 }
 
@@ -279,17 +218,17 @@ func (p *ledger) catchUpWith(peer int, out bool, k uint64) error {
 	})
 }
 
-// pair compares message k with the peer's announcement.
-func (p *ledger) pair(peer int, out bool, k uint64, m *[messageBytes / 8]uint64) error {
-	theirs := p.message(peer, p.rank, !out, k)
+// pair compares message k of rank, which is m, with the peer's announcement.
+func (p *ledger) pair(rank, peer int, out bool, k uint64, m *[messageBytes / 8]uint64) error {
+	theirs := p.message(peer, rank, !out, k)
 	switch {
 	case atomic.LoadUint64(&theirs[0]) == k:
 		if !p.compare || m[1] == theirs[1] && m[2] == theirs[2] && m[3] == theirs[3] {
 			return nil
 		}
-		from, to, s, r := p.rank, peer, m, theirs
+		from, to, s, r := rank, peer, m, theirs
 		if !out {
-			from, to, s, r = peer, p.rank, theirs, m
+			from, to, s, r = peer, rank, theirs, m
 		}
 		text := fmt.Sprintf("%v on a message: rank %d sends %v[%d], rank %d receives %v[%d]", dist.ErrMismatch,
 			from, tensor.DType(s[2]), s[1], to, tensor.DType(r[2]), r[1])
@@ -297,12 +236,12 @@ func (p *ledger) pair(peer int, out bool, k uint64, m *[messageBytes / 8]uint64)
 			text += fmt.Sprintf("; the send comes after %d collectives, the receive after %d", s[3], r[3])
 		}
 		return p.fail(endMismatch, p.rank, text)
-	case p.load(peer, leftAt) != 0 && atomic.LoadUint64(p.counter(peer, p.rank, !out)) < k:
+	case p.load(peer, leftAt) != 0 && atomic.LoadUint64(p.counter(peer, rank, !out)) < k:
 		return p.fail(endClosed, peer, closedText(peer))
-	case p.compare && p.load(peer, postedAt) > m[3] && atomic.LoadUint64(p.counter(peer, p.rank, !out)) < k:
+	case p.compare && p.load(peer, postedAt) > m[3] && atomic.LoadUint64(p.counter(peer, rank, !out)) < k:
 		d := decodeEntry(p.entry(peer, m[3]+1))
 		return p.fail(endMismatch, p.rank, fmt.Sprintf("%v on the order: rank %d is in a %v with rank %d, rank %d in %v",
-			dist.ErrMismatch, p.rank, direction(out), peer, peer, d.sig.Kind))
+			dist.ErrMismatch, rank, direction(out), peer, peer, d.sig.Kind))
 	}
 	return nil
 }
@@ -310,6 +249,10 @@ func (p *ledger) pair(peer int, out bool, k uint64, m *[messageBytes / 8]uint64)
 // met reports whether all ranks have announced round and found no difference. Having announced it
 // is not enough: a rank that sees a difference may be about to report it.
 func (p *ledger) met(round uint64) bool {
+	return p.checked(round) || p.far != nil && p.far.progress() && p.checked(round)
+}
+
+func (p *ledger) checked(round uint64) bool {
 	for r := range p.parts {
 		if p.load(r, checkedAt) < round {
 			return false
@@ -320,7 +263,8 @@ func (p *ledger) met(round uint64) bool {
 
 // paired reports whether peer has announced its end of message k and found no difference.
 func (p *ledger) paired(peer int, out bool, k uint64) bool {
-	return atomic.LoadUint64(pairedOf(p.counter(peer, p.rank, !out))) >= k
+	there := pairedOf(p.counter(peer, p.rank, !out))
+	return atomic.LoadUint64(there) >= k || p.far != nil && p.far.progress() && atomic.LoadUint64(there) >= k
 }
 
 // catchUp waits until all others have checked round, so that its slot can be reused.
@@ -350,6 +294,9 @@ func (p *ledger) poll(done func() bool, state func() string) error {
 	for turn := 0; !done(); turn++ {
 		if err := p.broken(); err != nil {
 			return err
+		}
+		if p.far != nil {
+			p.far.progress()
 		}
 		if turn < 100 { // a look at the clock takes longer than one at memory
 			continue
@@ -395,4 +342,9 @@ func (p *ledger) missing(round uint64) string {
 }
 
 // close frees the region.
-func (p *ledger) close() error { return p.heap.Close() }
+func (p *ledger) close() error {
+	if p.far != nil {
+		p.far.close()
+	}
+	return p.heap.Close()
+}

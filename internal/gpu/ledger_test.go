@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-const ages = time.Minute
+const ages = 10 * time.Second
 
 func allReduceEntry(count int64) opEntry {
 	return opEntry{sig: dist.Signature{Kind: dist.KindAllReduce, Red: dist.RedSum, DType: tensor.F32, Count: count, Root: -1}}
@@ -224,16 +224,15 @@ func TestRankThatLeftIsNamed(t *testing.T) {
 }
 
 func TestWatcherFindsThatARankLeft(t *testing.T) {
-	posted := make(chan struct{}) // by rank 0, which finds what rank 1 does only afterwards
 	ledgers(t, 2, true, ages, func(p *ledger) error {
 		if p.rank == 1 {
-			<-posted
+			if err := p.poll(func() bool { return p.load(0, checkedAt) == 1 }, p.whereabouts); err != nil {
+				return err
+			}
 			p.leave(ages)
 			return want(p.broken(), dist.ErrClosed, "rank 1")
 		}
-		err := collects(p)
-		close(posted)
-		if err != nil {
+		if err := collects(p); err != nil {
 			return err
 		}
 		p.watch(context.Background(), func() error { return nil })
@@ -256,7 +255,7 @@ func TestRankLeavesAloneAfterGrace(t *testing.T) {
 			return errors.New("left together with a rank that stayed")
 		}
 		if p.rank == 1 {
-			if err := p.poll(func() bool { return p.load(0, closingAt)>>32 == closingApart }, p.whereabouts); err != nil {
+			if err := p.poll(func() bool { return p.load(p.home, closingAt)>>32 == closingApart }, p.whereabouts); err != nil {
 				return err
 			}
 			if p.leave(ages) {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -20,7 +21,32 @@ type Member struct {
 	World      []int       // number in the world of each rank of the group
 	Control    *dist.Group // blocking host group of the same ranks in order: exchanges data, agrees, detects deaths
 	Memory     *Memory     // symmetric memory that ranks of this group can address
+	Hosts      []int       // host of each rank, numbered in the order of first ranks; nil for one host
 }
+
+// MemberOf returns the place of control's rank on dev.
+func MemberOf(control *dist.Group, dev *cuda.Device) *Member {
+	p := &Member{
+		Device: dev, Rank: control.Rank(), Size: control.Size(), World: control.Ranks(), Control: control, Memory: new(Memory),
+	}
+	if n := control.Notifier(); n != nil {
+		if hosts := n.Hosts(); slices.Max(hosts) > 0 {
+			p.Hosts = hosts
+		}
+	}
+	return p
+}
+
+// HostCount returns the number of hosts of the group.
+func (p *Member) HostCount() int {
+	if p.Hosts == nil {
+		return 1
+	}
+	return slices.Max(p.Hosts) + 1
+}
+
+// Near reports whether rank r is on the host of this rank.
+func (p *Member) Near(r int) bool { return p.Hosts == nil || p.Hosts[r] == p.Hosts[p.Rank] }
 
 // Exchange returns own of every rank, in rank order.
 //

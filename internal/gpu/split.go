@@ -34,10 +34,7 @@ func (t *Transport) split(color, key int) (*Transport, error) {
 	}
 	var member *Member
 	if control != nil {
-		member = &Member{
-			Device: t.member.Device, Rank: control.Rank(), Size: control.Size(), World: control.Ranks(), Control: control,
-			Memory: new(Memory),
-		}
+		member = MemberOf(control, t.member.Device)
 	}
 	engines, err := t.splitEngines(member)
 	if err == nil && member != nil && len(engines) == 0 && member.Size > 1 {

@@ -208,20 +208,24 @@ func TestEmptyMessageIsReceivedWhenItWasCompared(t *testing.T) {
 
 // The last message of a group call is as it should be, and the first is not.
 func TestAllEmptyMessagesOfAGroupCallAreWaitedFor(t *testing.T) {
-	ledgers(t, 3, true, ages, func(p *ledger) error {
-		switch p.rank {
-		case 0:
-			s, n, err := empties(p, 1, 2)
-			if err != nil {
-				return err
-			}
-			return want(s.Await(n), dist.ErrMismatch, "message", "rank 1 sends f32[3]", "rank 0 receives f32[0]")
-		case 1: // behind rank 2
-			other := pairedOf(p.counter(2, 0, true))
-			return want(sendTo0(p, 3, func() bool { return atomic.LoadUint64(other) > 0 }), dist.ErrMismatch)
-		}
-		return errors.Join(sendTo0(p, 0, func() bool { return p.receivesFrom(2) }), want(p.awaitEnd(), dist.ErrMismatch))
+	onEach(t, 3, sim.Config{}, func(control *dist.Group) error { // rank 1 watches messages of others
+		return withLedger(control, true, ages, func(p *ledger) error { return emptyMessages(p) })
 	})
+}
+
+func emptyMessages(p *ledger) error {
+	switch p.rank {
+	case 0:
+		s, n, err := empties(p, 1, 2)
+		if err != nil {
+			return err
+		}
+		return want(s.Await(n), dist.ErrMismatch, "message", "rank 1 sends f32[3]", "rank 0 receives f32[0]")
+	case 1: // behind rank 2
+		other := pairedOf(p.counter(2, 0, true))
+		return want(sendTo0(p, 3, func() bool { return atomic.LoadUint64(other) > 0 }), dist.ErrMismatch)
+	}
+	return errors.Join(sendTo0(p, 0, func() bool { return p.receivesFrom(2) }), want(p.awaitEnd(), dist.ErrMismatch))
 }
 
 func TestTicketForgetsItsMessages(t *testing.T) {

@@ -69,8 +69,8 @@ func Open(cfg Config) (*Transport, error) {
 		}
 		return nil, err
 	}
-	p := Member{Device: cfg.Device, Rank: g.Rank(), Size: g.Size(), World: g.Ranks(), Control: g, Memory: new(Memory)}
-	t, err := open(cfg, p, cfg.Make)
+	p := MemberOf(g, cfg.Device)
+	t, err := open(cfg, *p, cfg.Make)
 	if err != nil {
 		return nil, fmt.Errorf("gpu: open rank %d/%d on %v: %w", p.Rank, p.Size, cfg.Device.Tensor(), errors.Join(err, g.Close()))
 	}

@@ -24,6 +24,7 @@ const (
 	controlTimeout                         // the sender waited too long
 	controlDied                            // rank of the world is gone
 	controlBeat                            // the sender is alive
+	controlNote                            // text is a note for the program: see Transport.Notify
 )
 
 // controlBytes is the most bytes of a control message. Longer texts are cut.
@@ -50,7 +51,7 @@ func parseControl(b []byte) (control, error) {
 		group: binary.LittleEndian.Uint32(b), kind: controlKind(b[4]), rank: int(int32(binary.LittleEndian.Uint32(b[5:]))),
 		a: binary.LittleEndian.Uint64(b[9:]), b: binary.LittleEndian.Uint64(b[17:]), text: string(b[controlHead:]),
 	}
-	if c.kind < controlLeave || c.kind > controlBeat {
+	if c.kind < controlLeave || c.kind > controlNote {
 		return control{}, fmt.Errorf("control message of kind %d", c.kind)
 	}
 	return c, nil

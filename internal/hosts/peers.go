@@ -129,6 +129,8 @@ func (t *Transport) news(c control) {
 		t.fail(&remoteError{dist.ErrMismatch, c.text})
 	case controlTimeout:
 		t.fail(&remoteError{dist.ErrTimeout, c.text})
+	case controlNote:
+		t.notes.deliver(c.rank, c.text)
 	}
 }
 

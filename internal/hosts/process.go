@@ -20,6 +20,7 @@ type process struct {
 	losses *Losses
 
 	waiting atomic.Int32 // operations that poll the wire
+	applies sync.Mutex   // held while control messages are applied, in order
 	ending  chan struct{}
 	ended   chan struct{}
 
@@ -135,8 +136,13 @@ func (p *process) tick(now time.Time) {
 	}
 }
 
-// handle applies the control messages that have arrived, and reports whether there were any.
+// handle applies the control messages that have arrived, and reports whether there were any. While
+// another goroutine does so, it returns at once.
 func (p *process) handle() bool {
+	if !p.applies.TryLock() {
+		return false
+	}
+	defer p.applies.Unlock()
 	any := false
 	for p.in[p.next].req.Done() {
 		in := &p.in[p.next]

@@ -109,6 +109,11 @@ func (p *process) free(least uint32) uint32 {
 }
 
 // Heap implements dist.Transport.
+//
+// Errors: those of the transport of this host; ErrUnsupported for ranks of several hosts.
 func (t *Transport) Heap(bytes int64) (symmetric.Heap, error) {
+	if len(t.l.far) == 0 {
+		return t.nearHeap(bytes)
+	}
 	return nil, fmt.Errorf("%w: a symmetric heap over several hosts", dist.ErrUnsupported)
 }

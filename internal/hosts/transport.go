@@ -25,6 +25,7 @@ type Transport struct {
 	turns turns
 	fault fault
 	peers *peers
+	notes notes
 
 	round uint64             // of the last exchange
 	sends [2][]*wire.Request // of the data of this host, by half of the board

@@ -143,6 +143,7 @@ var inTests = map[string][]string{
 	"internal/shm":      {"dist/launch"},                             // its ranks are processes, started there
 	"internal/direct":   {"internal/gpu/gputest", "internal/reduce"}, // the same, and sums are compared with the host's
 	"internal/nvshmem":  {"internal/gpu/gputest"},
+	"internal/gpu":      {"internal/hosts", "internal/wire/fake"}, // ledgers of several hosts
 }
 
 var layersRule = Rule{
