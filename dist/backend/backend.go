@@ -13,8 +13,8 @@
 //	shm      shared memory between processes of one host; buffers are in host memory
 //	mpi      the same inside a host, and MPI between hosts; for mpirun, mpiexec and srun
 //	sim      goroutines of one process, for tests; only with Simulate
-//	cuda     GPUs of one host: each operation by the fastest of NVSHMEM, NCCL and symgrad's kernels
-//	nccl     GPUs of one host by NCCL alone
+//	cuda     GPUs: each operation by the fastest of NVSHMEM, NCCL and symgrad's kernels
+//	nccl     GPUs by NCCL alone
 //	nvshmem  GPUs of one host by NVSHMEM alone
 //
 // Auto is cuda if Config.Device is cuda. Otherwise, also for device auto, it is shm, or mpi if a
@@ -24,12 +24,21 @@
 //
 // # How is a world on GPUs opened?
 //
-// First a world on shared memory is opened, the control group. Through it ranks meet, compare
+// First a world of the host is opened, the control group: on shared memory, and by MPI between
+// hosts. Through it ranks meet, compare
 // settings, agree on errors and detect deaths. Each rank then has one GPU, that of its local rank
 // among the visible ones (launch.Env.GPU). Before any GPU is used the ranks compare ids: two ranks
 // on one GPU are an error that names both. NCCL is loaded before NVSHMEM, which then uses the same
 // copy. With cuda, a library that one rank lacks is left out on all; with nccl and nvshmem it is an
 // error. NVSHMEM and symgrad's kernels need peer access; NCCL copies through the host without it.
+//
+// # Which engines join GPUs of several hosts?
+//
+// NCCL does, and no other library. A group with as many ranks on each host has an engine "hier" as
+// well. It sums inside the hosts, by the fastest engine there, and NCCL adds the sums of hosts. The
+// dispatcher takes it for large allreduces. A heap of such a group has addresses only for the parts
+// of ranks on the same host. A part of a group (Split) that is on one host has all engines except
+// NVSHMEM.
 //
 // # How much of a GPU does an operation take?
 //
@@ -57,6 +66,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/direct"
+	"github.com/symgrad/symgrad/internal/gpu"
 	"github.com/symgrad/symgrad/internal/shm"
 	"github.com/symgrad/symgrad/internal/sim"
 )
@@ -67,8 +77,8 @@ const (
 	SHM     = "shm"     // shared memory of one host
 	MPI     = "mpi"     // shared memory inside a host, MPI between hosts
 	Sim     = "sim"     // goroutines of one process; only with Simulate
-	CUDA    = "cuda"    // GPUs of one host, each operation by the fastest engine
-	NCCL    = "nccl"    // GPUs of one host, by NCCL
+	CUDA    = "cuda"    // GPUs, each operation by the fastest engine
+	NCCL    = "nccl"    // GPUs, by NCCL
 	NVSHMEM = "nvshmem" // GPUs of one host, by NVSHMEM
 )
 
@@ -83,11 +93,11 @@ func OnGPUs(name string) bool { return name == CUDA || name == NCCL || name == N
 func EngineNames(name string) []string {
 	switch name {
 	case NCCL:
-		return []string{"nccl", "nccl-window"}
+		return []string{"nccl", "nccl-window", gpu.Hierarchical}
 	case NVSHMEM:
 		return []string{"nvshmem"}
 	case CUDA:
-		return append(direct.Names(), "nccl", "nccl-window", "nvshmem")
+		return append(direct.Names(), "nccl", "nccl-window", "nvshmem", gpu.Hierarchical)
 	}
 	return nil
 }
@@ -288,7 +298,7 @@ func (c Config) fits(env launch.Env) error {
 			return nil
 		}
 		why = mpiWhy
-	case !env.OneHost():
+	case !env.OneHost() && !(OnGPUs(name) && betweenHosts(name, env)):
 		why = severalHosts(name, env)
 	default:
 		return nil

@@ -24,12 +24,21 @@ const simWhy = "ranks would be goroutines; it is taken only when asked for"
 
 // severalHosts returns why a job on several hosts cannot use a backend of one host.
 func severalHosts(name string, env launch.Env) string {
-	if OnGPUs(name) {
-		return fmt.Sprintf("%d of %d ranks are on this host, and GPUs are used on one host only: their ranks meet through shared memory",
-			env.LocalSize, env.Size)
+	where := fmt.Sprintf("%d of %d ranks are on this host", env.LocalSize, env.Size)
+	if env.Host != "" {
+		where = fmt.Sprintf("SYMGRAD_HOST=%s names a host of its own", env.Host)
 	}
-	return fmt.Sprintf("%d of %d ranks are on this host, and shared memory needs all", env.LocalSize, env.Size)
+	switch {
+	case name == NVSHMEM:
+		return where + ", and NVSHMEM is used on one host only: use cuda or nccl"
+	case OnGPUs(name):
+		return where + ", and GPUs of several hosts meet by MPI: start the program with mpirun, mpiexec or srun"
+	}
+	return where + ", and shared memory needs all"
 }
+
+// betweenHosts reports whether GPU backend name can join hosts for the job of env.
+func betweenHosts(name string, env launch.Env) bool { return name != NVSHMEM && byMPI(env) }
 
 // Choices returns all backends for the job of env: the one that Auto tries first, then those
 // between GPUs. It loads no library. For GPUs it only looks for files of devices and libraries;
@@ -55,7 +64,7 @@ func (c Config) choices(env launch.Env, at place) []Choice {
 	for _, name := range []string{CUDA, NCCL, NVSHMEM} {
 		g := Choice{Name: name, Why: missing}
 		switch {
-		case !env.OneHost():
+		case !env.OneHost() && !betweenHosts(name, env):
 			g.Why = severalHosts(name, env)
 		case missing == "":
 			g.Why, g.Usable = c.libraries(name, at)

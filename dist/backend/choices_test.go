@@ -64,7 +64,7 @@ func TestChoicesTellWhatIsMissingForGPUs(t *testing.T) {
 	twice := append(slices.Clone(twoGPUs), "usr/lib/libnccl.so.2", "usr/lib/libnvshmem_host.so.3", "opt/n/lib/libnccl.so.2", "opt/n/lib/libnvshmem_host.so.3")
 	homes := []string{"NCCL_HOME=/opt/n", "NVSHMEM_HOME=/opt/n"}
 	two, three := launch.Env{Size: 2, LocalSize: 2}, launch.Env{Size: 3, LocalSize: 3}
-	apart := launch.Env{Size: 4, LocalSize: 2}
+	apart, apartByMPI := launch.Env{Size: 4, LocalSize: 2}, launch.Env{Size: 4, LocalSize: 2, Launcher: launch.OpenMPI}
 	for _, tt := range []struct {
 		name    string
 		cfg     Config
@@ -82,7 +82,9 @@ func TestChoicesTellWhatIsMissingForGPUs(t *testing.T) {
 		{"one shown to each", Config{}, two, twoGPUs, []string{"CUDA_VISIBLE_DEVICES=1"}, CUDA, true, "between GPUs"},
 		{"too few", Config{}, three, twoGPUs, nil, CUDA, false, "3 ranks on this host for 2 GPUs: each rank needs one of its own"},
 		{"too few shown", Config{}, three, twoGPUs, []string{"CUDA_VISIBLE_DEVICES=0,1"}, CUDA, false, "3 ranks on this host for 2 GPUs (CUDA_VISIBLE_DEVICES=0,1)"},
-		{"several hosts", Config{}, apart, twoGPUs, nil, NVSHMEM, false, "2 of 4 ranks are on this host, and GPUs are used on one host only"},
+		{"several hosts", Config{}, apart, twoGPUs, nil, NVSHMEM, false, "2 of 4 ranks are on this host, and NVSHMEM is used on one host only"},
+		{"several hosts without MPI", Config{}, apart, twoGPUs, nil, CUDA, false, "2 of 4 ranks are on this host, and GPUs of several hosts meet by MPI"},
+		{"several hosts by MPI", Config{}, apartByMPI, twoGPUs, nil, NCCL, true, "between GPUs"},
 		{"no driver", Config{}, two, without("libcuda"), nil, CUDA, false, "no libcuda.so.1"},
 		{"no NCCL", Config{}, two, without("libnccl"), nil, NCCL, false, "no NCCL is found"},
 		{"no NCCL, cuda", Config{}, two, without("libnccl"), nil, CUDA, true, "; no NCCL is found; taken when it, or device cuda, is asked for"},

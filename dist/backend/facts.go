@@ -62,10 +62,15 @@ func decodeFacts(lines [][]byte) ([]facts, error) {
 	return all, nil
 }
 
-// judge returns nil if the ranks fit together. Its result is equal on all ranks.
+// judge returns nil if the ranks fit together. Ranks for which near is true are on this host, and
+// have the same driver.
 //
 // Errors: dist.ErrMismatch, dist.ErrDevice.
-func judge(all []facts) error {
+func judge(all []facts, near func(rank int) bool) error {
+	local := 0 // the first rank of this host
+	for local < len(all)-1 && !near(local) {
+		local++
+	}
 	for r, f := range all {
 		first := all[0]
 		switch {
@@ -75,9 +80,9 @@ func judge(all []facts) error {
 			return fmt.Errorf("%w on the engine: rank 0 has %q forced, rank %d %q", dist.ErrMismatch, first.Engine, r, f.Engine)
 		case f.MaxCTAs != first.MaxCTAs:
 			return fmt.Errorf("%w on the most blocks of an operation: rank 0 has %d, rank %d %d", dist.ErrMismatch, first.MaxCTAs, r, f.MaxCTAs)
-		case f.Driver != first.Driver:
-			return fmt.Errorf("%w on the driver: rank 0 has one for CUDA %s, rank %d for %s: do they share a host?", dist.ErrMismatch,
-				version(first.Driver), r, version(f.Driver))
+		case near(r) && f.Driver != all[local].Driver:
+			return fmt.Errorf("%w on the driver: rank %d has one for CUDA %s, rank %d for %s: do they share a host?", dist.ErrMismatch,
+				local, version(all[local].Driver), r, version(f.Driver))
 		}
 		for q := range r {
 			if all[q].GPU.UUID == f.GPU.UUID {
@@ -167,10 +172,11 @@ func uuidText(id [16]byte) string {
 	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// reaches returns nil if GPU own can address the memory of all ranks' GPUs that the process sees.
+// reaches returns nil if GPU own can address the memory of all GPUs of this host's ranks that the
+// process sees.
 //
 // Errors: dist.ErrUnsupported, naming both ranks.
-func reaches(ids []gpuID, own, rank int, all []facts, can func(own, peer int) (bool, error)) error {
+func reaches(ids []gpuID, own, rank int, all []facts, near func(rank int) bool, can func(own, peer int) (bool, error)) error {
 	for r, f := range all {
 		peer := -1
 		for i, id := range ids {
@@ -178,7 +184,7 @@ func reaches(ids []gpuID, own, rank int, all []facts, can func(own, peer int) (b
 				peer = i
 			}
 		}
-		if peer < 0 || peer == own {
+		if peer < 0 || peer == own || !near(r) {
 			continue // the driver does not report on hidden GPUs
 		}
 		yes, err := can(own, peer)

@@ -59,7 +59,7 @@ func TestJudgeNamesRanksAndGPU(t *testing.T) {
 		if err != nil || !slices.Equal(told, all) {
 			t.Fatalf("%s: %v, %+v", tt.name, err, told)
 		}
-		err = judge(told)
+		err = judge(told, oneHost)
 		if !errors.Is(err, tt.want) {
 			t.Errorf("%s: error %v, want %v", tt.name, err, tt.want)
 		}
@@ -86,6 +86,25 @@ func TestFactsFitWhateverTheEnvironmentHolds(t *testing.T) {
 	}
 }
 
+func oneHost(int) bool { return true }
+
+// Ranks of other hosts may have other drivers, and GPUs without peer access.
+func TestFactsOfOtherHostsMayDiffer(t *testing.T) {
+	all := four()
+	all[3].Driver = 12080
+	near := func(rank int) bool { return rank < 3 }
+	if err := judge(all, near); err != nil {
+		t.Error(err)
+	}
+	if err := judge(all, func(rank int) bool { return rank > 1 }); !errors.Is(err, dist.ErrMismatch) {
+		t.Errorf("error %v, want a mismatch of ranks 2 and 3", err)
+	}
+	ids := []gpuID{all[0].GPU, all[3].GPU}
+	if err := reaches(ids, 0, 0, all, near, func(int, int) (bool, error) { return false, nil }); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestReachesNamesThePair(t *testing.T) {
 	all := four()
 	var ids []gpuID
@@ -93,7 +112,7 @@ func TestReachesNamesThePair(t *testing.T) {
 		ids = append(ids, f.GPU)
 	}
 	var asked []int
-	err := reaches(ids, 1, 1, all, func(own, peer int) (bool, error) {
+	err := reaches(ids, 1, 1, all, oneHost, func(own, peer int) (bool, error) {
 		asked = append(asked, own, peer)
 		return peer != 2, nil
 	})
@@ -101,11 +120,11 @@ func TestReachesNamesThePair(t *testing.T) {
 	if !errors.Is(err, dist.ErrUnsupported) || !strings.Contains(err.Error(), want) || !slices.Equal(asked, []int{1, 0, 1, 2}) {
 		t.Errorf("error %v, asked %v", err, asked)
 	}
-	if err := reaches(ids, 0, 0, all, func(int, int) (bool, error) { return true, nil }); err != nil {
+	if err := reaches(ids, 0, 0, all, oneHost, func(int, int) (bool, error) { return true, nil }); err != nil {
 		t.Error(err)
 	}
 	broken := errors.New("the driver is gone")
-	if err := reaches(ids, 0, 0, all, func(int, int) (bool, error) { return false, broken }); !errors.Is(err, broken) {
+	if err := reaches(ids, 0, 0, all, oneHost, func(int, int) (bool, error) { return false, broken }); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 }

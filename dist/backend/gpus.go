@@ -25,6 +25,7 @@ import (
 type GPUs struct {
 	cfg   Config
 	env   launch.Env
+	local dist.LocalInfo
 	name  string // of the backend
 	dirs  []string
 	table *gpu.Table // nil for the built-in one
@@ -96,11 +97,10 @@ func ReadTable(path string) (*gpu.Table, error) {
 // open meets the other ranks and opens driver, device and libraries. An error on one rank is an
 // error on all.
 func (g *GPUs) open(ctx context.Context) error {
-	t, closeStore, err := g.cfg.meet(ctx, &g.env, g.cfg.controlTimeout())
+	t, err := g.meet(ctx)
 	if err != nil {
 		return err
 	}
-	g.closeStore = closeStore
 	if g.base, err = dist.NewGroup(t, controlTrace); err != nil {
 		return errors.Join(err, t.Close())
 	}
@@ -111,6 +111,22 @@ func (g *GPUs) open(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// meet opens the transport of the control group: shared memory for ranks of one host, and messages
+// in addition for those of several.
+func (g *GPUs) meet(ctx context.Context) (t dist.Transport, err error) {
+	g.local = localOf(g.env)
+	if g.env.OneHost() {
+		t, g.closeStore, err = g.cfg.meet(ctx, &g.env, g.cfg.controlTimeout())
+		g.local.Job = g.env.Job
+		return t, err
+	}
+	t, place, err := g.cfg.join(ctx, g.env, g.cfg.controlTimeout())
+	if err == nil {
+		g.local.Rank, g.local.Size, g.local.Job = place.LocalRank, place.LocalSize, place.Job
+	}
+	return t, err
 }
 
 // controlTimeout returns the longest wait in the control group, which includes the time that a rank
@@ -151,12 +167,12 @@ func (g *GPUs) openDriver() error {
 	}
 	all, err := decodeFacts(lines)
 	if err == nil {
-		err = judge(all)
+		err = judge(all, g.member.Near)
 	}
 	if err = g.member.Agree(err); err != nil {
 		return err
 	}
-	g.apart = g.member.Agree(reaches(ids, own, g.env.Rank, all, query.can))
+	g.apart = g.member.Agree(reaches(ids, own, g.env.Rank, all, g.member.Near, query.can))
 	if g.apart != nil && !errors.Is(g.apart, dist.ErrUnsupported) {
 		return g.apart
 	}
@@ -222,7 +238,7 @@ func (g *GPUs) World(engine string) (*dist.World, error) {
 
 // world returns the world over t, which it owns.
 func (g *GPUs) world(t dist.Transport) (*dist.World, error) {
-	w, err := dist.NewWorld(t, localOf(g.env), g.cfg.TraceEntries, nil)
+	w, err := dist.NewWorld(t, g.local, g.cfg.TraceEntries, nil)
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}

@@ -27,28 +27,7 @@ func byMPI(env launch.Env) bool {
 //
 // Collective: all ranks of the job.
 func (c Config) openOverHosts(ctx context.Context, env launch.Env) (*dist.World, error) {
-	wait := c.InitTimeout
-	if wait == 0 {
-		wait = openTimeout
-	}
-	within, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("%w after %v", dist.ErrTimeout, wait))
-	defer cancel()
-	losses := new(hosts.Losses)
-	w, err := c.openWire(env, losses)
-	if err != nil {
-		return nil, err
-	}
-	host, err := shm.HostID()
-	if err != nil {
-		return nil, errors.Join(err, w.Close())
-	}
-	near := func(ctx context.Context, rank, size int, store dist.Store) (dist.Transport, error) {
-		return shm.Open(ctx, rank, size, store, shm.Config{
-			StepTimeout: c.StepTimeout, InitTimeout: c.InitTimeout, Dir: c.ShmDir, Unchecked: c.Unchecked,
-		})
-	}
-	own := hosts.Card{Host: host, Job: launch.JobName(env)}
-	t, place, err := hosts.Join(within, w, losses, own, near, hosts.Config{StepTimeout: c.StepTimeout, Timing: c.Timing})
+	t, place, err := c.join(ctx, env, c.StepTimeout)
 	if err != nil {
 		return nil, fmt.Errorf("backend: %s: %w", c.NameFor(env), err)
 	}
@@ -58,6 +37,35 @@ func (c Config) openOverHosts(ctx context.Context, env launch.Env) (*dist.World,
 		return nil, errors.Join(err, t.Close())
 	}
 	return world, nil
+}
+
+// join finds the hosts of all ranks, and opens their transport. step is the longest wait for a peer
+// in one operation.
+//
+// Collective: all ranks of the job.
+func (c Config) join(ctx context.Context, env launch.Env, step time.Duration) (dist.Transport, hosts.Place, error) {
+	wait := c.InitTimeout
+	if wait == 0 {
+		wait = openTimeout
+	}
+	within, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("%w after %v", dist.ErrTimeout, wait))
+	defer cancel()
+	losses := new(hosts.Losses)
+	w, err := c.openWire(env, losses)
+	if err != nil {
+		return nil, hosts.Place{}, err
+	}
+	host, err := shm.HostID()
+	if err != nil {
+		return nil, hosts.Place{}, errors.Join(err, w.Close())
+	}
+	near := func(ctx context.Context, rank, size int, store dist.Store) (dist.Transport, error) {
+		return shm.Open(ctx, rank, size, store, shm.Config{
+			StepTimeout: step, InitTimeout: c.InitTimeout, Dir: c.ShmDir, Unchecked: c.Unchecked,
+		})
+	}
+	own := hosts.Card{Host: host + " " + env.Host, Job: launch.JobName(env)}
+	return hosts.Join(within, w, losses, own, near, hosts.Config{StepTimeout: step, Timing: c.Timing && !OnGPUs(c.Name())})
 }
 
 // openWire opens the wire of the backend, and compares its ranks with those of env.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/direct"
 	"github.com/symgrad/symgrad/internal/gpu"
@@ -39,7 +38,7 @@ func unusable(err error) error {
 //
 // Collective: all ranks. Errors: equal on all ranks.
 func (g *GPUs) openProviders() error {
-	if err := g.member.Agree(launch.SetLibraryVariables()); err != nil {
+	if err := g.member.Agree(g.env.SetLibraryVariables()); err != nil {
 		return err
 	}
 	// NCCL before NVSHMEM: it is loaded once, for both.
@@ -63,7 +62,9 @@ func (g *GPUs) openProviders() error {
 			g.memory = append(g.memory, w.memory)
 		}
 	}
-	if g.name == NVSHMEM && len(g.memory) > 0 { // NVSHMEM allocates only on all ranks at once; its operations take other memory too
+	// NVSHMEM allocates only on all ranks at once, and its operations take other memory too. NCCL
+	// allocates only inside a host.
+	if len(g.memory) > 0 && (g.name == NVSHMEM || g.name == NCCL && g.member.HostCount() > 1) {
 		g.memory = append(g.memory, direct.IPC{})
 	}
 	if err := g.member.Agree(nil); err != nil { // the control group broke, which is no provider's error
@@ -93,6 +94,9 @@ func (g *GPUs) openNCCL() *provider {
 
 func (g *GPUs) openNVSHMEM() *provider {
 	w := &provider{name: NVSHMEM, why: g.apart}
+	if n := g.member.HostCount(); n > 1 && w.why == nil {
+		w.why = fmt.Errorf("%w: the ranks are on %d hosts, and NVSHMEM is used on one host only: use cuda or nccl", dist.ErrUnsupported, n)
+	}
 	if w.why != nil {
 		return w
 	}
@@ -130,11 +134,12 @@ func (g *GPUs) openOwn() *provider {
 }
 
 // engines makes the engines of all usable providers, in their order; it is a gpu.Maker. With
-// backend cuda a provider that does not support this group is left out.
+// backend cuda a provider that does not support this group is left out. A group over several hosts
+// has the engines of NCCL.
 func (g *GPUs) engines(p *gpu.Member) ([]gpu.Engine, error) {
 	var all []gpu.Engine
 	for _, w := range g.providers {
-		if w.why != nil {
+		if w.why != nil || p.HostCount() > 1 && w.name != NCCL {
 			continue
 		}
 		engines, err := w.maker(p)
@@ -153,7 +158,11 @@ func (g *GPUs) engines(p *gpu.Member) ([]gpu.Engine, error) {
 		}
 		return nil, errors.Join(errs...)
 	}
-	if len(all) == 0 && p.Size > 1 {
+	switch n := p.HostCount(); {
+	case len(all) > 0 || p.Size == 1:
+	case n > 1:
+		return nil, fmt.Errorf("%w: the group is on %d hosts, and only NCCL joins these: %s", dist.ErrUnsupported, n, g.missing())
+	default:
 		return nil, fmt.Errorf("%w: %s", dist.ErrUnsupported, g.missing())
 	}
 	return all, nil

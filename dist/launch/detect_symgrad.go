@@ -17,6 +17,7 @@ const (
 	columnsVar   = "SYMGRAD_COLUMNS"
 	handoverVar  = "SYMGRAD_HANDOVER_FD"
 	boundVar     = "SYMGRAD_BOUND"
+	hostVar      = "SYMGRAD_HOST" // set by users; launchers pass it on
 )
 
 // maxColumns bounds the width of a terminal.
@@ -24,7 +25,7 @@ const maxColumns = 1 << 16
 
 // Variables returns the names of this package's SYMGRAD_ variables, which are not settings.
 func Variables() []string {
-	return []string{rankVar, sizeVar, localRankVar, localSizeVar, jobVar, masterVar, storeFDVar, columnsVar, handoverVar, boundVar}
+	return []string{rankVar, sizeVar, localRankVar, localSizeVar, jobVar, masterVar, storeFDVar, columnsVar, handoverVar, boundVar, hostVar}
 }
 
 func detectSymgrad(v vars) (Env, bool, error) {

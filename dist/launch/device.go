@@ -94,10 +94,16 @@ var libraryVars = [...]struct{ name, value string }{
 }
 
 // SetLibraryVariables sets the options of NCCL and NVSHMEM in the environment of this process, over
-// existing values. Call it before either is loaded.
+// existing values. Call it before either is loaded. NCCL tells hosts apart by Host too, if it is
+// set.
 //
 // Errors: those of os.Setenv.
-func SetLibraryVariables() error {
+func (e Env) SetLibraryVariables() error {
+	if e.Host != "" {
+		if err := os.Setenv("NCCL_HOSTID", e.Host); err != nil {
+			return err
+		}
+	}
 	for _, v := range libraryVars {
 		if err := os.Setenv(v.name, v.value); err != nil {
 			return err

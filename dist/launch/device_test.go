@@ -58,10 +58,14 @@ func TestLibrariesAreToldToLeaveMulticastOff(t *testing.T) {
 	for _, v := range libraryVars {
 		t.Setenv(v.name, "2")
 	}
-	if err := SetLibraryVariables(); err != nil {
+	t.Setenv("NCCL_HOSTID", "")
+	if err := (Env{Host: "a"}).SetLibraryVariables(); err != nil {
 		t.Fatal(err)
 	}
 	if a, b, c := os.Getenv("NCCL_NVLS_ENABLE"), os.Getenv("NVSHMEM_DISABLE_NVLS"), os.Getenv("NCCL_RUNTIME_CONNECT"); a != "0" || b != "1" || c != "0" {
 		t.Errorf("NCCL_NVLS_ENABLE=%s NVSHMEM_DISABLE_NVLS=%s NCCL_RUNTIME_CONNECT=%s", a, b, c)
+	}
+	if id := os.Getenv("NCCL_HOSTID"); id != "a" {
+		t.Errorf("NCCL_HOSTID=%s, want the name of the host", id)
 	}
 }

@@ -54,10 +54,14 @@
 //	SYMGRAD_COLUMNS                               rank 0: width of the launcher's terminal, if any
 //	SYMGRAD_BOUND                                 core, if the launcher gave each rank its own cores
 //	SYMGRAD_HANDOVER_FD                           inherited descriptor with SpawnConfig.Handover
+//	SYMGRAD_HOST                                  name of the host, set by users
 //
 // They may also be set by hand, without SYMGRAD_STORE_FD, if no known launcher is used. SYMGRAD_JOB
 // overrides the job id of any launcher. The error of ranks that cannot agree on an id names this
 // variable.
+//
+// SYMGRAD_HOST makes several hosts of one machine, for tests: ranks with different names share no
+// memory, as if they were on different machines.
 //
 // CUDA_VISIBLE_DEVICES is NVIDIA's: the driver reads it, and this package only to explain which
 // GPUs a rank sees. Env.GPU chooses a rank's GPU among the visible ones. SetLibraryVariables sets

@@ -24,6 +24,7 @@ type Env struct {
 	Columns              int    // width of the terminal that shows this rank's output, or 0
 	Bound                bool   // the launcher gave this rank cores that no other rank uses
 	HandoverFD           int    // descriptor with SpawnConfig.Handover of the launcher, or 0
+	Host                 string // name that sets ranks apart from others of this machine; "" for none
 
 	from    string // the variable that Rank was read from
 	runtime string // the user's folder for sockets, from the environment, or ""
@@ -54,6 +55,7 @@ func Detect(environ []string) (Env, error) {
 	if job := v[jobVar]; job != "" {
 		e.Job = job
 	}
+	e.Host = v[hostVar]
 	e.runtime = v["XDG_RUNTIME_DIR"]
 	if err := e.Validate(); err != nil {
 		return Env{}, err
@@ -78,8 +80,9 @@ func (e Env) Validate() error {
 	return nil
 }
 
-// OneHost reports whether all ranks of the job are on this host.
-func (e Env) OneHost() bool { return e.LocalSize == e.Size }
+// OneHost reports whether all ranks of the job are on this host. With a Host that is unknown, and
+// the result is false.
+func (e Env) OneHost() bool { return e.LocalSize == e.Size && e.Host == "" }
 
 // String returns "rank 2 of 4 (2 of 4 on this host), started by openmpi, job 1234".
 func (e Env) String() string {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
@@ -206,7 +207,7 @@ func (r rankVariables) env(job []string) []string {
 	}
 	var out []string
 	for _, s := range job {
-		if !isOwnVariable(s) {
+		if !isOwnVariable(s) || strings.HasPrefix(s, hostVar+"=") {
 			out = append(out, s)
 		}
 	}

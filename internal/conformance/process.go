@@ -41,7 +41,8 @@ func Processes(open Opener) Launch {
 }
 
 type processes struct {
-	open Opener
+	open    Opener
+	command func(ranks [][]string) []string // of a launcher; nil for none
 
 	mu    sync.Mutex
 	calls map[string]int // number of launches, by the test's name
@@ -76,6 +77,12 @@ func (p *processes) launch(t *testing.T, n int, opt LaunchOptions, body func(w *
 	if own, ok := roleOf(flag.Args()); ok {
 		if own.call == call {
 			p.rank(t, own, opt, body)
+		}
+		return
+	}
+	if p.command != nil {
+		if err := p.spawnLaunched(t, n, call); err != nil {
+			t.Errorf("%d ranks: %v", n, err)
 		}
 		return
 	}
@@ -130,13 +137,18 @@ const (
 	testMargin  = 5 * time.Second
 )
 
+// launchTime returns the time limit of a launch in t.
+func launchTime(t *testing.T) time.Duration {
+	if end, ok := t.Deadline(); ok {
+		return max(min(processTime, time.Until(end)-2*testMargin), testMargin)
+	}
+	return processTime
+}
+
 // spawnRanks runs the ranks of a launch and waits for them. Returns: the error of each.
 func spawnRanks(t *testing.T, n, call int, die *Die) []error {
 	t.Helper()
-	limit := processTime
-	if end, ok := t.Deadline(); ok {
-		limit = max(min(limit, time.Until(end)-2*testMargin), testMargin)
-	}
+	limit := launchTime(t)
 	ctx, cancel := context.WithTimeout(t.Context(), limit+testMargin)
 	defer cancel()
 	folder := t.TempDir() // only for this call
@@ -189,12 +201,16 @@ type process struct {
 	output tail
 }
 
-// newProcess returns a rank that is not started.
-func newProcess(ctx context.Context, limit time.Duration, program, test string, own role) *process {
-	args := append([]string{
+// rankArgs returns the arguments of a rank's process.
+func rankArgs(limit time.Duration, test string, own role) []string {
+	return append([]string{
 		"-test.run=" + pattern(test), "-test.count=1", "-test.v=true", "-test.timeout=" + limit.String(),
 	}, own.args()...)
-	p := &process{cmd: exec.CommandContext(ctx, program, args...), done: own.done}
+}
+
+// newProcess returns a rank that is not started.
+func newProcess(ctx context.Context, limit time.Duration, program, test string, own role) *process {
+	p := &process{cmd: exec.CommandContext(ctx, program, rankArgs(limit, test, own)...), done: own.done}
 	p.cmd.Env = append(p.cmd.Environ(), "GORACE=atexit_sleep_ms=0",
 		fmt.Sprintf("SYMGRAD_RANK=%d", own.rank), fmt.Sprintf("SYMGRAD_LOCAL_RANK=%d", own.rank))
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output

@@ -64,6 +64,12 @@ func RunWith(t *testing.T, opt Options, launch Launch) {
 	if len(opt.Ranks) > 0 || opt.Blocking {
 		return
 	}
+	RunBreaking(t, opt, launch)
+}
+
+// RunBreaking runs the worlds that break: ranks that differ, abort, leave early or come too late.
+func RunBreaking(t *testing.T, opt Options, launch Launch) {
+	t.Helper()
 	t.Run("Mismatch", func(t *testing.T) { runMismatches(t, opt, launch) })
 	t.Run("Broken", func(t *testing.T) { runBroken(t, opt, launch) })
 }

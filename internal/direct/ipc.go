@@ -19,7 +19,8 @@ type Memory = gpu.Allocator
 
 // IPC allocates symmetric memory without NCCL or NVSHMEM. Each rank allocates its part and maps the
 // others' by CUDA's inter-process handles. Ranks that are goroutines of one process use peer
-// access. It serves every subgroup whose GPUs can address each other.
+// access. It serves every subgroup whose GPUs can address each other. Parts of ranks on other hosts
+// have no address.
 type IPC struct{}
 
 var _ gpu.Allocator = IPC{}
@@ -138,6 +139,7 @@ func (m *mapping) connect(own *partInfo, handleErr error) error {
 		switch {
 		case r == m.p.Rank:
 			m.base[r] = m.own
+		case !m.p.Near(r): // has no address here
 		case theirs.bytes != own.bytes:
 			err = fmt.Errorf("%w: %d B here, %d B on rank %d", dist.ErrMismatch, own.bytes, theirs.bytes, r)
 		case own.sameProcess(&theirs):

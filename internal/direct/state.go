@@ -71,6 +71,10 @@ func newState(p *gpu.Member, cfg Config, kernels *shelf) (*state, error) {
 	if p.Size > MaxRanks {
 		return nil, fmt.Errorf("direct: %w: %d ranks, the kernels serve %d at most", dist.ErrUnsupported, p.Size, MaxRanks)
 	}
+	if n := p.HostCount(); n > 1 {
+		return nil, fmt.Errorf("direct: %w: the ranks are on %d hosts, and the kernels address the memory of peers: use engine nccl or %s",
+			dist.ErrUnsupported, n, gpu.Hierarchical)
+	}
 	s := &state{p: p, cfg: cfg, n: p.Size, board: newBoard(&cfg), shelf: kernels}
 	s.keeps = p.Device.Driver().Version() >= keptSince
 	if p.Size == 1 {

@@ -13,12 +13,14 @@ import (
 
 // DispatchConfig says how a group chooses the engine of an operation. The choice depends only on
 // values that are equal on all ranks: kind, dtype, class of reduction, bytes, number of ranks and
-// the operation's flags. If the device computes during the operation, an Aside engine comes first:
+// hosts, and the operation's flags. If the device computes during the operation, an Aside engine comes first:
 // tables are measured on idle devices.
 type DispatchConfig struct {
 	Table  *Table // nil for the built-in table
 	Engine string // the engine for all operations; "" for a choice
 	First  bool   // use the first capable engine, in the order of the Maker, and no table
+
+	optional bool // Engine may be missing, as in a part
 }
 
 func (c *DispatchConfig) validate() error {
@@ -41,6 +43,7 @@ type route struct {
 type dispatcher struct {
 	engines  []Engine
 	ranks    int
+	hosts    int
 	kernels  bool // composed operations can be done
 	forced   int  // -1 for none
 	first    bool
@@ -48,6 +51,7 @@ type dispatcher struct {
 	sizes    map[rowKey][]int  // measured size classes by key with size 0, ascending
 	rules    []boundRule
 	fallback []int8
+	large    []int8   // of several hosts: engines for a large allreduce without a row or rule
 	asides   [][]int8 // by engine: that engine, then the others
 
 	word  tensor.Buffer // operand of a barrier that is a sum
@@ -90,9 +94,9 @@ func newDispatcher(c DispatchConfig, p *Member, engines []Engine, kernels bool, 
 	if table == nil {
 		table, err = BuiltinTable(machine)
 	}
-	k := &dispatcher{engines: engines, ranks: p.Size, kernels: kernels, forced: -1, first: c.First, word: word}
+	k := &dispatcher{engines: engines, ranks: p.Size, hosts: p.HostCount(), kernels: kernels, forced: -1, first: c.First, word: word}
 	if err == nil {
-		err = k.bind(table, machine, c.Engine)
+		err = k.bind(table, machine, &c)
 	}
 	if err = p.Agree(err); err != nil {
 		return nil, err
@@ -142,31 +146,32 @@ func (k *dispatcher) describe(table *Table) string {
 	for i, e := range k.engines {
 		names[i] = e.Name()
 	}
-	return fmt.Sprintf("engines %s of %d ranks, forced %d, first %v, kernels %v, %d rows, table %s",
-		strings.Join(names, " "), k.ranks, k.forced, k.first, k.kernels, len(k.exact), table.Hash())
+	return fmt.Sprintf("engines %s of %d ranks on %d hosts, forced %d, first %v, kernels %v, %d rows, table %s",
+		strings.Join(names, " "), k.ranks, k.hosts, k.forced, k.first, k.kernels, len(k.exact), table.Hash())
 }
 
 // bind resolves the engine names of table. Engines missing in it come last, in their own order.
-func (k *dispatcher) bind(table *Table, machine, forced string) error {
+func (k *dispatcher) bind(table *Table, machine string, c *DispatchConfig) error {
 	if len(k.engines) == 0 || len(k.engines) > 127 {
 		return fmt.Errorf("%w: %d engines", dist.ErrUnsupported, len(k.engines))
 	}
 	for i, e := range k.engines {
 		k.fallback = append(k.fallback, int8(i))
-		if e.Name() == forced {
+		if e.Name() == c.Engine {
 			k.forced = i
 		}
 	}
 	for _, e := range k.engines {
 		k.asides = append(k.asides, k.order([]string{e.Name()}))
 	}
-	if forced != "" && k.forced < 0 {
-		return fmt.Errorf("%w: unknown engine %q: use one of %s", dist.ErrInvalid, forced, k.names())
+	if c.Engine != "" && k.forced < 0 && !c.optional {
+		return fmt.Errorf("%w: unknown engine %q: use one of %s", dist.ErrInvalid, c.Engine, k.names())
 	}
+	k.large = k.order([]string{Hierarchical})
 	k.exact, k.sizes = map[rowKey][]int8{}, map[rowKey][]int{}
 	for i := range table.Rows {
 		r := &table.Rows[i]
-		if r.Ranks != k.ranks || !table.Fits(machine) {
+		if r.Ranks != k.ranks || max(r.Hosts, 1) != k.hosts || !table.Fits(machine) {
 			continue
 		}
 		key, err := r.key()
@@ -179,7 +184,7 @@ func (k *dispatcher) bind(table *Table, machine, forced string) error {
 		k.sizes[key] = append(k.sizes[key], size)
 	}
 	for _, r := range table.Rules {
-		if r.Ranks == 0 || r.Ranks == k.ranks {
+		if (r.Ranks == 0 || r.Ranks == k.ranks) && max(r.Hosts, 1) == k.hosts {
 			kinds, err := r.kinds()
 			if err != nil {
 				return err
@@ -296,15 +301,22 @@ func (k *dispatcher) candidates(op *dist.Op) []int8 {
 			return r.engines
 		}
 	}
+	if op.Kind == dist.KindAllReduce && size >= leastHierarchical {
+		return k.large
+	}
 	return k.fallback
 }
+
+// leastHierarchical is the least size of an allreduce that goes to Hierarchical without a
+// measurement.
+const leastHierarchical = 1 << 20
 
 // measured returns the row keys that fit op, without sizes, the best first. Sums represent
 // reductions that were not measured: kernels of package direct take as long for both, and other
 // engines are tried in the order of sums. Likewise bf16 represents types of two bytes, and f32 all
 // others.
 func (k *dispatcher) measured(op *dist.Op) []rowKey {
-	key := rowKey{kind: op.Kind, class: Class(op), symmetric: op.Symmetric, ranks: k.ranks}
+	key := rowKey{kind: op.Kind, class: Class(op), symmetric: op.Symmetric, ranks: k.ranks, hosts: k.hosts}
 	if !op.Kind.Reduces() {
 		return []rowKey{key}
 	}

@@ -81,6 +81,7 @@ type ledger struct {
 	parts   []unsafe.Pointer // by rank
 	home    int              // first rank of this host, which has the abort page
 	near    []int            // ranks of this host
+	host    *dist.Group      // of these ranks
 	far     *far             // nil if this host has all ranks
 	layout  ledgerLayout
 

@@ -39,15 +39,15 @@ func newLedger(control *dist.Group, compare bool, limit time.Duration) (*ledger,
 		}
 	}
 	p.home = p.near[0]
-	host := control
+	p.host = control
 	if member.Hosts != nil {
 		var err error
-		if host, err = control.Split(member.Hosts[p.rank], p.rank); err != nil {
+		if p.host, err = control.Split(member.Hosts[p.rank], p.rank); err != nil {
 			return nil, fmt.Errorf("ledger: ranks of this host: %w", err)
 		}
 		p.far = newFar(p, control.Notifier(), member.Hosts)
 	}
-	if err := p.allocate(host); err != nil {
+	if err := p.allocate(); err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
 	if p.far != nil {
@@ -59,9 +59,9 @@ func newLedger(control *dist.Group, compare bool, limit time.Duration) (*ledger,
 	return p, nil
 }
 
-// allocate allocates the region of host, the group of the ranks of this host. The parts of ranks of
+// allocate allocates the region of the ranks of this host. The parts of ranks of
 // other hosts are copies, which the ranks of this host keep in turns.
-func (p *ledger) allocate(host *dist.Group) error {
+func (p *ledger) allocate() error {
 	away := 0
 	for r := range p.parts {
 		if !slices.Contains(p.near, r) {
@@ -70,7 +70,7 @@ func (p *ledger) allocate(host *dist.Group) error {
 	}
 	bytes := int64(p.layout.bytes) * int64(1+(away+len(p.near)-1)/len(p.near))
 	var err error
-	if p.heap, err = host.Heap(bytes + symmetric.MaxAlignment); err != nil {
+	if p.heap, err = p.host.Heap(bytes + symmetric.MaxAlignment); err != nil {
 		return err
 	}
 	if p.region, err = p.heap.Alloc(bytes); err != nil {

@@ -11,7 +11,7 @@ import (
 // Split implements dist.Transport. It waits until the device is idle, then splits the control group
 // and every engine. An engine that returns ErrUnsupported is left out of the parts. The parts know
 // the group's present heaps, which are freed after them, but no later ones: see Heaps and parts in
-// the package comment.
+// the package comment. Parts of a group over several hosts make their engines anew.
 func (t *Transport) Split(color, key int) (dist.Transport, error) {
 	var sub *Transport
 	err := t.exclusive(&opEntry{sig: dist.Signature{Kind: dist.KindSplit}}, nil, func([][]byte) (err error) {
@@ -35,6 +35,9 @@ func (t *Transport) split(color, key int) (*Transport, error) {
 	var member *Member
 	if control != nil {
 		member = MemberOf(control, t.member.Device)
+	}
+	if t.member.Hosts != nil {
+		return t.remake(member)
 	}
 	engines, err := t.splitEngines(member)
 	if err == nil && member != nil && len(engines) == 0 && member.Size > 1 {
@@ -62,6 +65,33 @@ func (t *Transport) split(color, key int) (*Transport, error) {
 		return nil, errors.Join(err, sub.Close())
 	}
 	return sub, nil
+}
+
+// remake returns the transport of a part of a group over several hosts; nil if member is nil. The
+// part makes its engines itself: a part on one host has more of them than the group.
+//
+// Collective: all ranks of t. Errors: on all ranks.
+func (t *Transport) remake(member *Member) (*Transport, error) {
+	var sub *Transport
+	var err error
+	if member != nil {
+		cfg := t.cfg
+		cfg.Control = member.Control
+		cfg.Choose.optional = true
+		if sub, err = open(cfg, *member, cfg.Make); err == nil {
+			err = sub.borrow(t)
+		}
+	}
+	if err = t.member.Agree(err); err == nil {
+		return sub, nil
+	}
+	if sub != nil {
+		return nil, errors.Join(err, sub.Close())
+	}
+	if member != nil {
+		err = errors.Join(err, member.Control.Close())
+	}
+	return nil, err
 }
 
 // closeEngines ends engines that belong to no transport.

@@ -42,7 +42,8 @@ type Row struct {
 	Reduction string   `json:"reduction"` // a class: "", "sum", "other", "scaled"
 	Symmetric bool     `json:"symmetric"`
 	Ranks     int      `json:"ranks"`
-	Bytes     int64    `json:"bytes"` // a power of two; see Size
+	Hosts     int      `json:"hosts,omitempty"` // 0 means 1
+	Bytes     int64    `json:"bytes"`           // a power of two; see Size
 	Timings   []Timing `json:"timings"`
 }
 
@@ -56,6 +57,7 @@ type Timing struct {
 type Rule struct {
 	Kinds   []string `json:"kinds,omitempty"` // "broadcast", ...; none for all operations
 	Ranks   int      `json:"ranks"`           // 0 for any number
+	Hosts   int      `json:"hosts,omitempty"` // 0 means 1
 	Bytes   int64    `json:"bytes"`           // largest size; 0 for any
 	Engines []string `json:"engines"`
 }
@@ -153,8 +155,8 @@ func (t *Table) Validate() error {
 		}
 	}
 	for i, r := range t.Rules {
-		if r.Ranks < 0 || r.Bytes < 0 || len(r.Engines) == 0 || slices.Contains(r.Engines, "") {
-			return fmt.Errorf("%w: table of engines, rule %d: ranks and bytes must not be negative, and engines have names",
+		if r.Ranks < 0 || r.Hosts < 0 || r.Bytes < 0 || len(r.Engines) == 0 || slices.Contains(r.Engines, "") {
+			return fmt.Errorf("%w: table of engines, rule %d: ranks, hosts and bytes must not be negative, and engines have names",
 				dist.ErrInvalid, i)
 		}
 		if _, err := r.kinds(); err != nil {
@@ -194,11 +196,12 @@ type rowKey struct {
 	class     string
 	symmetric bool
 	ranks     int
+	hosts     int
 	size      int // see sizeClass
 }
 
 func (r *Row) key() (rowKey, error) {
-	k := rowKey{class: r.Reduction, symmetric: r.Symmetric, ranks: r.Ranks, size: sizeClass(r.Bytes)}
+	k := rowKey{class: r.Reduction, symmetric: r.Symmetric, ranks: r.Ranks, hosts: max(r.Hosts, 1), size: sizeClass(r.Bytes)}
 	var err error
 	k.kind, err = collective(r.Kind)
 	if r.DType != "" && err == nil {
@@ -212,6 +215,8 @@ func (r *Row) key() (rowKey, error) {
 		err = fmt.Errorf("unknown class of reductions %q: use one of sum, other, scaled", r.Reduction)
 	case r.Ranks < 1:
 		err = fmt.Errorf("%d ranks", r.Ranks)
+	case r.Hosts < 0 || r.Hosts > r.Ranks:
+		err = fmt.Errorf("%d hosts of %d ranks", r.Hosts, r.Ranks)
 	case r.Bytes < 1 || r.Bytes&(r.Bytes-1) != 0:
 		err = fmt.Errorf("%d bytes is not a power of two", r.Bytes)
 	case len(r.Timings) == 0:

@@ -73,8 +73,8 @@ func TestBuiltinTableChoosesWhatIsFastOnOtherMachines(t *testing.T) {
 		}
 		engines = append(engines, &column{name: "nccl-window"}) // of the symmetric ones
 		for _, n := range c.ranks {
-			choices[n] = &dispatcher{engines: engines, ranks: n, forced: -1}
-			if err := choices[n].bind(table, measured.Machine, ""); err != nil {
+			choices[n] = &dispatcher{engines: engines, ranks: n, hosts: 1, forced: -1}
+			if err := choices[n].bind(table, measured.Machine, new(DispatchConfig)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -123,8 +123,19 @@ func (t *Transport) prepare(build Maker) error {
 		k = &kernels{err: err} // on all ranks, so that all choose the same engine
 	}
 	t.kernels = k
+	word, err := tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&t.word)), 1, tensor.U32, t.on)
+	if err != nil {
+		return err
+	}
 	if t.engines, err = build(p); err != nil {
 		return err
+	}
+	if c := t.cfg.Choose; p.hierarchical() && !c.First && (c.Engine == "" || c.Engine == Hierarchical) {
+		h, err := newHierarchy(c, p, t.ledger.host, build, word)
+		if err != nil {
+			return err
+		}
+		t.engines = append(t.engines, h)
 	}
 	if p.Size == 1 {
 		t.engines = append(t.engines, &local{t: t})
@@ -136,10 +147,6 @@ func (t *Transport) prepare(build Maker) error {
 			u.Pace(t.pace)
 		}
 		t.keepers, t.unending = append(t.keepers, k), append(t.unending, unending)
-	}
-	word, err := tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&t.word)), 1, tensor.U32, t.on)
-	if err != nil {
-		return err
 	}
 	if t.choose, err = newDispatcher(t.cfg.Choose, p, t.engines, t.kernels.err == nil, word); err != nil {
 		err = fmt.Errorf("choice of engines: %w", err)

@@ -236,6 +236,9 @@ func (b *bench) table() (*Table, error) {
 func (b *bench) row(k tuneKey, bytes int64) (Row, error) {
 	op, ok, err := b.op(k, bytes)
 	row := Row{Kind: k.kind.String(), Reduction: Class(&op), Symmetric: k.symmetric, Ranks: b.t.member.Size, Bytes: bytes}
+	if n := b.t.member.HostCount(); n > 1 {
+		row.Hosts = n
+	}
 	if k.kind.Reduces() {
 		row.DType = k.dtype.String()
 	}

@@ -122,7 +122,7 @@ func (l *Library) Make(p *gpu.Member) ([]gpu.Engine, error) {
 		m.plain.Abort()
 		return nil, errors.Join(err, m.release())
 	}
-	absent := l.noWindows(p.Size)
+	absent := l.noWindows(p)
 	if absent == nil {
 		if m.symmetric, err = l.NewComm(p, "world windows"); err != nil {
 			return nil, errors.Join(err, m.release())
@@ -137,10 +137,13 @@ func (l *Library) Make(p *gpu.Member) ([]gpu.Engine, error) {
 	}, nil
 }
 
-// noWindows returns the reason why a group of n ranks has no communicator with windows, or nil.
-func (l *Library) noWindows(n int) error {
-	if n == 1 {
+// noWindows returns the reason why the group of p has no communicator with windows, or nil.
+func (l *Library) noWindows(p *gpu.Member) error {
+	switch {
+	case p.Size == 1:
 		return errOneRank
+	case p.HostCount() > 1:
+		return errHosts
 	}
 	return l.version.need(windowVersion, "a symmetric window")
 }

@@ -48,6 +48,7 @@ var (
 	errStream  = fmt.Errorf("nccl: %w: the stream is closed", dist.ErrClosed)
 	errUneven  = fmt.Errorf("nccl: %w: before NCCL %v, windows serve parts of a multiple of 8 B; the engine nccl does others", dist.ErrUnsupported, alignVersion)
 	errAskew   = fmt.Errorf("nccl: %w: before NCCL %v, windows serve buffers at multiples of 8 B", dist.ErrUnsupported, alignVersion)
+	errHosts   = fmt.Errorf("nccl: %w: the ranks are on several hosts, and windows are used on one: use engine nccl", dist.ErrUnsupported)
 	errOneRank = fmt.Errorf("nccl: %w: one rank has no use for windows", dist.ErrUnsupported)
 )
 

@@ -157,7 +157,7 @@ func (a allocator) Alloc(p *gpu.Member, bytes int64) (*gpu.Slab, error) {
 		}
 	}
 	if p.Size > 1 {
-		if err := a.l.noWindows(p.Size); err != nil {
+		if err := a.l.noWindows(p); err != nil {
 			return nil, err
 		}
 	}
