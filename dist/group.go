@@ -109,12 +109,6 @@ func (g *Group) Backend() string { return g.c.info.Backend }
 // Ranks returns the number in the world of each rank of the group.
 func (g *Group) Ranks() []int { return append([]int(nil), g.c.info.Ranks...) }
 
-// Notifier returns the group's transport if its ranks may be on several hosts, else nil.
-func (g *Group) Notifier() Notifier {
-	n, _ := g.c.t.(Notifier)
-	return n
-}
-
 // Stream returns the stream of this view's operations.
 func (g *Group) Stream() Stream { return g.s }
 

@@ -69,7 +69,7 @@ func (f *benchFlags) addTo(cmd *cobra.Command) {
 	flags.BoolVar(&f.queued, "queued", false, "run operations on the group's stream instead of the calling thread")
 	flags.StringVar(&f.style, "style", "", "osu (an untimed barrier before each iteration) or back-to-back (default osu, between GPUs back-to-back)")
 	flags.BoolVar(&f.pin, "pin", true, "pin each rank to its own core if there are enough; between GPUs only if given, to distant cores")
-	flags.StringVar(&f.engine, "engine", engineAuto, "between GPUs: engine nccl, nccl-window, nvshmem, ll, ll128, ll128-twoshot, oneshot, twoshot, tiles, copy, or auto (the fastest); several, comma-separated, take turns at every size")
+	flags.StringVar(&f.engine, "engine", engineAuto, "between GPUs: engine nccl, nccl-window, nvshmem, ll, ll128, ll128-twoshot, oneshot, twoshot, tiles, copy, over several hosts hier, or auto (the fastest); several, comma-separated, take turns at every size")
 	flags.StringVar(&f.tune, "tune", "", "between GPUs: table file of symgrad tune for engine auto; empty means the built-in table")
 	flags.IntVar(&f.maxCTAs, "max-ctas", 0, "between GPUs: maximum thread blocks per operation, except nvshmem's (comm.max_ctas); 0 means the number that is fastest alone")
 	flags.BoolVar(&f.symmetric, "symmetric", true, "declare buffers in the heap to be at equal offsets on all ranks, as they are")

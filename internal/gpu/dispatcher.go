@@ -13,8 +13,8 @@ import (
 
 // DispatchConfig says how a group chooses the engine of an operation. The choice depends only on
 // values that are equal on all ranks: kind, dtype, class of reduction, bytes, number of ranks and
-// hosts, and the operation's flags. If the device computes during the operation, an Aside engine comes first:
-// tables are measured on idle devices.
+// hosts, and the operation's flags. If the device computes during the operation, an Aside engine
+// comes first: tables are measured on idle devices.
 type DispatchConfig struct {
 	Table  *Table // nil for the built-in table
 	Engine string // the engine for all operations; "" for a choice

@@ -46,8 +46,8 @@ func newFar(p *ledger, notes dist.Notifier, hosts []int) *far {
 	return f
 }
 
-// courier returns the rank of host h that gets this rank's notes. If all have left, it is the first,
-// which may still wait for others to leave.
+// courier returns the rank of host h that gets this rank's notes. If all have left, it is the first
+// of them, which may still wait for others to leave.
 func (f *far) courier(h int) int {
 	ranks := f.ranks[h]
 	for i := range ranks {
@@ -178,6 +178,13 @@ func (f *far) deposit(r int, b []byte) {
 		}
 		p.wakeAll()
 	case b[0] == noteDecided && len(words) == 1:
+		if words[0] == closingTogether { // notes of ranks that have left may come later than this one
+			for q := range p.parts {
+				if !slices.Contains(p.near, q) {
+					atomic.StoreUint64(p.word(q, leftAt), 1)
+				}
+			}
+		}
 		for {
 			now := atomic.LoadUint64(p.word(p.home, closingAt))
 			if now>>32 != closingOpen || atomic.CompareAndSwapUint64(p.word(p.home, closingAt), now, words[0]<<32|now&(1<<32-1)) {

@@ -44,7 +44,7 @@ func JudgeEngines(rep Report, env launch.Env) []Engine {
 		e := Engine{Name: name, Notes: []string{}}
 		library := ""
 		switch name {
-		case "nccl":
+		case "nccl", "hier": // hier is for groups over several hosts
 			e.Why, e.Notes, library = firstOf(base, nccl), append(e.Notes, ncclNotes...), "nccl"
 		case "nccl-window":
 			e.Why, e.Notes, library = firstOf(peers, window), append(e.Notes, windowNotes...), "nccl"
