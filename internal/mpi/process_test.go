@@ -3,7 +3,6 @@ package mpi_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -52,24 +51,42 @@ var suites = []suite{
 	{"mpich", []string{"mpiexec.mpich", "-n"}},
 }
 
-// each runs test for each suite. A missing launcher skips it, or fails it if SYMGRAD_REQUIRE names
-// mpi.
+// each runs test for each suite.
 func each(t *testing.T, test func(t *testing.T, s suite)) {
 	for _, s := range suites {
 		t.Run(s.name, func(t *testing.T) {
-			if _, err := exec.LookPath(s.command[0]); err != nil {
-				if slices.Contains(strings.Split(os.Getenv(requireVar), ","), "mpi") {
-					t.Fatalf("%v, and %s names mpi", err, requireVar)
-				}
-				t.Skipf("no launcher: %v", err)
-			}
+			s.need(t)
 			test(t, s)
 		})
 	}
 }
 
+// need skips the test if the launcher is missing.
+func (s suite) need(t testing.TB) {
+	t.Helper()
+	if _, err := exec.LookPath(s.command[0]); err != nil {
+		missing(t, err.Error())
+	}
+}
+
+// missing skips the test, or fails it if SYMGRAD_REQUIRE names mpi.
+func missing(t testing.TB, reason string) {
+	t.Helper()
+	if slices.Contains(strings.Split(os.Getenv(requireVar), ","), "mpi") {
+		t.Fatalf("%s, and %s names mpi", reason, requireVar)
+	}
+	t.Skipf("no MPI: %s", reason)
+}
+
+// try is run if the launcher exists.
+func (s suite) try(t testing.TB, n int, scene string) (string, error) {
+	t.Helper()
+	s.need(t)
+	return s.run(t, n, scene)
+}
+
 // run runs a scene in n processes, and returns their output and the launcher's error.
-func (s suite) run(t *testing.T, n int, scene string, env ...string) (string, error) {
+func (s suite) run(t testing.TB, n int, scene string, env ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -93,7 +110,7 @@ func (s suite) run(t *testing.T, n int, scene string, env ...string) (string, er
 }
 
 // must is run for a scene without failures.
-func (s suite) must(t *testing.T, n int, scene string, env ...string) string {
+func (s suite) must(t testing.TB, n int, scene string, env ...string) string {
 	t.Helper()
 	out, err := s.run(t, n, scene, env...)
 	if err != nil {
@@ -101,6 +118,3 @@ func (s suite) must(t *testing.T, n int, scene string, env ...string) string {
 	}
 	return out
 }
-
-// closed joins err with the error of Close.
-func closed(w *mpi.Wire, err error) error { return errors.Join(err, w.Close()) }
