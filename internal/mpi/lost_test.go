@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -118,4 +119,58 @@ func lateScene() error {
 		return fmt.Errorf("a send that was not received: %w", cause)
 	}
 	return err
+}
+
+// Open MPI from 5 on reports a killed process, if the launcher has fault tolerance on. The others
+// then go on.
+func TestFaultToleranceNamesAKilledProcess(t *testing.T) {
+	s := suites[0]
+	s.need(t)
+	version, err := exec.Command(s.command[0], "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(version), ") 4.") { // "mpirun.openmpi (OpenRTE) 4.1.4"
+		t.Skipf("no fault tolerance before Open MPI 5: %s", version)
+	}
+	s.command = append([]string{s.command[0], "--with-ft", "ulfm"}, s.command[1:]...)
+	out, _ := s.run(t, 3, "ulfm") // its status is not that of the survivors
+	if n := strings.Count(out, "went on without process 1"); n != 2 {
+		t.Errorf("%d processes went on, want 2\n%s", n, out)
+	}
+}
+
+func ulfmScene() error {
+	lost := make(chan int, 9)
+	w, err := mpi.Open(mpi.Config{Environ: os.Environ(), OnLost: func(peer int, _ string) { lost <- peer }})
+	if err != nil {
+		return err
+	}
+	if err := wiretest.Run(w); err != nil {
+		return err
+	}
+	rank := w.Info().Rank
+	if rank == 1 {
+		return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	var in, anyone, out, late wire.Request
+	w.Recv(&in, 1, 1, make([]byte, 8))
+	w.Recv(&anyone, wire.AnyPeer, 2, make([]byte, 8))
+	var gone *wire.PeerError
+	if err := wire.Wait(w, nil, &in); !errors.As(err, &gone) || gone.Peer != 1 {
+		return fmt.Errorf("receive of the killed process: %w", err)
+	}
+	w.Send(&late, 1, 1, nil)
+	if _, _, err := late.Result(); !errors.As(err, &gone) {
+		return fmt.Errorf("send to the killed process: %w", err)
+	}
+	w.Send(&out, 2-rank, 2, make([]byte, 8))
+	if err := wire.Wait(w, nil, &out, &anyone); err != nil {
+		return fmt.Errorf("between survivors: %w", err)
+	}
+	if p := <-lost; p != 1 || len(lost) != 0 {
+		return fmt.Errorf("OnLost of process %d, then %d more", p, len(lost))
+	}
+	fmt.Println("went on without process 1")
+	return w.Close()
 }

@@ -29,6 +29,7 @@ var scenes = map[string]func() error{
 	"other":     otherScene,
 	"find":      findScene,
 	"pingpong":  pingpongScene,
+	"ulfm":      ulfmScene,
 }
 
 func TestMPIKeepsTheRulesOfWires(t *testing.T) {

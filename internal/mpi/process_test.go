@@ -15,11 +15,12 @@ import (
 	"github.com/symgrad/symgrad/internal/mpi"
 )
 
-// Variables of the tests.
-const (
-	sceneVar   = "SYMGRAD_TEST_MPI"
-	requireVar = "SYMGRAD_REQUIRE" // a list; "mpi" makes tests fail that would skip for want of a library
-)
+// sceneVar has the scene of a process that a launcher started for a test.
+const sceneVar = "SYMGRAD_TEST_MPI"
+
+// requireVars are lists. If one contains mpi, tests fail that would skip because a library is
+// missing.
+var requireVars = []string{"DIST_REQUIRE", "SYMGRAD_REQUIRE"}
 
 // patience is the longest run of a job.
 const patience = 2 * time.Minute
@@ -38,7 +39,9 @@ func TestMain(m *testing.M) {
 }
 
 // open opens the wire of a scene.
-func open() (*mpi.Wire, error) { return mpi.Open(mpi.Config{Environ: os.Environ()}) }
+func open() (*mpi.Wire, error) {
+	return mpi.Open(mpi.Config{Environ: os.Environ(), Library: os.Getenv(libraryVar)})
+}
 
 // suite is a launcher with its library.
 type suite struct {
@@ -69,11 +72,13 @@ func (s suite) need(t testing.TB) {
 	}
 }
 
-// missing skips the test, or fails it if SYMGRAD_REQUIRE names mpi.
+// missing skips the test, or fails it if a list of requireVars contains mpi.
 func missing(t testing.TB, reason string) {
 	t.Helper()
-	if slices.Contains(strings.Split(os.Getenv(requireVar), ","), "mpi") {
-		t.Fatalf("%s, and %s names mpi", reason, requireVar)
+	for _, name := range requireVars {
+		if slices.Contains(strings.Split(os.Getenv(name), ","), "mpi") {
+			t.Fatalf("%s, and %s names mpi", reason, name)
+		}
 	}
 	t.Skipf("no MPI: %s", reason)
 }
