@@ -65,16 +65,16 @@ func (w *Wire) hear(p int, word uint64) {
 	}
 }
 
-// Close implements wire.Wire. It waits until messages that were sent have been received and until
-// the peers have answered a goodbye, for seconds at most.
+// Close implements wire.Wire. It waits until messages that were sent have been received, for 5 s at
+// most, and until the peers have answered a goodbye, for 1 s at most.
 func (w *Wire) Close() error {
 	w.closing.Do(func() {
 		w.with(w.leave)
-		w.until(sendPatience, w.sent)
+		w.until(w.patience, w.sent)
 		w.with(w.sayGoodbye)
-		w.until(answerPatience, w.allAnswered)
+		w.until(w.patience/5, w.allAnswered)
 		w.with(w.closeEndpoints)
-		w.until(closePatience, func() bool { return len(w.orphans) == 0 })
+		w.until(w.patience/5, func() bool { return len(w.orphans) == 0 })
 		w.with(w.end)
 	})
 	return nil
@@ -138,21 +138,11 @@ func (w *Wire) allAnswered() bool {
 	return true
 }
 
-// closeEndpoints closes the endpoints. With a peer that has not answered, bytes may be on their way
-// that it will not read: there is no use in waiting.
+// closeEndpoints closes the endpoints without consent. A peer that answered has all messages. One
+// that did not makes no progress, and the library's orderly close would wait for it.
 func (w *Wire) closeEndpoints() {
 	for p := range w.peers {
-		q := &w.peers[p]
-		if q.endpoint == 0 {
-			continue
-		}
-		if !q.answered && q.lost == nil && p != w.info.Rank {
-			w.closeEndpoint(p)
-			continue
-		}
-		h, _ := w.lib.epClose.CallWords(q.endpoint, address(&w.call.send))
-		q.endpoint = 0
-		w.adopt(h, nil)
+		w.closeEndpoint(p)
 	}
 }
 
@@ -165,6 +155,9 @@ func (w *Wire) end() {
 	}
 	for len(w.pending) > 0 {
 		w.abandon(w.pending[0], wire.ErrClosed)
+	}
+	for _, o := range w.orphans { // the library asserts that they are free
+		w.release(o.request)
 	}
 	w.stop()
 	w.notes.close()

@@ -184,7 +184,7 @@ func (w *Wire) finish(r *wire.Request, s status, peer, n int, kind uint64) {
 		r.Finish(peer, n, nil)
 	case s == statusTruncated:
 		r.Finish(peer, 0, fmt.Errorf("%w: %d bytes, and the message of process %d has %d", wire.ErrTruncated, len(r.Data), peer, n))
-	case kind&kindCanceled != 0 && w.leaving:
+	case w.leaving && s == statusCanceled:
 		r.Finish(max(peer, 0), 0, wire.ErrClosed)
 	case kind&kindCanceled != 0:
 		r.Finish(max(peer, 0), 0, wire.ErrCanceled)

@@ -57,7 +57,13 @@ type Wire struct {
 	turn    int
 	leaving bool // Close has begun
 	closed  bool
+
+	patience time.Duration // of Close, for receives of messages that were sent before
 }
+
+// defaultPatience is the longest wait of Close for a peer's receives. A peer that is alive gets its
+// messages sooner; a peer that died without news must not delay the end for long.
+const defaultPatience = 5 * time.Second
 
 // callMemory has the memory that calls of the library read and write. The library does not keep it.
 type callMemory struct {
@@ -89,7 +95,7 @@ func Open(ctx context.Context, rank, size int, store Store, cfg Config) (*Wire, 
 	if err != nil {
 		return nil, err
 	}
-	w := &Wire{lib: lib, call: newCallMemory(), peers: make([]peer, size)}
+	w := &Wire{lib: lib, call: newCallMemory(), peers: make([]peer, size), patience: defaultPatience}
 	w.info = wire.Info{
 		Rank: rank, Size: size, Engine: "ucx", Library: lib.found().String(), Tags: Tags, OnLost: cfg.OnLost,
 	}
@@ -243,10 +249,3 @@ func (w *Wire) endpoint(p int) (uintptr, error) {
 	}
 	return q.endpoint, nil
 }
-
-// Limits of the waits in Close.
-const (
-	sendPatience   = 5 * time.Second // for receives of messages that were sent before
-	answerPatience = time.Second     // for answers to the goodbye
-	closePatience  = time.Second     // for the end of connections
-)
