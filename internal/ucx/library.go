@@ -74,11 +74,19 @@ type libc struct {
 	setenv func(name, value string, overwrite int32) int32 `dl:"setenv"`
 }
 
-// signalsVariable lists the signals that UCX handles. libucs reads it when it is loaded.
-const signalsVariable = "UCX_ERROR_SIGNALS"
+// ucxEnviron has the variables that libucs reads when it is loaded. The Go runtime handles all
+// signals. The library's warnings go to standard error, as standard output belongs to the program,
+// unless the user's value says otherwise.
+var ucxEnviron = [...]struct {
+	name, value string
+	overwrite   int32
+}{
+	{"UCX_ERROR_SIGNALS", "", 1},
+	{"UCX_LOG_FILE", "stderr", 0},
+}
 
-// ignoreSignals makes UCX leave the signals to the Go runtime.
-func ignoreSignals() error {
+// setEnviron sets the variables of ucxEnviron for libraries that are loaded later.
+func setEnviron() error {
 	lib, err := dl.Open(dl.Search{Name: "libc", Sonames: []string{"libc.so.6"}})
 	if err != nil {
 		return err
@@ -87,8 +95,10 @@ func ignoreSignals() error {
 	if err := lib.Bind(&c); err != nil {
 		return err
 	}
-	if c.setenv(signalsVariable, "", 1) != 0 {
-		return fmt.Errorf("ucx: the environment has no room for %s", signalsVariable)
+	for _, v := range ucxEnviron {
+		if c.setenv(v.name, v.value, v.overwrite) != 0 {
+			return fmt.Errorf("ucx: the environment has no room for %s", v.name)
+		}
 	}
 	return nil
 }
@@ -97,7 +107,7 @@ func ignoreSignals() error {
 func load(s dl.Search) (*library, error) {
 	l := new(library)
 	err := keepSignals(func() error {
-		if err := ignoreSignals(); err != nil {
+		if err := setEnviron(); err != nil {
 			return err
 		}
 		lib, err := dl.Open(s)

@@ -217,9 +217,9 @@ func TestMessagesOfRequestsThatCannotBegin(t *testing.T) {
 	defer w.Close()
 	var r wire.Request
 	for want, begin := range map[string]func(){
-		"ucx: no process 1":  func() { w.Send(&r, 1, 0, nil) },
-		"ucx: no process -2": func() { w.Recv(&r, -2, 0, nil) },
-		"ucx: no process -1": func() { w.Send(&r, wire.AnyPeer, 0, nil) },
+		"ucx: no process 1":                              func() { w.Send(&r, 1, 0, nil) },
+		"ucx: no process -2":                             func() { w.Recv(&r, -2, 0, nil) },
+		"ucx: no process -1":                             func() { w.Send(&r, wire.AnyPeer, 0, nil) },
 		"ucx: tag 2147483648: the largest is 2147483647": func() { w.Send(&r, 0, Tags, nil) },
 	} {
 		begin()

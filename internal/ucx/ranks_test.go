@@ -20,13 +20,18 @@ import (
 // roleVariable has "rank size folder" in the process of a rank.
 const roleVariable = "SYMGRAD_TEST_UCX_ROLE"
 
-// needUCX skips the test without the library, or fails if SYMGRAD_REQUIRE names ucx.
+// requireVars are lists. If one contains ucx, tests fail that would skip without the library.
+var requireVars = []string{"DIST_REQUIRE", "SYMGRAD_REQUIRE"}
+
+// needUCX skips the test without the library, or fails if a list of requireVars contains ucx.
 func needUCX(t testing.TB) Found {
 	t.Helper()
 	f, err := Find()
 	if err != nil {
-		if slices.Contains(strings.Split(os.Getenv("SYMGRAD_REQUIRE"), ","), "ucx") {
-			t.Fatalf("SYMGRAD_REQUIRE names ucx: %v", err)
+		for _, name := range requireVars {
+			if slices.Contains(strings.Split(os.Getenv(name), ","), "ucx") {
+				t.Fatalf("%s names ucx: %v", name, err)
+			}
 		}
 		t.Skip(err)
 	}
