@@ -18,6 +18,9 @@ func detectTorchrun(v vars) (Env, bool, error) {
 		return Env{}, false, err
 	}
 	e.Launcher = Torchrun
+	if err := v.nodes(&e, "GROUP_RANK", "GROUP_WORLD_SIZE"); err != nil {
+		return Env{}, false, err
+	}
 	master, err := v.masterAddress()
 	if err != nil {
 		return Env{}, false, err

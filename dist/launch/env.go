@@ -17,6 +17,8 @@ const (
 type Env struct {
 	Rank, Size           int    // in the job
 	LocalRank, LocalSize int    // among the ranks of this host
+	Node                 int    // index of this host; -1 if the launcher does not number hosts
+	Nodes                int    // number of hosts; 0 if unknown
 	Launcher             string // Symgrad, OpenMPI, ...
 	Job                  string // equal on all ranks, unique on this host; "" if the launcher gives none
 	Master               string // host:port of the store, or where rank 0 may serve one; "" if unknown
@@ -38,7 +40,7 @@ type Env struct {
 // missing one if others of that launcher are set.
 func Detect(environ []string) (Env, error) {
 	v := newVars(environ)
-	e := Env{Size: 1, LocalSize: 1, Launcher: None}
+	e := Env{Size: 1, LocalSize: 1, Nodes: 1, Launcher: None}
 	for _, detect := range []func(vars) (Env, bool, error){
 		detectSymgrad, detectOpenMPI, detectMPICH, detectTorchrun, detectPMIx, detectSlurm,
 	} {
@@ -72,6 +74,10 @@ func (e Env) Validate() error {
 		return fmt.Errorf("launch: local size %d: want 1 to %d", e.LocalSize, e.Size)
 	case e.LocalRank < 0 || e.LocalRank >= e.LocalSize:
 		return fmt.Errorf("launch: local rank %d: want 0 to %d", e.LocalRank, e.LocalSize-1)
+	case e.Nodes < 0 || e.Nodes > e.Size:
+		return fmt.Errorf("launch: %d nodes: want 1 to %d, or 0 for unknown", e.Nodes, e.Size)
+	case e.Nodes > 0 && (e.Node < 0 || e.Node >= e.Nodes):
+		return fmt.Errorf("launch: node %d: want 0 to %d", e.Node, e.Nodes-1)
 	case e.StoreFD != 0 && e.Master == "":
 		return fmt.Errorf("launch: store fd %d without a master", e.StoreFD)
 	}
@@ -79,7 +85,7 @@ func (e Env) Validate() error {
 }
 
 // OneHost reports whether all ranks of the job are on this host.
-func (e Env) OneHost() bool { return e.LocalSize == e.Size }
+func (e Env) OneHost() bool { return e.LocalSize == e.Size && e.Nodes <= 1 }
 
 // String returns "rank 2 of 4 (2 of 4 on this host), started by openmpi, job 1234".
 func (e Env) String() string {

@@ -143,10 +143,13 @@ func absence(ctx context.Context, m member, size int, cause error) error {
 }
 
 // listRanks returns "rank 3", "ranks 2, 3", and of a long list its start.
-func listRanks(ranks []int) string {
+func listRanks(ranks []int) string { return listOf("rank", ranks) }
+
+// listOf is listRanks for members with another noun.
+func listOf(noun string, ranks []int) string {
 	const shown = 16
 	var b strings.Builder
-	b.WriteString("rank")
+	b.WriteString(noun)
 	if len(ranks) != 1 {
 		b.WriteString("s")
 	}
