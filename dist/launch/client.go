@@ -106,7 +106,7 @@ func (c *Client) lost(err error) error {
 		return errStoreClosed
 	case c.cfg.ByRank0:
 		return &dist.RankError{Rank: 0, How: "its store: " + describeLoss(err)}
-	case c.cfg.beat > 0:
+	case c.cfg.Job == launchersJob:
 		return fmt.Errorf("the launcher of node 0 at %s is lost: %s: %w", c.cfg.Address, describeLoss(err), dist.ErrAborted)
 	default:
 		return fmt.Errorf("the launcher is gone: %s: %w", describeLoss(err), dist.ErrAborted)

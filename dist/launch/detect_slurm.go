@@ -96,3 +96,19 @@ func tasksPerNode(list string, index int) (local, total, nodes int, ok bool) {
 	}
 	return local, total, nodes, true
 }
+
+// firstOfHosts returns the first name of Slurm's "node[03-05,9],big1": node03. It is the host of
+// rank 0.
+func firstOfHosts(list string) string {
+	var b strings.Builder
+	for list != "" {
+		before, after, bracket := strings.Cut(list, "[")
+		if name, _, end := strings.Cut(before, ","); end || !bracket {
+			return b.String() + name
+		}
+		numbers, rest, _ := strings.Cut(after, "]")
+		b.WriteString(before + numbers[:len(numbers)-len(strings.TrimLeft(numbers, "0123456789"))])
+		list = rest
+	}
+	return b.String()
+}

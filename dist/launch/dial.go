@@ -80,6 +80,11 @@ func dialOnce(ctx context.Context, cfg DialConfig) (*Client, error) {
 		}
 		return nil, err
 	}
+	return hail(ctx, cfg, conn)
+}
+
+// hail joins the store at the other end of conn, which it owns.
+func hail(ctx context.Context, cfg DialConfig, conn net.Conn) (*Client, error) {
 	if cfg.TLS != nil {
 		conn = tls.Client(conn, cfg.TLS)
 	}

@@ -15,8 +15,8 @@
 // # Which rank is this process?
 //
 // Detect reads an environment. It knows this project's launcher, Open MPI, MPICH and its relatives,
-// torchrun, PMIx and Slurm. An environment without any of them is one rank of one. A wrong or
-// incomplete set of variables is an EnvError, never a guess.
+// torchrun, PMIx, Slurm and Indexed Jobs of Kubernetes. An environment without any of them is one
+// rank of one. A wrong or incomplete set of variables is an EnvError, never a guess.
 //
 // # How do ranks meet?
 //
@@ -26,6 +26,7 @@
 //	symgrad run, Self          the launcher, over TCP with mutual TLS 1.3
 //	everything else, one host  rank 0, on unix sockets that only this user's processes may join:
 //	                           in a private runtime folder, if any, and abstract
+//	..., several hosts         rank 0, over TCP with mutual TLS 1.3, if the ranks have a secret
 //	one rank                   no server: the store is memory
 //
 // The store also detects deaths. If a rank's connection ends without a goodbye, or the launcher saw
@@ -72,7 +73,9 @@
 //	SYMGRAD_HANDOVER_FD                           inherited descriptor with SpawnConfig.Handover
 //
 // A launcher of several hosts reads SYMGRAD_SECRET, the secret of the job, or SYMGRAD_SECRET_FILE,
-// a file with it. It does not pass them on to ranks.
+// a file with it. It does not pass them on to ranks. Ranks that torchrun, srun or Kubernetes starts
+// on several hosts read them too, and SYMGRAD_MASTER for the address at which rank 0 listens.
+// SYMGRAD_MASTER=:PORT takes the host from torchrun or Slurm.
 //
 // The other variables may also be set by hand, without SYMGRAD_STORE_FD, if no known launcher is
 // used. SYMGRAD_JOB overrides the job id of any launcher. The error of ranks that cannot agree on

@@ -1,16 +1,21 @@
 package launch
 
-import "fmt"
+import (
+	"fmt"
+	"net"
+	"strings"
+)
 
 // The launchers that Detect knows, in its order.
 const (
-	Symgrad  = "symgrad"  // Spawn, Self, or SYMGRAD_* set by hand
-	OpenMPI  = "openmpi"  // mpirun, oshrun
-	MPICH    = "mpich"    // mpiexec of MPICH (Hydra), Intel MPI, MVAPICH
-	Torchrun = "torchrun" // torchrun, or its variables set by hand or by an operator
-	PMIx     = "pmix"     // srun --mpi=pmix
-	Slurm    = "slurm"    // srun
-	None     = "none"     // no launcher: one rank
+	Kubernetes = "kubernetes" // an Indexed Job with SYMGRAD_WORLD_SIZE: each pod is a rank
+	Symgrad    = "symgrad"    // Spawn, Self, or SYMGRAD_* set by hand
+	OpenMPI    = "openmpi"    // mpirun, oshrun
+	MPICH      = "mpich"      // mpiexec of MPICH (Hydra), Intel MPI, MVAPICH
+	Torchrun   = "torchrun"   // torchrun, or its variables set by hand or by an operator
+	PMIx       = "pmix"       // srun --mpi=pmix
+	Slurm      = "slurm"      // srun
+	None       = "none"       // no launcher: one rank
 )
 
 // Env identifies a rank, from its launcher's variables.
@@ -27,8 +32,9 @@ type Env struct {
 	Bound                bool   // the launcher gave this rank cores that no other rank uses
 	HandoverFD           int    // descriptor with SpawnConfig.Handover of the launcher, or 0
 
-	from    string // the variable that Rank was read from
-	runtime string // the user's folder for sockets, from the environment, or ""
+	secret  *Secret // of a job on several hosts whose launcher gives no credentials; nil without
+	from    string  // the variable that Rank was read from
+	runtime string  // the user's folder for sockets, from the environment, or ""
 }
 
 // Detect identifies the process with this environment. It tries the launchers in the order of their
@@ -42,7 +48,7 @@ func Detect(environ []string) (Env, error) {
 	v := newVars(environ)
 	e := Env{Size: 1, LocalSize: 1, Nodes: 1, Launcher: None}
 	for _, detect := range []func(vars) (Env, bool, error){
-		detectSymgrad, detectOpenMPI, detectMPICH, detectTorchrun, detectPMIx, detectSlurm,
+		detectKubernetes, detectSymgrad, detectOpenMPI, detectMPICH, detectTorchrun, detectPMIx, detectSlurm,
 	} {
 		found, ok, err := detect(v)
 		if err != nil {
@@ -57,10 +63,50 @@ func Detect(environ []string) (Env, error) {
 		e.Job = job
 	}
 	e.runtime = v["XDG_RUNTIME_DIR"]
+	if e.StoreFD == 0 && !e.OneHost() {
+		if err := e.takeMeeting(v); err != nil {
+			return Env{}, err
+		}
+	}
 	if err := e.Validate(); err != nil {
 		return Env{}, err
 	}
 	return e, nil
+}
+
+// takeMeeting reads where ranks meet that a launcher without a store has started on several hosts,
+// and their secret. An address without a host takes the host of rank 0 from the launcher.
+func (e *Env) takeMeeting(v vars) error {
+	s, err := secretOf(v)
+	if err != nil {
+		return err
+	}
+	if !s.none() {
+		e.secret = &s
+	}
+	if !v.any(masterVar) {
+		return nil
+	}
+	e.Master = v[masterVar]
+	if port, ok := strings.CutPrefix(e.Master, ":"); ok {
+		e.Master = net.JoinHostPort(e.firstHost(v), port)
+	}
+	if !validAddress(e.Master) {
+		return v.wrong(masterVar, "host:port of rank 0, port 1 to 65535; :port where the launcher names the host (torchrun, srun)")
+	}
+	return nil
+}
+
+// firstHost returns the host of rank 0, if the launcher names it.
+func (e *Env) firstHost(v vars) string {
+	switch e.Launcher {
+	case Torchrun:
+		return v["MASTER_ADDR"]
+	case Slurm, PMIx:
+		return firstOfHosts(v["SLURM_STEP_NODELIST"])
+	default:
+		return ""
+	}
 }
 
 // Validate returns an error for the first impossible value of e.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -156,7 +157,8 @@ func (l *launchers) listen(ctx context.Context) {
 			err = json.Unmarshal(data, &n)
 		}
 		if err != nil {
-			n = news{Kind: kindVerdict, Node: 0, End: RankResult{Rank: -1}, How: err.Error(), Code: ExitPeerLost, Where: l.layout.place(0)}
+			how := strings.TrimPrefix(err.Error(), fmt.Sprintf("store get %q: ", newsKey(number)))
+			n = news{Kind: kindVerdict, Node: -1, End: RankResult{Rank: -1}, How: how, Code: ExitPeerLost}
 		}
 		select {
 		case l.news <- n:

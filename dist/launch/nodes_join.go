@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"time"
@@ -103,6 +104,9 @@ func (l *launchers) serve(ctx context.Context, cfg SpawnConfig) (err error) {
 		s.drain(rest)
 		_ = s.Close() // err has the cause
 	}()
+	if err = checkReachable(cfg.listenAddress(), s.Address()); err != nil {
+		return err
+	}
 	if err := m.wait(ctx); err != nil {
 		if errors.Is(err, dist.ErrTimeout) {
 			err = fmt.Errorf("waiting for %s of %d: %w", listOf("node", desk.roster.missing(m)), cfg.Nodes, err)
@@ -124,6 +128,18 @@ func (l *launchers) serve(ctx context.Context, cfg SpawnConfig) (err error) {
 		_ = s.Close() // all launchers have the verdict, or are lost
 	}
 	return l.publish(ctx, m)
+}
+
+// checkReachable rejects a name that is a loopback address on this host, as Debian gives a host's
+// own name: other hosts would wait in vain.
+func checkReachable(asked, actual string) error {
+	host, port, err := net.SplitHostPort(asked)
+	if err != nil || net.ParseIP(host) != nil || loopback(asked) || !loopback(actual) {
+		return nil // it is an address, or reachable
+	}
+	own, _, _ := net.SplitHostPort(actual) // of a listener, it is valid
+	return fmt.Errorf("store %s: the name is %s on this host, which other hosts cannot reach; use an address of this host, or --master 0.0.0.0:%s here: %w",
+		asked, own, port, dist.ErrInvalid)
 }
 
 // serverConfig returns the configuration of the store for ranks and for launchers.

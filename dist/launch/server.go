@@ -38,7 +38,9 @@ type ServerConfig struct {
 	Once    bool        // serve a single meeting, and reject ranks that return
 	files   []string    // unix sockets in private folders to listen on as well
 	Watched bool        // the caller calls Fail or Exit when a rank's process ends, which is preferred over a lost connection
-	nodes   *nodeDesk   // serves launchers of several nodes; Size is then that of open, and ranks wait for it
+
+	patience time.Duration // the longest silence of a rank; 0 means no limit
+	nodes    *nodeDesk     // serves launchers of several nodes; Size is then that of open, and ranks wait for it
 }
 
 // Server is the store of a job: it serves Clients and knows which ranks have joined, left or died.

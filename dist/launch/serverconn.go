@@ -25,9 +25,10 @@ type serverConn struct {
 	r    *bufio.Reader
 	rank int // or the node, of a launcher
 	m    *meeting
-	of   *roster   // of ranks or launchers
-	desk *nodeDesk // nil for a rank
-	late bool      // it leaves because others did not join in time
+	of   *roster       // of ranks or launchers
+	desk *nodeDesk     // nil for a rank
+	most time.Duration // its longest silence; 0 means no limit
+	late bool          // it leaves because others did not join in time
 
 	write sync.Mutex
 
@@ -70,7 +71,7 @@ func (c *serverConn) run() {
 // describeLoss describes the end of a connection to a user.
 func describeLoss(err error) string {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return "no heartbeat"
+		return fmt.Sprintf("no heartbeat for %v", patienceOfBeat(heartbeat))
 	}
 	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET} { // TLS and a full pipe report it differently
 		if errors.Is(err, end) {
@@ -115,9 +116,10 @@ func (c *serverConn) join(f frame) error {
 	}
 	want, name, noun := c.s.cfg.Job, rankName(h.rank), "rank"
 	roster, size := c.s.ranks()
+	c.most = c.s.cfg.patience
 	if desk := c.s.cfg.nodes; desk != nil && h.job == launchersJob {
 		want, name, noun = launchersJob, nodeName(h.rank), "node"
-		roster, size, c.desk = desk.roster, desk.size, desk
+		roster, size, c.desk, c.most = desk.roster, desk.size, desk, desk.patience
 	}
 	switch {
 	case h.job != want:
@@ -140,11 +142,11 @@ func (c *serverConn) join(f frame) error {
 // serve answers requests. It returns nil when the client said goodbye.
 func (c *serverConn) serve(ctx context.Context) error {
 	for {
-		if c.desk != nil {
+		if c.most > 0 {
 			if ctx.Err() != nil {
 				return ctx.Err() // the server closes, and its deadline must stay
 			}
-			if err := c.conn.SetReadDeadline(time.Now().Add(c.desk.patience)); err != nil {
+			if err := c.conn.SetReadDeadline(time.Now().Add(c.most)); err != nil {
 				return err
 			}
 		}
