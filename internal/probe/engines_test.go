@@ -33,7 +33,7 @@ func TestEnginesSayWhyTheyAreNotThere(t *testing.T) {
 	}
 	job := func(n int) launch.Env { return launch.Env{Size: n, LocalSize: n} }
 	all := backend.EngineNames(backend.CUDA)
-	own := all[:len(all)-3]
+	own := all[:len(all)-4]
 	for _, tt := range []struct {
 		name   string
 		env    launch.Env
@@ -52,8 +52,8 @@ func TestEnginesSayWhyTheyAreNotThere(t *testing.T) {
 		{"peer access", job(4), func(r *Report) { r.GPUs.Peers[1][3] = false }, append(slices.Clone(own), "nccl-window", "nvshmem"), "peer access is missing: GPU 1 (GPU-b) cannot address the memory of GPU 3 (GPU-d)"},
 		{"peer access between GPUs of others", job(3), func(r *Report) { r.GPUs.Peers[1][3] = false }, nil, ""},
 		{"peer access and no job", job(1), func(r *Report) { r.GPUs.Peers[1][3] = false }, append(slices.Clone(own), "nccl-window", "nvshmem"), "peer access is missing"},
-		{"no NCCL", job(4), setLib("nccl", func(l *Library) { l.Path, l.Chosen = "", false }), []string{"nccl", "nccl-window"}, "missing: NCCL was not found: install it, or set gpu.nccl to its path"},
-		{"old NCCL", job(4), setLib("nccl", func(l *Library) { l.Version = "2.12.12" }), []string{"nccl", "nccl-window"}, "too old: /lib/nccl is NCCL 2.12.12, but 2."},
+		{"no NCCL", job(4), setLib("nccl", func(l *Library) { l.Path, l.Chosen = "", false }), []string{"nccl", "nccl-window", "hier"}, "missing: NCCL was not found: install it, or set gpu.nccl to its path"},
+		{"old NCCL", job(4), setLib("nccl", func(l *Library) { l.Version = "2.12.12" }), []string{"nccl", "nccl-window", "hier"}, "too old: /lib/nccl is NCCL 2.12.12, but 2."},
 		{"NCCL without windows", job(4), setLib("nccl", func(l *Library) { l.Version = "2.26.5" }), []string{"nccl-window"}, "too old: /lib/nccl is NCCL 2.26.5, but 2.27.3 or later is needed"},
 		{"broken NVSHMEM", job(4), setLib("nvshmem", func(l *Library) { l.Chosen, l.Usable, l.Problem = false, false, "no libnvidia-ml.so.1" }), []string{"nvshmem"}, "broken: /lib/nvshmem: no libnvidia-ml.so.1"},
 		{
@@ -161,7 +161,7 @@ func TestBackendsFollowEnginesAndSettings(t *testing.T) {
 			if b.Chosen {
 				chosen += b.Name
 			}
-			if want := b.Name != "nvshmem" && b.Name != "sim"; b.Usable != want || b.Why == "" {
+			if want := b.Name != "nvshmem" && b.Name != "sim" && b.Name != "mpi"; b.Usable != want || b.Why == "" {
 				t.Errorf("%s: %+v, want usable %v", tt.chosen, b, want)
 			}
 		}
