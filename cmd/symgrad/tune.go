@@ -370,7 +370,7 @@ func merged(earlier, later *gpu.Table) (*gpu.Table, error) {
 
 // sameOperation reports whether two rows are of one operation.
 func sameOperation(a, b *gpu.Row) bool {
-	return a.Kind == b.Kind && a.DType == b.DType && a.Reduction == b.Reduction && a.Symmetric == b.Symmetric && a.Ranks == b.Ranks &&
+	return a.Kind == b.Kind && a.DType == b.DType && a.Reduction == b.Reduction && a.Symmetric == b.Symmetric && a.Ranks == b.Ranks && max(a.Hosts, 1) == max(b.Hosts, 1) &&
 		a.Bytes == b.Bytes
 }
 

@@ -61,13 +61,22 @@ func (p *tunePrinter) end(t *gpu.Table, engines []backend.Choice) {
 	p.printf("\n%s\n", strings.Join(tableText(t, 0), "\n"))
 }
 
-// rowTitle returns "allreduce f32 sum, symmetric, 2 ranks".
+// rowTitle returns "allreduce f32 sum, symmetric, 4 ranks on 2 hosts".
 func rowTitle(r *gpu.Row) string {
 	where := "private"
 	if r.Symmetric {
 		where = "symmetric"
 	}
-	return fmt.Sprintf("%s %s, %s, %s", r.Kind, dtypeText(r), where, count(r.Ranks, "rank"))
+	return fmt.Sprintf("%s %s, %s, %s", r.Kind, dtypeText(r), where, ranksText(r.Ranks, r.Hosts))
+}
+
+// ranksText returns "2 ranks", or "4 ranks on 2 hosts".
+func ranksText(ranks, hosts int) string {
+	text := count(ranks, "rank")
+	if hosts > 1 {
+		text += " on " + count(hosts, "host")
+	}
+	return text
 }
 
 // fastest returns the engine that the dispatcher takes for a row; of equally fast ones the first by
@@ -134,7 +143,7 @@ func rulesText(t *gpu.Table, ranks int) []string {
 			text = strings.Join(r.Kinds, " and ") + ", if not measured"
 		}
 		if r.Ranks > 0 {
-			text += ", " + count(r.Ranks, "rank")
+			text += ", " + ranksText(r.Ranks, r.Hosts)
 		}
 		if r.Bytes > 0 {
 			text += ", to " + perf.FormatSize(r.Bytes)

@@ -8,16 +8,24 @@
 //	Transport        open, close, Info           transport.go, start.go, batch.go, split.go
 //	Engine           moves the bytes             engine.go, compose.go, room.go
 //	dispatcher       chooses an engine           dispatcher.go, table.go, builtin.go, tune.go
-//	ledger           operations of all ranks     ledger.go, entry.go, abort.go
+//	ledger           operations of all ranks     ledger.go, ledger_memory.go, entry.go, abort.go
 //	Stream           CUDA stream and its Works   stream.go, await.go, join.go, capture.go
 //	Heap             symmetric memory            heap.go, alloc.go
 //	Region           access to it                region.go, move.go, words.go, onstream.go
 //	Member, Memory   a rank's place and slabs    member.go
+//	far, hierarchy   ranks of several hosts      far.go, closing.go, hierarchy.go
 //
 // # Control group
 //
 // A group of GPUs has a control group: a host group of the same ranks. The ranks use it to exchange
 // handles, agree on errors, compare operations and detect dead ranks. The transport owns it.
+//
+// # Several hosts
+//
+// If the control group is over several hosts, each host has a ledger, with copies of the parts of
+// other hosts' ranks: see far. Engines that address the memory of peers serve groups of one host
+// only. A group with as many ranks on each host also has the engine Hierarchical. A part that Split
+// makes of a group over hosts calls the Maker, and may have engines that the group has not.
 //
 // # Order
 //
