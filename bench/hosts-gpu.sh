@@ -46,7 +46,7 @@ layouts=(1)
 own_temp
 no_multicast
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-limit=240
+limit=120
 failed=0
 
 # Runs a program as ranks of two hosts with GPUS each, or of one host with as many.
@@ -65,10 +65,10 @@ job() { # NAME HOSTS GPUS PROGRAM ARGUMENT...
 }
 
 run_tests() {
-	limit=420
-	timed tests "$bin/backend.test" -test.v -test.timeout 400s -test.run 'OverHosts|HierarchicalSums' || failed=1
+	limit=320
+	timed tests "$bin/backend.test" -test.v -test.timeout 300s -test.run 'OverHosts|HierarchicalSums' || failed=1
 	grep -E '^ *--- ' "$raw/logs/tests.out" | grep -v -e '--- PASS: .*/.*/.*/' || true
-	limit=240
+	limit=120
 }
 
 train() { # GPUS
