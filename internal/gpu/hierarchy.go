@@ -45,18 +45,21 @@ func (p *Member) hierarchical() bool {
 	return len(counts) > 1 && counts[0] > 1 && slices.Min(counts) == slices.Max(counts)
 }
 
-// newHierarchy makes the engine of the group of p. near is the control group of the ranks of this
-// host; build makes the engines of both levels.
+// newHierarchy makes the engine of the group of p. build makes the engines of both levels.
 //
 // Collective: all ranks of p. Errors: on all ranks.
-func newHierarchy(c DispatchConfig, p *Member, near *dist.Group, build Maker, word tensor.Buffer) (*hierarchy, error) {
-	h := &hierarchy{place: near.Rank(), n: near.Size()}
-	across, err := p.Control.Split(near.Rank(), p.Rank)
-	if err == nil {
-		err = h.near.open(DispatchConfig{Table: c.Table}, MemberOf(near, p.Device), build, word)
+func newHierarchy(c DispatchConfig, p *Member, build Maker, word tensor.Buffer) (*hierarchy, error) {
+	h := &hierarchy{}
+	var err error
+	if h.near.control, err = p.Control.Split(p.Hosts[p.Rank], p.Rank); err == nil {
+		h.place, h.n = h.near.control.Rank(), h.near.control.Size()
+		h.across.control, err = p.Control.Split(h.place, p.Rank)
 	}
-	if err = p.Agree(err); err == nil {
-		err = p.Agree(h.across.open(DispatchConfig{First: true}, MemberOf(across, p.Device), build, word))
+	if err == nil {
+		err = p.Agree(h.near.open(DispatchConfig{Table: c.Table}, p.Device, build, word))
+	}
+	if err == nil {
+		err = p.Agree(h.across.open(DispatchConfig{First: true}, p.Device, build, word))
 	}
 	if err != nil {
 		h.Abort()
@@ -65,10 +68,11 @@ func newHierarchy(c DispatchConfig, p *Member, near *dist.Group, build Maker, wo
 	return h, nil
 }
 
-// open makes the engines of p.
+// open makes the engines of a level.
 //
-// Collective: all ranks of p.
-func (l *level) open(c DispatchConfig, p *Member, build Maker, word tensor.Buffer) (err error) {
+// Collective: all ranks of its control group.
+func (l *level) open(c DispatchConfig, dev *cuda.Device, build Maker, word tensor.Buffer) (err error) {
+	p := MemberOf(l.control, dev)
 	if l.engines, err = build(p); err != nil {
 		return err
 	}
@@ -190,12 +194,19 @@ func (h *hierarchy) Failed() error {
 	return nil
 }
 
-// Abort implements Engine.
+// Abort implements Engine. It also ends the waits of ranks that close their engines together.
 func (h *hierarchy) Abort() {
 	for _, e := range h.each() {
 		e.Abort()
 	}
+	for _, l := range [...]*level{&h.near, &h.across} {
+		if l.control != nil {
+			_ = l.control.Abort(errAbortedLevel) // an error means that it is closed
+		}
+	}
 }
+
+var errAbortedLevel = errors.New("the group over several hosts has ended")
 
 // Split implements Engine. Parts of a group over hosts make their engines anew.
 func (h *hierarchy) Split(*Member) (Engine, error) {

@@ -40,10 +40,6 @@ func onHierarchy(t *testing.T, where []int, body func(control *dist.Group, h *hi
 	t.Helper()
 	onHosts(t, where, func(control *dist.Group) error {
 		p := MemberOf(control, nil)
-		near, err := control.Split(p.Hosts[p.Rank], p.Rank)
-		if err != nil {
-			return err
-		}
 		build := func(p *Member) ([]Engine, error) {
 			name := "near"
 			if p.HostCount() > 1 {
@@ -51,7 +47,7 @@ func onHierarchy(t *testing.T, where []int, body func(control *dist.Group, h *hi
 			}
 			return []Engine{&hostEngine{column: column{name: name, can: notMessages}, g: p.Control}}, nil
 		}
-		h, err := newHierarchy(DispatchConfig{}, p, near, build, tensor.Of(make([]uint32, 1)))
+		h, err := newHierarchy(DispatchConfig{}, p, build, tensor.Of(make([]uint32, 1)))
 		if err != nil {
 			return err
 		}

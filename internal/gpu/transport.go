@@ -131,7 +131,7 @@ func (t *Transport) prepare(build Maker) error {
 		return err
 	}
 	if c := t.cfg.Choose; p.hierarchical() && !c.First && (c.Engine == "" || c.Engine == Hierarchical) {
-		h, err := newHierarchy(c, p, t.ledger.host, build, word)
+		h, err := newHierarchy(c, p, build, word)
 		if err != nil {
 			return err
 		}
