@@ -29,6 +29,9 @@ type Options struct {
 	// FMin means that min and max are those of C: a NaN loses against a number, and the zeros are
 	// equal.
 	FMin bool
+	// FarPeers means that some peers' parts of a heap have no address: Region.Peer of another rank
+	// may be dist.ErrUnsupported. The suite then reads these parts by Get.
+	FarPeers bool
 	// Skip returns why the backend does not support c; "" means that it must. An error that matches
 	// dist.ErrUnsupported passes only with a reason. Operations that work are checked in any case.
 	// nil means no reasons.
@@ -44,6 +47,16 @@ func (o Options) large() int {
 
 // space returns an empty space on the device of g.
 func (o Options) space(g *dist.Group) *space { return &space{mem: o.Memory, dev: g.Device()} }
+
+// peerPart returns rank's part of r: itself, or a copy if it has no address and need not have one.
+func (o Options) peerPart(r symmetric.Region, own, rank int) (tensor.Buffer, error) {
+	b, err := r.Peer(rank)
+	if !o.FarPeers || rank == own || !errors.Is(err, dist.ErrUnsupported) {
+		return b, err
+	}
+	b = tensor.Of(make([]byte, r.Local().Bytes()))
+	return b, r.Get(b, rank, 0)
+}
 
 // part is a piece of the suite, run by each rank of a world. It leaves the world usable.
 type part struct {

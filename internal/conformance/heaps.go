@@ -135,7 +135,7 @@ func (s *suite) oneSided(h symmetric.Heap) error {
 		return err
 	}
 	for peer := range s.n {
-		b, err := r.Peer(peer)
+		b, err := s.opt.peerPart(r, s.rank, peer)
 		if err != nil {
 			return err
 		}

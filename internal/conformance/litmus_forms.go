@@ -67,7 +67,7 @@ func (l *lab) barrier(i int) error {
 	if err := finish(l.g.Barrier()); err != nil {
 		return err
 	}
-	there, err := l.vars.Peer((l.next + 1) % l.n)
+	there, err := l.opt.peerPart(l.vars, l.rank, (l.next+1)%l.n)
 	if err != nil {
 		return err
 	}
