@@ -43,6 +43,11 @@ var layers = []layer{
 	{"internal/wire", []string{"internal/invariants"}, "bytes between processes have no ranks of a group and no types"},
 	{"internal/wire/wiretest", []string{"internal/wire"}, "the suite tests wires, so it shares no code with them"},
 	{"internal/wire/fake", []string{"internal/wire", "internal/wire/wiretest"}, "wires never import each other"},
+	{
+		"internal/farheap",
+		[]string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/wire"},
+		"it needs a wire and a heap of each host, of any kind",
+	},
 	{"internal/sim", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce"}, "backends never import each other"},
 	{
 		"internal/conformance",
@@ -128,6 +133,7 @@ var inTests = map[string][]string{
 		"internal/dl/dltest",
 	},
 	"dist/ddp":          {"internal/shm", "checkpoint"}, // sums on both host backends; an example saves
+	"internal/farheap":  {"internal/wire/fake"},         // hosts in one process
 	"internal/hostexec": {"internal/program/oracle"},
 	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
 	"internal/cudaexec": {"internal/program/oracle"},
