@@ -48,14 +48,21 @@ func (o Options) large() int {
 // space returns an empty space on the device of g.
 func (o Options) space(g *dist.Group) *space { return &space{mem: o.Memory, dev: g.Device()} }
 
-// peerPart returns rank's part of r: itself, or a copy if it has no address and need not have one.
-func (o Options) peerPart(r symmetric.Region, own, rank int) (tensor.Buffer, error) {
+// peerPart returns n bytes at offset at of rank's part of r. They are a copy if the part has no
+// address and needs none.
+func (o Options) peerPart(r symmetric.Region, own, rank int, at, n int64) (tensor.Buffer, error) {
 	b, err := r.Peer(rank)
+	if err == nil && b.Bytes() != r.Local().Bytes() {
+		return b, fmt.Errorf("rank %d has a part of %d B, this rank %d B", rank, b.Bytes(), r.Local().Bytes())
+	}
+	if err == nil {
+		return b.Slice(int(at), int(at+n))
+	}
 	if !o.FarPeers || rank == own || !errors.Is(err, dist.ErrUnsupported) {
 		return b, err
 	}
-	b = tensor.Of(make([]byte, r.Local().Bytes()))
-	return b, r.Get(b, rank, 0)
+	b = tensor.Of(make([]byte, n))
+	return b, r.Get(b, rank, at)
 }
 
 // part is a piece of the suite, run by each rank of a world. It leaves the world usable.

@@ -182,12 +182,11 @@ func (l *lab) record(i int, values ...uint64) error {
 
 // reads returns the values that rank has recorded.
 func (l *lab) reads(rank, i int) (a, b uint64) {
-	peer, err := l.opt.peerPart(l.vars, l.rank, rank)
+	values, err := l.opt.peerPart(l.vars, l.rank, rank, variable(i, readAt), 16)
 	if err != nil {
 		return 0, 0
 	}
-	raw := peer.Raw()[variable(i, readAt):]
-	return get(raw, tensor.U64, 0), get(raw, tensor.U64, 1)
+	return get(values.Raw(), tensor.U64, 0), get(values.Raw(), tensor.U64, 1)
 }
 
 // fresh returns the data of this batch.
@@ -199,10 +198,12 @@ func (l *lab) fresh(i int) tensor.Buffer {
 }
 
 // stale returns an error if the data on the own part is not that of this batch.
-func (l *lab) stale(i int, after string) error { return l.staleIn(l.vars.Local(), i, after) }
+func (l *lab) stale(i int, after string) error {
+	return l.staleIn(l.vars.Local().Raw()[variable(i, dataAt):], i, after)
+}
 
-func (l *lab) staleIn(part tensor.Buffer, i int, after string) error {
-	raw := part.Raw()[variable(i, dataAt):]
+// staleIn is stale for the data of instance i on any part.
+func (l *lab) staleIn(raw []byte, i int, after string) error {
 	for k := range l.data {
 		if got, want := get(raw, tensor.U64, k), l.batch<<16|uint64(i)<<4|uint64(k); got != want {
 			return fmt.Errorf("forbidden: word %d is %#x %s, want %#x", k, got, after, want)
