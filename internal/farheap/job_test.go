@@ -114,7 +114,7 @@ func newJob(t *testing.T, n int, host layout, cfg sim.Config, wires fake.Config)
 
 // drive is the progress goroutine of a process.
 func (j *job) drive(rank int) {
-	var b wire.Backoff
+	var pause wire.Backoff
 	for {
 		select {
 		case <-j.stop:
@@ -123,10 +123,10 @@ func (j *job) drive(rank int) {
 		}
 		moved := j.wires[rank].Progress()
 		if j.services[rank].Progress() || moved {
-			b.Reset()
-		} else {
-			b.Pause()
+			pause.Reset()
+			continue
 		}
+		pause.Pause()
 	}
 }
 
