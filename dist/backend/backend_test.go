@@ -75,7 +75,7 @@ func TestOpenRefuses(t *testing.T) {
 		want error
 		text string
 	}{
-		{"unknown backend", Config{Backend: "mpi"}, dist.ErrInvalid, `unknown backend "mpi": use one of auto, shm, sim, cuda, nccl, nvshmem`},
+		{"unknown backend", Config{Backend: "tcp"}, dist.ErrInvalid, `unknown backend "tcp": use one of auto, shm, mpi, sim, cuda, nccl, nvshmem`},
 		{"unknown device", Config{Device: "tpu"}, dist.ErrInvalid, `unknown device "tpu": use auto, cpu or cuda`},
 		{"GPUs on the host", Config{Backend: NVSHMEM, Device: HostDevice}, dist.ErrInvalid, "nvshmem is between GPUs, and the device is cpu"},
 		{"host on GPUs", Config{Backend: SHM, Device: CUDADevice}, dist.ErrInvalid, "shm is between ranks of the host, and the device is cuda"},
@@ -83,7 +83,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"table on the host", Config{Backend: SHM, TunePath: "t.json"}, dist.ErrInvalid, `table "t.json", which has no effect on backend shm`},
 		{"unknown engine", Config{Backend: NCCL, Engine: "warp"}, dist.ErrInvalid, `unknown engine "warp" of backend nccl: use one of nccl, nccl-window`},
 		{"engine of another backend", Config{Backend: NVSHMEM, Engine: "nccl"}, dist.ErrInvalid, `unknown engine "nccl" of backend nvshmem: use one of nvshmem`},
-		{"unknown engine of all", Config{Device: CUDADevice, Engine: "warp"}, dist.ErrInvalid, "ll, ll128, ll128-twoshot, oneshot, twoshot, tiles, host, copy, nccl, nccl-window, nvshmem"},
+		{"unknown engine of all", Config{Device: CUDADevice, Engine: "warp"}, dist.ErrInvalid, "ll, ll128, ll128-twoshot, oneshot, twoshot, tiles, copy, nccl, nccl-window, nvshmem"},
 		{"blocks on the host", Config{MaxCTAs: 8}, dist.ErrInvalid, "at most 8 blocks in a launch, which has no effect on backend shm"},
 		{"blocks of NVSHMEM", Config{Backend: NVSHMEM, MaxCTAs: 8}, dist.ErrInvalid, "at most 8 blocks in a launch, which has no effect on backend nvshmem: it is for cuda and nccl"},
 		{"step on the host", Config{HeapStep: 1 << 30}, dist.ErrInvalid, "memory that grows by 1073741824 B, which has no effect on backend shm"},

@@ -27,6 +27,7 @@ var layers = []layer{
 	{"internal/cores", nil, "processors are independent of ranks"},
 	{"internal/cli", nil, "flags and wrapped text are independent of training"},
 	{"internal/cli/clitest", nil, "tests make terminals in one place"},
+	{"internal/hosttest", nil, "hosts of tests have no ranks: it starts any program"},
 	{"internal/trace", nil, "a trace has only times and names"},
 	{"internal/foreign", nil, "one package opens files of other programs"},
 	{"internal/lint", nil, "rules read source text, not packages"},
@@ -48,7 +49,13 @@ var layers = []layer{
 		[]string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/wire"},
 		"it needs a wire and a heap of each host, of any kind",
 	},
+	{"internal/mpi", []string{"internal/wire", "internal/dl", "internal/wire/wiretest"}, "wires never import each other"},
 	{"internal/sim", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce"}, "backends never import each other"},
+	{
+		"internal/hosts",
+		[]string{"dist", "symmetric", "tensor", "internal/farheap", "internal/hostheap", "internal/reduce", "internal/sim", "internal/wire", "internal/wire/fake"},
+		"it joins a transport of each host by a wire; only its tests know one of each",
+	},
 	{
 		"internal/conformance",
 		[]string{"dist", "symmetric", "tensor"},
@@ -71,7 +78,7 @@ var layers = []layer{
 	{
 		"dist/backend",
 		[]string{
-			"dist", "dist/launch", "internal/shm", "internal/sim", "internal/dl", "internal/cuda", "internal/gpu", "internal/nccl",
+			"dist", "dist/launch", "internal/shm", "internal/hosts", "internal/mpi", "internal/wire", "internal/sim", "internal/dl", "internal/cuda", "internal/gpu", "internal/nccl",
 			"internal/nvshmem", "internal/direct", "internal/foreign",
 		},
 		"the only package that imports the backends, and it needs nothing else",
@@ -130,7 +137,7 @@ var everywhere = []string{"internal/invariants"}
 var inTests = map[string][]string{
 	"": {
 		"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest",
-		"internal/dl/dltest",
+		"internal/dl/dltest", "internal/hosttest",
 	},
 	"dist/ddp":          {"internal/shm", "checkpoint"}, // sums on both host backends; an example saves
 	"internal/farheap":  {"internal/wire/fake"},         // hosts in one process

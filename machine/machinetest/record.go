@@ -222,7 +222,6 @@ func (r *Record) finish(m *Model) error {
 func elements(v G.Value) ([]float64, error) {
 	if v == nil {
 		return nil, fmt.Errorf("no value")
-
 	}
 	if t, ok := v.(*gtensor.Dense); ok && (t.RequiresIterator() || t.IsView() && !t.IsScalar()) {
 		v = t.Materialize()

@@ -1,0 +1,199 @@
+package hosts
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/wire"
+)
+
+// awaited is the condition of a wait. All parts that are set must hold.
+type awaited struct {
+	round uint64          // all ranks have posted this exchange; 0 for none
+	near  bool            // only those of this host
+	sends []*wire.Request // these are done
+	recvs []*wire.Request // these are done: data of the hosts in layout.far
+	moves *moves          // these messages are done
+
+	seen int  // hosts or ranks that have been seen, in order
+	got  uint // bits of recvs that have landed
+}
+
+// await waits until a holds.
+//
+// Errors: why the group is broken; ErrTimeout of dist after the step timeout, which breaks the
+// group and names the missing ranks; ErrClosed for a rank that closed its end.
+func (t *Transport) await(a *awaited) error {
+	var pause wire.Backoff
+	var began time.Time
+	t.p.waiting.Add(1)
+	defer t.p.waiting.Add(-1)
+	for turn := 1; ; turn++ {
+		done, err := t.holds(a)
+		if done || err != nil {
+			return err
+		}
+		if t.p.w.Progress() {
+			pause.Reset()
+			continue
+		}
+		if turn%32 == 0 {
+			now := time.Now()
+			if began.IsZero() {
+				began = now
+			}
+			if err := t.check(a, now.Sub(began)); err != nil {
+				return err
+			}
+		}
+		pause.Pause()
+	}
+}
+
+// holds reports whether a holds.
+func (t *Transport) holds(a *awaited) (bool, error) {
+	for _, r := range a.sends {
+		if !r.Done() {
+			return false, nil
+		}
+	}
+	for i, r := range a.recvs {
+		if a.got&(1<<i) != 0 {
+			continue
+		}
+		if !r.Done() {
+			return false, nil
+		}
+		if _, _, err := r.Result(); err != nil {
+			return false, t.wireError(err)
+		}
+		a.got |= 1 << i
+		t.landed(t.l.far[i])
+	}
+	if a.round != 0 {
+		if !t.posted(a) {
+			return false, nil
+		}
+	}
+	if a.moves != nil {
+		return a.moves.advance()
+	}
+	return true, nil
+}
+
+// posted reports whether all ranks of a have posted its exchange.
+func (t *Transport) posted(a *awaited) bool {
+	ranks := len(t.ranks)
+	if a.near {
+		ranks = len(t.l.members[t.l.host])
+	}
+	for ; a.seen < ranks; a.seen++ {
+		if r := t.nth(a, a.seen); atomic.LoadUint64(t.board.posted(r)) < a.round {
+			return false
+		}
+	}
+	return true
+}
+
+// nth returns the i-th rank of a.
+func (t *Transport) nth(a *awaited, i int) int {
+	if a.near {
+		return t.l.members[t.l.host][i]
+	}
+	return i
+}
+
+// check looks for reasons to end a wait: the group is broken, a rank is gone, time is over.
+func (t *Transport) check(a *awaited, waited time.Duration) error {
+	if err := t.Broken(); err != nil {
+		return err
+	}
+	if err := t.inner.broken(); err != nil {
+		t.lostNear(err)
+		return t.Broken()
+	}
+	missing := t.missing(a)
+	for _, r := range missing {
+		if t.peers.left(r, a, t.round) {
+			if err := t.Broken(); err != nil { // which rank r has told before
+				return err
+			}
+			return fmt.Errorf("%w: rank %d closed its end", dist.ErrClosed, r)
+		}
+		if a.moves == nil && t.peers.stuck(r) {
+			err := fmt.Errorf("%w on the operation: rank %d waits for a message of rank %d, which is in %v",
+				dist.ErrMismatch, r, t.rank, t.now.Kind)
+			t.breakAll(err)
+			return err
+		}
+	}
+	if waited > t.p.cfg.StepTimeout {
+		return t.late(missing)
+	}
+	if a.moves != nil && waited > hintAfter {
+		a.moves.hint()
+	}
+	return nil
+}
+
+// hintAfter is the time after which a rank that waits for a message tells its peer. A peer that
+// waits for this rank in another operation then knows that both wait forever.
+const hintAfter = 200 * time.Millisecond
+
+// missing returns the ranks that a waits for.
+func (t *Transport) missing(a *awaited) []int {
+	var ranks []int
+	if a.round != 0 {
+		for r := range t.ranks {
+			if (!a.near || t.l.hostOf[r] == t.l.host) && atomic.LoadUint64(t.board.posted(r)) < a.round {
+				ranks = append(ranks, r)
+			}
+		}
+	}
+	for i, r := range a.recvs {
+		if !r.Done() {
+			ranks = append(ranks, t.l.members[t.l.far[i]]...)
+		}
+	}
+	for i, r := range a.sends {
+		if !r.Done() {
+			ranks = append(ranks, t.l.members[t.l.far[i]][0])
+		}
+	}
+	if a.moves != nil {
+		ranks = a.moves.peers(ranks)
+	}
+	return ranks
+}
+
+// late breaks the group because ranks are missing after the step timeout.
+func (t *Transport) late(missing []int) error {
+	names := make([]string, 0, len(missing))
+	for _, r := range missing {
+		names = append(names, fmt.Sprintf("rank %d", r))
+	}
+	err := fmt.Errorf("%w after %v: %v waits for %s", dist.ErrTimeout, t.p.cfg.StepTimeout, t.now.Kind, strings.Join(names, ", "))
+	t.breakAll(err)
+	return t.Broken()
+}
+
+// wireError returns the error of the group for one of a request, which breaks the group.
+func (t *Transport) wireError(err error) error {
+	var gone *wire.PeerError
+	if errors.As(err, &gone) {
+		t.p.lost(gone.Peer, gone.How)
+		if broken := t.Broken(); broken != nil {
+			return broken
+		}
+	}
+	if broken := t.Broken(); broken != nil {
+		return broken
+	}
+	err = fmt.Errorf("%w: %w", dist.ErrAborted, err)
+	t.breakAll(err)
+	return err
+}

@@ -1,0 +1,167 @@
+package hosts
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/wire"
+)
+
+// Defaults of Config.
+const (
+	defaultStepTimeout = 100 * time.Second
+	defaultSlotBytes   = 64 << 10
+	defaultSilence     = 4 * time.Second
+)
+
+// Config has the settings of a world of several hosts. The zero value is usable.
+type Config struct {
+	StepTimeout time.Duration // longest wait for a peer in one operation; 0 means 100 s
+	Timing      bool          // time every operation, for dist.Work.Elapsed
+	SlotBytes   int           // most bytes of one rank in one exchange; 0 means 64 KiB
+	Silence     time.Duration // a host that is silent for so long is lost; 0 means 4 s
+}
+
+func (c Config) withDefaults() Config {
+	if c.StepTimeout == 0 {
+		c.StepTimeout = defaultStepTimeout
+	}
+	if c.SlotBytes == 0 {
+		c.SlotBytes = defaultSlotBytes
+	}
+	if c.Silence == 0 {
+		c.Silence = defaultSilence
+	}
+	return c
+}
+
+// Party is one rank's access to the ranks of a job.
+type Party struct {
+	Wire   wire.Wire      // of all ranks; the number of a process is its rank
+	Inner  dist.Transport // of the ranks of this host, in the order of their ranks
+	Hosts  []int          // host of each rank
+	Losses *Losses        // news of the wire; nil for none
+}
+
+// Losses collects the processes that a wire finds gone. Its Lost is the OnLost of the wire.
+type Losses struct {
+	mu   sync.Mutex
+	news []wire.PeerError
+}
+
+// Lost adds a process.
+func (l *Losses) Lost(peer int, how string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.news = append(l.news, wire.PeerError{Peer: peer, How: how})
+}
+
+// take returns the processes since the last call.
+func (l *Losses) take() []wire.PeerError {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	news := l.news
+	l.news = nil
+	return news
+}
+
+// check reports the first contradiction in p.
+func (p *Party) check() error {
+	info := p.Wire.Info()
+	if len(p.Hosts) != info.Size {
+		return fmt.Errorf("%w: hosts of %d ranks, and the wire has %d processes", dist.ErrInvalid, len(p.Hosts), info.Size)
+	}
+	near := 0
+	for r, h := range p.Hosts {
+		if h == p.Hosts[info.Rank] {
+			if r == info.Rank && near != p.Inner.Info().Rank {
+				return fmt.Errorf("%w: rank %d is rank %d of its host, and its transport says %d", dist.ErrInvalid, r, near, p.Inner.Info().Rank)
+			}
+			near++
+		}
+	}
+	if have := p.Inner.Info().Size; have != near {
+		return fmt.Errorf("%w: %d ranks on this host, and their transport has %d", dist.ErrInvalid, near, have)
+	}
+	return nil
+}
+
+// Open returns the transport of the world of all ranks. It takes the inner transport and the wire,
+// which it closes with the world.
+//
+// Collective: all ranks, same settings. Errors: ErrInvalid of dist for a Party that contradicts
+// itself; those of the inner transport's heap.
+func Open(party Party, cfg Config) (dist.Transport, error) {
+	if err := party.check(); err != nil {
+		return nil, fmt.Errorf("hosts: %w", err)
+	}
+	p := newProcess(party, cfg.withDefaults())
+	ranks := make([]int, len(party.Hosts))
+	for r := range ranks {
+		ranks[r] = r
+	}
+	t, err := p.newTransport(firstGroup, ranks, party.Inner)
+	if err != nil {
+		return nil, fmt.Errorf("hosts: %w", err)
+	}
+	p.add(t)
+	go p.run()
+	return &world{t}, nil
+}
+
+// world is the transport of a world: its Close also ends the process's part.
+type world struct{ *Transport }
+
+// Close implements dist.Transport.
+func (w *world) Close() error {
+	err := w.Transport.Close()
+	w.p.stop()
+	return err
+}
+
+// layout is the places of a group's ranks.
+type layout struct {
+	host    int     // of this rank, in members
+	members [][]int // ranks of each host, ascending; hosts in the order of their first rank
+	hostOf  []int   // host of each rank, in members
+	slot    []int   // place of each rank's data: host by host
+	far     []int   // hosts other than this one
+	leads   bool    // this rank is the first of its host, which exchanges messages for all
+	ordered bool    // the ranks of each host follow each other
+}
+
+// newLayout returns the layout of a group. hosts is the host of each rank of the world.
+func newLayout(ranks, hosts []int, rank int) layout {
+	l := layout{hostOf: make([]int, len(ranks)), slot: make([]int, len(ranks)), ordered: true}
+	var known []int
+	for r, w := range ranks {
+		h := slices.Index(known, hosts[w])
+		if h < 0 {
+			h = len(known)
+			known = append(known, hosts[w])
+			l.members = append(l.members, nil)
+		}
+		l.members[h] = append(l.members[h], r)
+		l.hostOf[r] = h
+	}
+	next := 0
+	for h, m := range l.members {
+		for _, r := range m {
+			l.slot[r] = next
+			l.ordered = l.ordered && r == next
+			next++
+		}
+		if h != l.hostOf[rank] {
+			l.far = append(l.far, h)
+		}
+	}
+	l.host = l.hostOf[rank]
+	l.leads = l.members[l.host][0] == rank
+	return l
+}

@@ -1,0 +1,136 @@
+package hosts
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/reduce"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// piece is a range of elements of a collective, which one exchange moves.
+type piece struct {
+	op   *dist.Op
+	from int // first element of each block
+	n    int // elements of each block
+	size int // bytes of an element
+}
+
+// blocks returns the number of blocks that a rank contributes to op: one for each target, or one
+// for all.
+func blocks(op *dist.Op, ranks int) int {
+	switch op.Kind {
+	case dist.KindReduceScatter, dist.KindScatter, dist.KindAllToAll:
+		return ranks
+	}
+	return 1
+}
+
+// sender returns which ranks contribute data; nil means all.
+func sender(op *dist.Op) func(rank int) bool {
+	if op.Kind == dist.KindBroadcast || op.Kind == dist.KindScatter {
+		return func(rank int) bool { return rank == op.Root }
+	}
+	return nil
+}
+
+// move does a collective by exchanges: in each, every rank sees a piece of the data of all, and
+// takes its part. The first exchange compares the calls.
+func (t *Transport) move(op *dist.Op, h *header) error {
+	if op.Count == 0 || op.DType() == tensor.Invalid {
+		return t.meet(&exchange{own: *h})
+	}
+	size, ranks := op.DType().Size(), blocks(op, len(t.ranks))
+	most := t.board.most / (size * ranks)
+	for from := 0; from < op.Count; from += most {
+		p := &piece{op: op, from: from, n: min(most, op.Count-from), size: size}
+		x := &exchange{own: *h, bytes: p.n * size * ranks, from: sender(op)}
+		if x.from == nil || x.from(t.rank) {
+			x.fill = func(data []byte) { p.gather(data, ranks) }
+		}
+		if err := t.meet(x); err != nil {
+			return err
+		}
+		if err := t.take(p, x); err != nil {
+			return t.broke(err)
+		}
+	}
+	return nil
+}
+
+// broke breaks the group because of an error that only this rank has.
+func (t *Transport) broke(err error) error {
+	err = fmt.Errorf("%w: %w", dist.ErrAborted, err)
+	t.breakAll(err)
+	return err
+}
+
+// gather copies this rank's part of a piece to data: one range of each block.
+func (p *piece) gather(data []byte, ranks int) {
+	src := p.op.Src.Raw()
+	n := p.n * p.size
+	for b := range ranks {
+		at := (b*p.op.Count + p.from) * p.size
+		copy(data[b*n:(b+1)*n], src[at:])
+	}
+}
+
+// take computes this rank's result of a piece from the data of all ranks.
+func (t *Transport) take(p *piece, x *exchange) error {
+	op := p.op
+	switch op.Kind {
+	case dist.KindAllReduce:
+		return t.reduce(p, x, 0)
+	case dist.KindReduce:
+		if op.Root == t.rank {
+			return t.reduce(p, x, 0)
+		}
+	case dist.KindReduceScatter:
+		return t.reduce(p, x, t.rank)
+	case dist.KindBroadcast:
+		t.copyFrom(p, x, op.Root, 0, 0)
+	case dist.KindScatter:
+		t.copyFrom(p, x, op.Root, t.rank, 0)
+	case dist.KindGather:
+		if op.Root == t.rank {
+			t.copyAll(p, x, 0)
+		}
+	case dist.KindAllGather:
+		t.copyAll(p, x, 0)
+	case dist.KindAllToAll:
+		t.copyAll(p, x, t.rank)
+	}
+	return nil
+}
+
+// reduce combines one block of all ranks.
+func (t *Transport) reduce(p *piece, x *exchange, block int) error {
+	dst, err := p.op.Dst.Slice(p.from, p.from+p.n)
+	if err != nil {
+		return err
+	}
+	var h header
+	for r := range t.ranks {
+		data := t.board.data(t.round, r, x.bytes)[block*p.n*p.size:]
+		if t.srcs[r], err = tensor.FromPointer(pointer(data), p.n, p.op.DType(), tensor.Host); err != nil {
+			return err
+		}
+		h.get(t.board.header(t.round, r))
+		t.mults[r] = h.scalar
+	}
+	return reduce.Into(dst, t.srcs, p.op.Red.Kind, t.mults)
+}
+
+// copyAll copies a block of every rank to its place in the destination.
+func (t *Transport) copyAll(p *piece, x *exchange, block int) {
+	for r := range t.ranks {
+		t.copyFrom(p, x, r, block, r)
+	}
+}
+
+// copyFrom copies a block of rank to block at of the destination.
+func (t *Transport) copyFrom(p *piece, x *exchange, rank, block, at int) {
+	n := p.n * p.size
+	data := t.board.data(t.round, rank, x.bytes)[block*n : (block+1)*n]
+	copy(p.op.Dst.Raw()[(at*p.op.Count+p.from)*p.size:], data)
+}

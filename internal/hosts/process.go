@@ -1,0 +1,283 @@
+package hosts
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/wire"
+)
+
+// process is this process's part in all groups of a world. Its goroutine keeps the wire going and
+// handles control messages, so that news arrive while no operation runs.
+type process struct {
+	w      wire.Wire
+	cfg    Config
+	rank   int
+	hosts  []int // host of each rank
+	losses *Losses
+
+	waiting atomic.Int32 // operations that poll the wire
+	ending  chan struct{}
+	ended   chan struct{}
+
+	mu     sync.Mutex
+	groups map[uint32]*Transport
+	early  map[uint32][]control // for groups that this rank has not made yet
+	nextID uint32
+	added  uint32         // newest group
+	dead   map[int]string // ranks of the world
+	out    []*outgoing
+	in     [4]incoming
+	next   int // of in
+	beats  beats
+}
+
+// firstGroup is the number of the world. 0 is for messages about processes.
+const firstGroup = 1
+
+// channels are the purposes of messages of one group.
+const (
+	channelControl = iota
+	channelRounds
+	channelMessages
+	channelBodies
+	channelBulk
+	channelHeap
+	channelHeapData
+	channels = 8
+)
+
+// tag returns the tag of the messages of a channel.
+func (t *Transport) tag(channel uint32) uint32 { return t.id*channels + channel }
+
+type outgoing struct {
+	req  wire.Request
+	data []byte
+}
+
+type incoming struct {
+	req wire.Request
+	buf [controlBytes]byte
+}
+
+func newProcess(party Party, cfg Config) *process {
+	info := party.Wire.Info()
+	p := &process{
+		w: party.Wire, cfg: cfg, rank: info.Rank, hosts: party.Hosts, losses: party.Losses,
+		groups: map[uint32]*Transport{}, early: map[uint32][]control{}, dead: map[int]string{}, nextID: firstGroup + 1,
+		ending: make(chan struct{}), ended: make(chan struct{}),
+	}
+	p.beats = newBeats(party.Hosts, info.Rank, cfg.Silence, time.Now())
+	for i := range p.in {
+		p.listen(&p.in[i])
+	}
+	return p
+}
+
+func (p *process) listen(in *incoming) {
+	p.w.Recv(&in.req, wire.AnyPeer, channelControl, in.buf[:])
+}
+
+// run keeps the wire going until stop.
+func (p *process) run() {
+	defer close(p.ended)
+	var pause wire.Backoff
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.ending:
+			return
+		case now := <-tick.C:
+			p.tick(now)
+		default:
+		}
+		moved := p.w.Progress()
+		if p.handle() || moved {
+			pause.Reset()
+			continue
+		}
+		if p.waiting.Load() > 0 { // an operation polls
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		pause.Pause()
+	}
+}
+
+// tick does what is due now and then: heartbeats, and the search for ranks that are gone.
+func (p *process) tick(now time.Time) {
+	for _, gone := range p.losses.take() {
+		p.lost(gone.Peer, gone.How)
+	}
+	p.mu.Lock()
+	groups := make([]*Transport, 0, len(p.groups))
+	for _, t := range p.groups {
+		groups = append(groups, t)
+	}
+	to, silent := p.beats.due(now)
+	p.mu.Unlock()
+	for _, t := range groups {
+		if t.Broken() == nil {
+			if err := t.inner.broken(); err != nil {
+				t.lostNear(err)
+			}
+		}
+	}
+	for _, r := range to {
+		p.post(r, control{kind: controlBeat, rank: p.rank})
+	}
+	for _, r := range silent {
+		p.lost(r, "no heartbeat for "+p.cfg.Silence.String())
+	}
+}
+
+// handle applies the control messages that have arrived, and reports whether there were any.
+func (p *process) handle() bool {
+	any := false
+	for p.in[p.next].req.Done() {
+		in := &p.in[p.next]
+		from, n, err := in.req.Result()
+		var c control
+		if err == nil {
+			c, err = parseControl(in.buf[:n])
+		}
+		p.listen(in)
+		p.next = (p.next + 1) % len(p.in)
+		any = true
+		if err == nil {
+			p.apply(from, c)
+		}
+	}
+	p.mu.Lock()
+	p.out = slices.DeleteFunc(p.out, func(o *outgoing) bool { return o.req.Done() })
+	p.mu.Unlock()
+	return any
+}
+
+// apply applies a control message of rank from.
+func (p *process) apply(from int, c control) {
+	p.mu.Lock()
+	p.beats.heard(from, c.group == firstGroup && c.kind == controlLeave, time.Now())
+	t := p.groups[c.group]
+	if t == nil && c.group > p.added && len(p.early) < 1<<10 {
+		p.early[c.group] = append(p.early[c.group], c)
+	}
+	p.mu.Unlock()
+	switch {
+	case c.kind == controlDied:
+		p.lost(c.rank, c.text)
+	case t != nil && c.rank >= 0 && c.rank < len(t.ranks):
+		t.news(c)
+	}
+}
+
+// post sends a control message to a rank of the world, without waiting.
+func (p *process) post(to int, c control) {
+	o := &outgoing{data: c.appendTo(nil)}
+	p.mu.Lock()
+	if _, gone := p.dead[to]; gone {
+		p.mu.Unlock()
+		return
+	}
+	p.out = append(p.out, o)
+	p.mu.Unlock()
+	p.w.Send(&o.req, to, channelControl, o.data)
+}
+
+// spread sends a control message to the other ranks of t.
+func (p *process) spread(t *Transport, c control) {
+	c.group = t.id
+	for r, w := range t.ranks {
+		if r != t.rank {
+			p.post(w, c)
+		}
+	}
+}
+
+// lost breaks all groups of a rank of the world that is gone, and reports it to all ranks.
+func (p *process) lost(rank int, how string) {
+	p.mu.Lock()
+	_, known := p.dead[rank]
+	if known || rank == p.rank {
+		p.mu.Unlock()
+		return
+	}
+	p.dead[rank] = how
+	groups := make([]*Transport, 0, len(p.groups))
+	for _, t := range p.groups {
+		groups = append(groups, t)
+	}
+	p.mu.Unlock()
+	p.w.Lose(rank, how)
+	for _, t := range groups {
+		if r := slices.Index(t.ranks, rank); r >= 0 && !t.peers.closed(r) {
+			t.fail(&dist.RankError{Rank: r, How: how})
+		}
+	}
+	for r := range p.hosts {
+		if r != p.rank {
+			p.post(r, control{kind: controlDied, rank: rank, text: how})
+		}
+	}
+}
+
+// add registers a group and applies the messages that came before it.
+func (p *process) add(t *Transport) {
+	p.mu.Lock()
+	p.groups[t.id], p.added = t, t.id
+	early := p.early[t.id]
+	delete(p.early, t.id)
+	dead := make(map[int]string, len(p.dead))
+	for r, how := range p.dead {
+		dead[r] = how
+	}
+	p.mu.Unlock()
+	for _, c := range early {
+		if c.rank >= 0 && c.rank < len(t.ranks) {
+			t.news(c)
+		}
+	}
+	for r, w := range t.ranks {
+		if how, gone := dead[w]; gone {
+			t.fail(&dist.RankError{Rank: r, How: how})
+		}
+	}
+}
+
+func (p *process) remove(t *Transport) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.groups, t.id)
+}
+
+// stop ends the goroutine, waits a moment for messages on their way, and closes the wire.
+func (p *process) stop() {
+	select {
+	case <-p.ending:
+		return
+	default:
+	}
+	close(p.ending)
+	<-p.ended
+	var pause wire.Backoff
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		p.handle()
+		p.mu.Lock()
+		left := len(p.out)
+		p.mu.Unlock()
+		if left == 0 {
+			break
+		}
+		if !p.w.Progress() {
+			pause.Pause()
+		}
+	}
+	for i := range p.in {
+		p.w.Cancel(&p.in[i].req)
+	}
+	_ = p.w.Close()
+}

@@ -1,0 +1,289 @@
+package hosts
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/reduce"
+	"github.com/symgrad/symgrad/internal/wire"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Transport is one rank's end of one group. It implements dist.Transport and dist.Runner.
+type Transport struct {
+	p     *process
+	id    uint32
+	ranks []int // rank in the world of each rank
+	rank  int
+	l     layout
+	inner inner
+	board *board
+	turns turns
+	fault fault
+	peers *peers
+
+	round uint64             // of the last exchange
+	sends [2][]*wire.Request // of the data of this host, by half of the board
+	recvs []*wire.Request    // of the data of other hosts
+	now   dist.Op            // running operation
+	srcs  []tensor.Buffer    // scratch of a reduction
+	mults []uint64           // scalars of a premulsum
+}
+
+// inner is the transport of the ranks of this host.
+type inner struct{ dist.Transport }
+
+// broken returns the death of a rank of this host, if the transport knows of one.
+func (i inner) broken() error {
+	if b, ok := i.Transport.(interface{ Broken() error }); ok {
+		if err := b.Broken(); err != nil && !errors.Is(err, dist.ErrClosed) {
+			return err
+		}
+	}
+	return nil
+}
+
+// fault is why a group is broken.
+type fault struct{ err atomic.Pointer[error] }
+
+// set breaks the group, unless it is broken already.
+func (f *fault) set(err error) bool { return f.err.CompareAndSwap(nil, &err) }
+
+func (f *fault) get() error {
+	if e := f.err.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+// turns is the order of the operations of all streams.
+type turns struct {
+	mu     sync.Mutex
+	turned sync.Cond
+	next   uint64 // to assign
+	turn   uint64 // that may run
+	closed bool
+}
+
+// take waits for a turn.
+func (u *turns) take(turn uint64) {
+	u.mu.Lock()
+	for u.turn != turn {
+		u.turned.Wait()
+	}
+	u.mu.Unlock()
+}
+
+func (u *turns) end() {
+	u.mu.Lock()
+	u.turn++
+	u.turned.Broadcast()
+	u.mu.Unlock()
+}
+
+// newTransport makes this rank's end of a group over the transport of its ranks on this host.
+//
+// Collective: the ranks of this host.
+func (p *process) newTransport(id uint32, ranks []int, near dist.Transport) (*Transport, error) {
+	t := &Transport{p: p, id: id, ranks: ranks, rank: slices.Index(ranks, p.rank), inner: inner{near}}
+	t.l = newLayout(ranks, p.hosts, t.rank)
+	t.turns.turned.L = &t.turns.mu
+	t.peers = newPeers(len(ranks))
+	t.srcs, t.mults = make([]tensor.Buffer, len(ranks)), make([]uint64, len(ranks))
+	var err error
+	if t.board, err = newBoard(near, &t.l, p.cfg.SlotBytes); err != nil {
+		return nil, err
+	}
+	for range t.l.far {
+		t.sends[0] = append(t.sends[0], new(wire.Request))
+		t.sends[1] = append(t.sends[1], new(wire.Request))
+		t.recvs = append(t.recvs, new(wire.Request))
+	}
+	return t, nil
+}
+
+// Info implements dist.Transport.
+func (t *Transport) Info() dist.Info {
+	return dist.Info{
+		Rank: t.rank, Size: len(t.ranks), Device: tensor.Host, Backend: t.p.w.Info().Engine,
+		Ranks: slices.Clone(t.ranks), Timing: t.p.cfg.Timing,
+	}
+}
+
+// Broken returns why the group is broken; nil while it is whole.
+func (t *Transport) Broken() error { return t.fault.get() }
+
+// Start implements dist.Transport.
+func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
+	hs, ok := s.(*dist.HostStream)
+	if !ok {
+		return dist.Work{}, fmt.Errorf("%w: ranks of several hosts use host streams, not one of %v", dist.ErrDevice, s.Device())
+	}
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	if t.turns.closed {
+		return dist.Work{}, dist.ErrClosed
+	}
+	w, err := hs.Submit(t, op, t.turns.next)
+	if err == nil {
+		t.turns.next++
+	}
+	return w, err
+}
+
+// Run implements dist.Runner: it waits for the operation's turn and does it.
+func (t *Transport) Run(op *dist.Op, turn uint64) error {
+	t.turns.take(turn)
+	defer t.turns.end()
+	if err := t.do(op); err != nil {
+		return &dist.OpError{Op: *op, Rank: t.rank, Size: len(t.ranks), Err: err}
+	}
+	return nil
+}
+
+func (t *Transport) do(op *dist.Op) error {
+	if err := t.Broken(); err != nil {
+		return err
+	}
+	t.now = dist.Op{Kind: op.Kind, Seq: op.Seq}
+	switch {
+	case op.Kind == dist.KindBatch:
+		return t.batch(op)
+	case op.Kind.PointToPoint():
+		return t.deliver(op)
+	}
+	return t.collective(op)
+}
+
+// batch runs the members of a group call: collectives first, in order, then all messages together.
+func (t *Transport) batch(op *dist.Op) error {
+	var messages []*dist.Op
+	for i := range op.Ops {
+		m := &op.Ops[i]
+		if m.Kind.PointToPoint() {
+			messages = append(messages, m)
+			continue
+		}
+		t.now.Kind = m.Kind
+		if err := t.collective(m); err != nil {
+			return fmt.Errorf("%v in it: %w", m.Kind, err)
+		}
+	}
+	t.now.Kind = dist.KindBatch
+	return t.deliver(messages...)
+}
+
+// exclusive runs f, a call of the given kind, on the calling goroutine, in its turn among the
+// queued operations.
+func (t *Transport) exclusive(kind dist.Kind, f func() error) error {
+	t.turns.mu.Lock()
+	if t.turns.closed {
+		t.turns.mu.Unlock()
+		return dist.ErrClosed
+	}
+	turn := t.turns.next
+	t.turns.next++
+	t.turns.mu.Unlock()
+	t.turns.take(turn)
+	defer t.turns.end()
+	if err := t.Broken(); err != nil {
+		return err
+	}
+	t.now = dist.Op{Kind: kind}
+	return f()
+}
+
+// collective runs one collective.
+func (t *Transport) collective(op *dist.Op) error {
+	h := header{sig: op.Signature()}
+	if op.Kind.Reduces() && op.Red.Kind == dist.RedPreMulSum {
+		bits, err := reduce.ScalarBits(op.Red.Scalar)
+		if err != nil {
+			return err
+		}
+		h.scalar = bits
+	}
+	return t.move(op, &h)
+}
+
+// fail breaks the group for this rank, unless it is broken already, and reports whether it was not.
+func (t *Transport) fail(err error) bool { return t.fault.set(err) }
+
+// breakAll breaks the group on all ranks.
+func (t *Transport) breakAll(err error) {
+	t.fail(err)
+	if c, ok := reason(t.Broken()); ok {
+		t.p.spread(t, c)
+	}
+}
+
+// lostNear breaks the group after the death of a rank of this host, and reports it to the others.
+func (t *Transport) lostNear(err error) {
+	var gone *dist.RankError
+	if errors.As(err, &gone) {
+		near := t.l.members[t.l.host]
+		if gone.Rank < len(near) {
+			t.p.lost(t.ranks[near[gone.Rank]], gone.How)
+			return
+		}
+	}
+	t.fail(fmt.Errorf("%w: ranks of this host: %w", dist.ErrAborted, err))
+}
+
+// Abort implements dist.Transport.
+func (t *Transport) Abort(cause error) error {
+	t.turns.mu.Lock()
+	closed := t.turns.closed
+	t.turns.mu.Unlock()
+	if closed {
+		return dist.ErrClosed
+	}
+	t.breakAll(fmt.Errorf("%w by rank %d: %w", dist.ErrAborted, t.rank, cause))
+	return nil
+}
+
+// Close implements dist.Transport. Another goroutine may be in Split or Heap, so that Close takes a
+// turn of its own.
+func (t *Transport) Close() error {
+	t.turns.mu.Lock()
+	turn := t.turns.next
+	t.turns.next++
+	t.turns.mu.Unlock()
+	t.turns.take(turn)
+	t.turns.mu.Lock()
+	closed := t.turns.closed
+	t.turns.closed = true
+	t.turns.mu.Unlock()
+	defer t.turns.end()
+	if closed {
+		return nil
+	}
+	t.leave()
+	t.p.remove(t)
+	for _, r := range t.recvs {
+		t.p.w.Cancel(r)
+	}
+	if !t.quiet() {
+		return t.inner.Close() // the wire may still use the board: it is kept
+	}
+	return errors.Join(t.board.close(), t.inner.Close())
+}
+
+// quiet reports whether no message uses the board, after a short wait.
+func (t *Transport) quiet() bool {
+	all := slices.Concat(t.recvs, t.sends[0], t.sends[1])
+	var pause wire.Backoff
+	for range 2000 {
+		if !slices.ContainsFunc(all, (*wire.Request).Pending) {
+			return true
+		}
+		if !t.p.w.Progress() {
+			pause.Pause()
+		}
+	}
+	return false
+}
