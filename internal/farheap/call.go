@@ -174,8 +174,8 @@ func (s *Service) admit(peer int, answered bool) (*slot, error) {
 	switch {
 	case s.closed:
 		return nil, fmt.Errorf("the service: %w", dist.ErrClosed)
-	case p.gone != "":
-		return nil, &wire.PeerError{Peer: peer, How: p.gone}
+	case p.unreachable(peer) != nil:
+		return nil, p.unreachable(peer)
 	case p.sent-p.acked >= window || answered && len(s.vacant) == 0:
 		return nil, nil
 	}
@@ -261,8 +261,8 @@ func (h *Heap) applied(peer int) error {
 		closed := s.closed
 		s.mu.Unlock()
 		switch {
-		case p.gone != "":
-			return &wire.PeerError{Peer: peer, How: p.gone}
+		case p.gone != "" || p.unsure:
+			return p.unreachable(peer)
 		case p.acked >= want:
 			return nil
 		case closed:

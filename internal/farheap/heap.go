@@ -40,10 +40,12 @@ type Config struct {
 	// Alone returns an error that matches dist.ErrClosed if all other ranks have closed the group,
 	// or nil. It ends waits. A nil Alone never does.
 	Alone func() error
-	// Agree compares an allocation on all ranks. sig has KindAlloc with the bytes, or KindFree with
-	// the offset. Collective. Errors: on all ranks; dist.ErrMismatch if sig or alignment differ.
-	Agree func(sig dist.Signature, alignment int64) error
-	// Barrier returns when all ranks have called it. It need not contain Quiet. Collective.
+	// Agree compares an allocation on all ranks, and then calls do. sig has KindAlloc with the
+	// bytes, or KindFree with the offset. No other operation of the group runs before do returns.
+	// Collective. Errors: on all ranks; dist.ErrMismatch if sig or alignment differ; do's.
+	Agree func(sig dist.Signature, alignment int64, do func() error) error
+	// Barrier returns when all ranks have called it. do of Agree calls it. It need not contain
+	// Quiet. Collective.
 	Barrier func() error
 	// StepTimeout is the longest wait for an answer of a process; 0 means 100 s. Waits have the
 	// step timeout of Inner.
@@ -173,22 +175,22 @@ func (h *Heap) alloc(call string, alignment, bytes int64) (symmetric.Region, err
 	return &Region{heap: h, of: &allocation{}, off: off, n: bytes}, nil
 }
 
-// take allocates on all ranks. After Agree all of them have the same result.
-func (h *Heap) take(alignment, bytes int64) (int64, error) {
-	if err := h.cfg.Agree(dist.Signature{Kind: dist.KindAlloc, Count: bytes, Root: -1}, alignment); err != nil {
-		return 0, err
-	}
-	if err := hostheap.CheckSize(alignment, bytes); err != nil {
-		return 0, err
-	}
-	h.mu.Lock()
-	off, err := h.arena.Aligned(alignment, bytes)
-	h.mu.Unlock()
-	if err != nil {
-		return 0, err
-	}
-	clear(h.own[off : off+bytes])
-	return off, h.cfg.Barrier() // no rank may write before it is cleared
+// take allocates on all ranks. All of them have the same result.
+func (h *Heap) take(alignment, bytes int64) (off int64, err error) {
+	err = h.cfg.Agree(dist.Signature{Kind: dist.KindAlloc, Count: bytes, Root: -1}, alignment, func() (err error) {
+		if err := hostheap.CheckSize(alignment, bytes); err != nil {
+			return err
+		}
+		h.mu.Lock()
+		off, err = h.arena.Aligned(alignment, bytes)
+		h.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		clear(h.own[off : off+bytes])
+		return h.cfg.Barrier() // no rank may write before it is cleared
+	})
+	return off, err
 }
 
 // Free implements symmetric.Heap. It contains Quiet, so that late data of this region never reaches
@@ -218,14 +220,17 @@ func (h *Heap) free(r *Region) error {
 		return fmt.Errorf("freed before: %w", symmetric.ErrNotAllocated)
 	}
 	h.wake()
-	err := h.flush()
-	if agreed := h.cfg.Agree(dist.Signature{Kind: dist.KindFree, Count: r.off, Root: -1}, 0); agreed != nil {
+	flushed, agreed := h.flush(), false
+	err := h.cfg.Agree(dist.Signature{Kind: dist.KindFree, Count: r.off, Root: -1}, 0, func() error {
+		agreed = true
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return errors.Join(flushed, h.arena.Free(r.off))
+	})
+	if !agreed {
 		r.of.freed.Store(false)
-		return agreed
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return errors.Join(err, h.arena.Free(r.off))
+	return err
 }
 
 // Fence implements symmetric.Heap. Requests to a far rank are applied in order, so that only near

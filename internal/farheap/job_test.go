@@ -229,15 +229,19 @@ func (e *end) Heap(bytes int64) (symmetric.Heap, error) {
 		Near:    func(rank int) (int, bool) { return e.near(info, rank) },
 		Process: func(rank int) int { return info.Ranks[rank] },
 		Failed:  e.Broken, Alone: func() error { return e.alone(info) }, Barrier: e.sync, StepTimeout: e.job.cfg.StepTimeout,
-		Agree: func(sig dist.Signature, alignment int64) error {
+		Agree: func(sig dist.Signature, alignment int64, do func() error) error {
 			if sig.Kind == dist.KindFree {
-				return agreed.Free(regions[sig.Count])
+				if err := agreed.Free(regions[sig.Count]); err != nil {
+					return err
+				}
+				return do()
 			}
 			r, err := agreed.Aligned(alignment, sig.Count)
-			if err == nil {
-				regions[r.Offset()] = r
+			if err != nil {
+				return err
 			}
-			return err
+			regions[r.Offset()] = r
+			return do()
 		},
 	})
 	if err != nil {

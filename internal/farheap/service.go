@@ -52,7 +52,20 @@ type peer struct {
 	handled uint64 // requests of it
 	told    uint64 // requests of it that are acknowledged
 
-	gone string // how it was lost; empty while it lives
+	gone   string // how it was lost; empty while it lives
+	left   bool   // it has closed its service: it answers no more
+	unsure bool   // it may not have applied all requests before that
+}
+
+// unreachable returns the error of requests to process i, or nil.
+func (p *peer) unreachable(i int) error {
+	switch {
+	case p.gone != "":
+		return &wire.PeerError{Peer: i, How: p.gone}
+	case p.left:
+		return fmt.Errorf("%w: process %d has closed its end", dist.ErrClosed, i)
+	}
+	return nil
 }
 
 // NewService returns the service of the process that has this end of a wire.
@@ -181,10 +194,28 @@ func (s *Service) lose(peer int, how string) {
 		return
 	}
 	p.gone = how
+	s.giveUpOn(peer)
+}
+
+// Left ends all requests to a process that has told that it closes its service. Its own requests,
+// which may still be on their way, are applied. The owner of the wire calls it.
+func (s *Service) Left(peer int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if peer >= 0 && peer < len(s.peers) && !s.peers[peer].left {
+		s.peers[peer].left = true
+		s.giveUpOn(peer)
+	}
+}
+
+// giveUpOn ends all requests to a process that answers no more.
+func (s *Service) giveUpOn(peer int) {
+	p := &s.peers[peer]
+	p.unsure = p.acked < p.sent
 	p.acked, p.asked = p.sent, p.sent
 	for i := range s.entries {
 		if e := &s.entries[i]; e.busy && e.peer == peer {
-			s.settle(uint32(i), &wire.PeerError{Peer: peer, How: how})
+			s.settle(uint32(i), p.unreachable(peer))
 		}
 	}
 }

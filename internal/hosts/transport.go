@@ -207,11 +207,22 @@ func (t *Transport) collective(op *dist.Op) error {
 		}
 		h.scalar = bits
 	}
+	if op.Kind == dist.KindBarrier {
+		flushed := t.p.flush(t)
+		return errors.Join(t.move(op, &h), flushed)
+	}
 	return t.move(op, &h)
 }
 
 // fail breaks the group for this rank, unless it is broken already, and reports whether it was not.
-func (t *Transport) fail(err error) bool { return t.fault.set(err) }
+// Waits on a heap of a group on one host are those of the inner transport, and end with it.
+func (t *Transport) fail(err error) bool {
+	first := t.fault.set(err)
+	if first && len(t.l.far) == 0 {
+		_ = t.inner.Abort(err) // closed or broken already
+	}
+	return first
+}
 
 // breakAll breaks the group on all ranks.
 func (t *Transport) breakAll(err error) {
@@ -262,6 +273,7 @@ func (t *Transport) Close() error {
 	if closed {
 		return nil
 	}
+	_ = t.p.flush(t) // before the news that this rank leaves, which may overtake its calls
 	t.leave()
 	t.p.remove(t)
 	for _, r := range t.recvs {
