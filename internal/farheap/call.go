@@ -134,7 +134,7 @@ func (t *pacer) pause(h *Heap) error {
 	if t.turns++; t.turns < eagerTurns && t.turns%eager != 0 {
 		return nil
 	}
-	if err := h.cfg.Failed(); err != nil {
+	if err := h.failed(); err != nil {
 		return err
 	}
 	now := time.Now()
@@ -284,7 +284,7 @@ func (h *Heap) named(err error) error {
 	if !errors.As(err, &lost) {
 		return err
 	}
-	if failed := h.cfg.Failed(); failed != nil {
+	if failed := h.failed(); failed != nil {
 		return failed
 	}
 	for rank, peer := range h.process {

@@ -63,6 +63,8 @@ type Heap struct {
 	process []int            // by rank: its process, or -1 for a near one
 	far     []int            // processes of far ranks, ascending
 
+	broken atomic.Pointer[error] // of Inner
+
 	gate hostheap.Gate
 	gone chan struct{} // closed when Close is done
 
@@ -247,7 +249,7 @@ func (h *Heap) Quiet() error {
 func (h *Heap) order(call string, do func() error) error {
 	err := hostheap.ErrClosed
 	if h.gate.Enter() {
-		if err = h.cfg.Failed(); err == nil {
+		if err = h.failed(); err == nil {
 			err = do()
 		}
 		h.gate.Leave()
@@ -334,11 +336,12 @@ func (h *Heap) Close() error {
 }
 
 // innerError returns the error of a call of Inner as one of this heap: without the ranks of Inner.
+// A broken Inner breaks this heap, as the group may get the reason later.
 func (h *Heap) innerError(err error) error {
 	if err == nil {
 		return nil
 	}
-	if failed := h.cfg.Failed(); failed != nil {
+	if failed := h.failed(); failed != nil {
 		return failed
 	}
 	var access *symmetric.AccessError
@@ -346,10 +349,25 @@ func (h *Heap) innerError(err error) error {
 		err = access.Err
 	}
 	var died *dist.RankError
-	if errors.As(err, &died) && died.Rank < len(h.ranks) {
-		return &dist.RankError{Rank: h.ranks[died.Rank], How: died.How}
+	switch {
+	case errors.As(err, &died) && died.Rank < len(h.ranks):
+		err = &dist.RankError{Rank: h.ranks[died.Rank], How: died.How}
+	case !errors.Is(err, dist.ErrAborted):
+		return err
 	}
+	h.broken.CompareAndSwap(nil, &err)
 	return err
+}
+
+// failed returns why the group or Inner is broken, or nil.
+func (h *Heap) failed() error {
+	if err := h.cfg.Failed(); err != nil {
+		return err
+	}
+	if err := h.broken.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // none returns an empty buffer.

@@ -73,7 +73,7 @@ func (r *Region) enter(call string, rank int, at, n int64) error {
 		err = hostheap.ErrFreed
 	}
 	if err == nil {
-		err = h.cfg.Failed()
+		err = h.failed()
 	}
 	if err != nil {
 		h.gate.Leave()

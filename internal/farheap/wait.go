@@ -144,7 +144,7 @@ func (v *watcher) vain() error {
 	case v.of.freed.Load():
 		return hostheap.ErrFreed
 	}
-	err := h.cfg.Failed()
+	err := h.failed()
 	if err == nil && h.cfg.Alone != nil {
 		err = h.cfg.Alone()
 	}

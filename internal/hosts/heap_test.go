@@ -17,14 +17,13 @@ var litmusRounds = flag.Int("litmus", long.Times(128, 5000), "rounds of each lit
 // far is the suite's view of a heap over hosts.
 var far = conformance.Options{Large: 101, Most: 4, FarPeers: true}
 
-// overHosts runs a test in every layout; with the race detector, which takes minutes, in two.
+// overHosts runs a test in the layouts of several hosts, and on one host.
 func overHosts(t *testing.T, test func(t *testing.T, launch conformance.Launch)) {
 	t.Helper()
 	for name, layout := range layouts {
-		if invariants.Enabled && name != "last alone" && name != "in turns" {
-			continue
+		if runsIn(name) {
+			t.Run(name, func(t *testing.T) { test(t, launcher(layout, hosts.Config{}, fake.Config{Limit: 512})) })
 		}
-		t.Run(name, func(t *testing.T) { test(t, launcher(layout, hosts.Config{}, fake.Config{Limit: 512})) })
 	}
 	t.Run("one host", func(t *testing.T) {
 		test(t, launcher(func(int, int) int { return 0 }, hosts.Config{}, fake.Config{}))

@@ -45,12 +45,12 @@ var layers = []layer{
 	{"internal/wire", []string{"internal/invariants"}, "bytes between processes have no ranks of a group and no types"},
 	{"internal/wire/wiretest", []string{"internal/wire"}, "the suite tests wires, so it shares no code with them"},
 	{"internal/wire/fake", []string{"internal/wire", "internal/wire/wiretest"}, "wires never import each other"},
-	{"internal/ucx", []string{"internal/wire", "internal/wire/wiretest", "internal/dl"}, "wires never import each other"},
 	{
 		"internal/farheap",
 		[]string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/wire"},
 		"it needs a wire and a heap of each host, of any kind",
 	},
+	{"internal/ucx", []string{"internal/wire", "internal/wire/wiretest", "internal/dl"}, "wires never import each other"},
 	{"internal/mpi", []string{"internal/wire", "internal/dl", "internal/wire/wiretest"}, "wires never import each other"},
 	{"internal/sim", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce"}, "backends never import each other"},
 	{
