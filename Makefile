@@ -62,6 +62,14 @@ RACE_PKG = $(if $(filter ./...,$(PKG)),$$($(GO) list ./... | grep -vE '/($(NO_RA
 test-race: data ## run the tests under the race detector and with invariants checked
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(TEST) -race -tags=invariants $(RACE_PKG)
 
+# Tests on hosts have Host in their name. EXEC='-exec "sudo -n"' runs the test binaries as root.
+HOST_PKG = $$(grep -rl --include='*_test.go' '"github.com/symgrad/symgrad/internal/hosttest"' . | xargs -n1 dirname | sort -u)
+
+.PHONY: test-hosts
+test-hosts: ## run the tests that make several hosts of this machine; needs root on Linux, see docs/how-to
+	@$(if $(EXEC),:,[ "$$(id -u)" = 0 ] || echo "test-hosts: this is not root, so tests on hosts are skipped; EXEC='-exec \"sudo -n\"' uses sudo")
+	CGO_ENABLED=0 $(TEST) $(EXEC) -run=Host $(HOST_PKG)
+
 .PHONY: test-long
 test-long: data ## run more cases of some tests: worlds, training steps, random draws, kills
 	sh scripts/long.sh "$(GO)"

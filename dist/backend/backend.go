@@ -11,14 +11,16 @@
 // # Which backend?
 //
 //	shm      shared memory between processes of one host; buffers are in host memory
+//	mpi      the same inside a host, and MPI between hosts; for mpirun, mpiexec and srun
 //	sim      goroutines of one process, for tests; only with Simulate
 //	cuda     GPUs of one host: each operation by the fastest of NVSHMEM, NCCL and symgrad's kernels
 //	nccl     GPUs of one host by NCCL alone
 //	nvshmem  GPUs of one host by NVSHMEM alone
 //
-// Auto is cuda if Config.Device is cuda, and shm otherwise, also for device auto. So a program
-// without settings behaves equally on machines with and without GPUs. NVIDIA's libraries are
-// searched for and loaded only if a GPU is requested.
+// Auto is cuda if Config.Device is cuda. Otherwise, also for device auto, it is shm, or mpi if a
+// launcher of MPI has placed the ranks on several hosts. So a program without settings behaves
+// equally on machines with and without GPUs. NVIDIA's libraries are searched for and loaded only if
+// a GPU is requested.
 //
 // # How is a world on GPUs opened?
 //
@@ -63,6 +65,7 @@ import (
 const (
 	Auto    = "auto"    // the one for Config.Device
 	SHM     = "shm"     // shared memory of one host
+	MPI     = "mpi"     // shared memory inside a host, MPI between hosts
 	Sim     = "sim"     // goroutines of one process; only with Simulate
 	CUDA    = "cuda"    // GPUs of one host, each operation by the fastest engine
 	NCCL    = "nccl"    // GPUs of one host, by NCCL
@@ -70,7 +73,7 @@ const (
 )
 
 // Names returns all backends, as Config.Backend takes them.
-func Names() []string { return []string{Auto, SHM, Sim, CUDA, NCCL, NVSHMEM} }
+func Names() []string { return []string{Auto, SHM, MPI, Sim, CUDA, NCCL, NVSHMEM} }
 
 // OnGPUs reports whether name is a backend between GPUs.
 func OnGPUs(name string) bool { return name == CUDA || name == NCCL || name == NVSHMEM }
@@ -155,7 +158,7 @@ func (c Config) Validate() error {
 		return invalid("at most %d blocks in a launch: want 0 to %d", c.MaxCTAs, MostCTAs)
 	case c.Device == HostDevice && OnGPUs(c.Backend):
 		return invalid("backend %s is between GPUs, and the device is cpu: use shm or auto", c.Backend)
-	case c.Device == CUDADevice && (c.Backend == SHM || c.Backend == Sim):
+	case c.Device == CUDADevice && (c.Backend == SHM || c.Backend == MPI || c.Backend == Sim):
 		return invalid("backend %s is between ranks of the host, and the device is cuda: use cuda, nccl, nvshmem or auto", c.Backend)
 	case OnGPUs(c.Name()):
 		if names := EngineNames(c.Name()); c.Engine != "" && !slices.Contains(names, c.Engine) {
@@ -199,6 +202,15 @@ func (c Config) Name() string {
 	return SHM
 }
 
+// NameFor is Name for the job of env: ranks that a launcher of MPI started on several hosts use
+// MPI.
+func (c Config) NameFor(env launch.Env) string {
+	if name := c.Name(); name != SHM || c.Backend == SHM || env.OneHost() || !byMPI(env) {
+		return name
+	}
+	return MPI
+}
+
 // Open returns the world of this process.
 //
 // Collective: all ranks of the job. Owns: the caller closes the world. Errors: dist.ErrInvalid for
@@ -216,8 +228,11 @@ func Open(ctx context.Context, cfg Config) (*dist.World, error) {
 	if err := cfg.fits(env); err != nil {
 		return nil, err
 	}
-	if OnGPUs(cfg.Name()) {
+	switch name := cfg.NameFor(env); {
+	case OnGPUs(name):
 		return openOnGPUs(ctx, cfg)
+	case name == MPI:
+		return cfg.openOverHosts(ctx, env)
 	}
 	t, closer, err := cfg.meet(ctx, &env, cfg.StepTimeout)
 	if err != nil {
@@ -265,9 +280,14 @@ func (c Config) env() (launch.Env, error) {
 // fits returns nil if the backend of c may work for the job of env, judged by env alone.
 func (c Config) fits(env launch.Env) error {
 	why := ""
-	switch name := c.Name(); {
+	switch name := c.NameFor(env); {
 	case name == Sim:
 		why = simWhy
+	case name == MPI:
+		if byMPI(env) {
+			return nil
+		}
+		why = mpiWhy
 	case !env.OneHost():
 		why = severalHosts(name, env)
 	default:

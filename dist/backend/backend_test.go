@@ -75,7 +75,7 @@ func TestOpenRefuses(t *testing.T) {
 		want error
 		text string
 	}{
-		{"unknown backend", Config{Backend: "mpi"}, dist.ErrInvalid, `unknown backend "mpi": use one of auto, shm, sim, cuda, nccl, nvshmem`},
+		{"unknown backend", Config{Backend: "tcp"}, dist.ErrInvalid, `unknown backend "tcp": use one of auto, shm, mpi, sim, cuda, nccl, nvshmem`},
 		{"unknown device", Config{Device: "tpu"}, dist.ErrInvalid, `unknown device "tpu": use auto, cpu or cuda`},
 		{"GPUs on the host", Config{Backend: NVSHMEM, Device: HostDevice}, dist.ErrInvalid, "nvshmem is between GPUs, and the device is cpu"},
 		{"host on GPUs", Config{Backend: SHM, Device: CUDADevice}, dist.ErrInvalid, "shm is between ranks of the host, and the device is cuda"},

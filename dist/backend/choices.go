@@ -18,6 +18,8 @@ type Choice struct {
 	Why    string // the reason, either way
 }
 
+const mpiWhy = "no launcher of MPI started this process: use mpirun, mpiexec or srun"
+
 const simWhy = "ranks would be goroutines; it is taken only when asked for"
 
 // severalHosts returns why a job on several hosts cannot use a backend of one host.
@@ -44,7 +46,11 @@ func (c Config) choices(env launch.Env, at place) []Choice {
 	if !env.OneHost() {
 		host.Usable, host.Why = false, severalHosts(SHM, env)
 	}
-	all := []Choice{host}
+	between := Choice{Name: MPI, Why: mpiWhy}
+	if byMPI(env) {
+		between.Usable, between.Why = true, "shared memory inside a host, MPI between hosts; taken when ranks are on several"
+	}
+	all := []Choice{host, between}
 	missing := at.noGPU(env)
 	for _, name := range []string{CUDA, NCCL, NVSHMEM} {
 		g := Choice{Name: name, Why: missing}

@@ -46,7 +46,7 @@ func TestChoicesHoldAllBackendsAndTheHostFirst(t *testing.T) {
 			t.Errorf("%s has no reason", c.Name)
 		}
 	}
-	if text := strings.Join(names, " "); text != "shm cuda nccl nvshmem sim" || !got[0].Usable || got[4].Usable {
+	if text := strings.Join(names, " "); text != "shm mpi cuda nccl nvshmem sim" || !got[0].Usable || got[1].Usable || got[5].Usable {
 		t.Errorf("choices %+v", got)
 	}
 }

@@ -20,7 +20,7 @@ func NameJob(ctx context.Context, e *Env, store dist.Store) error {
 		return nil
 	}
 	if e.Rank == 0 {
-		if err := store.Set(ctx, jobKey, []byte(e.Launcher+"-"+hex.EncodeToString(randomBytes(8)))); err != nil {
+		if err := store.Set(ctx, jobKey, []byte(JobName(*e))); err != nil {
 			return fmt.Errorf("id of the job: %w", err)
 		}
 	}
@@ -30,4 +30,13 @@ func NameJob(ctx context.Context, e *Env, store dist.Store) error {
 	}
 	e.Job = string(job)
 	return nil
+}
+
+// JobName returns the id of the job if the launcher gives one, and otherwise a new one, which all
+// ranks must use.
+func JobName(e Env) string {
+	if e.Job != "" {
+		return e.Job
+	}
+	return e.Launcher + "-" + hex.EncodeToString(randomBytes(8))
 }

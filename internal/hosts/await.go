@@ -119,13 +119,15 @@ func (t *Transport) check(a *awaited, waited time.Duration) error {
 	missing := t.missing(a)
 	for _, r := range missing {
 		if t.peers.left(r, a, t.round) {
+			if err := t.Broken(); err != nil { // which rank r has told before
+				return err
+			}
 			return fmt.Errorf("%w: rank %d closed its end", dist.ErrClosed, r)
 		}
 		if a.moves == nil && t.peers.stuck(r) {
 			err := fmt.Errorf("%w on the operation: rank %d waits for a message of rank %d, which is in %v",
 				dist.ErrMismatch, r, t.rank, t.now.Kind)
-			t.fail(err)
-			t.p.spread(t, control{kind: controlMismatch, text: err.Error()})
+			t.breakAll(err)
 			return err
 		}
 	}
@@ -175,8 +177,7 @@ func (t *Transport) late(missing []int) error {
 		names = append(names, fmt.Sprintf("rank %d", r))
 	}
 	err := fmt.Errorf("%w after %v: %v waits for %s", dist.ErrTimeout, t.p.cfg.StepTimeout, t.now.Kind, strings.Join(names, ", "))
-	t.fail(err)
-	t.p.spread(t, control{kind: controlTimeout, text: err.Error()})
+	t.breakAll(err)
 	return t.Broken()
 }
 
@@ -193,7 +194,6 @@ func (t *Transport) wireError(err error) error {
 		return broken
 	}
 	err = fmt.Errorf("%w: %w", dist.ErrAborted, err)
-	t.fail(err)
-	t.p.spread(t, control{kind: controlAbort, rank: t.rank, text: err.Error()})
+	t.breakAll(err)
 	return err
 }

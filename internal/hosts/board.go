@@ -35,7 +35,7 @@ const (
 // boardBytes returns the size of the board of n ranks.
 func boardBytes(n, most int) int64 { return int64(n)*line + 2*int64(n)*int64(headerBytes+most) }
 
-// slotBytes returns the most bytes of one rank in one exchange among n ranks: less if they are many.
+// slotBytes returns the most bytes of one rank in one exchange among n ranks. Many ranks have less.
 func slotBytes(n, most int) int {
 	const total = 8 << 20
 	return max(min(most, total/n), 16*n, 1<<10) &^ (line - 1)

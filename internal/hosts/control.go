@@ -3,7 +3,6 @@ package hosts
 import (
 	"encoding/binary"
 	"fmt"
-	"strconv"
 )
 
 // control is a message about a group, or about processes.
@@ -56,5 +55,3 @@ func parseControl(b []byte) (control, error) {
 	}
 	return c, nil
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }

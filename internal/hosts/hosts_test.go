@@ -28,15 +28,22 @@ var layouts = map[string]func(rank, n int) int{
 // fake wires.
 func open(t testing.TB, n int, layout func(rank, n int) int, cfg hosts.Config, net fake.Config) []*dist.World {
 	t.Helper()
+	worlds, _ := openNet(t, n, layout, cfg, net)
+	return worlds
+}
+
+// openNet is open, with the network.
+func openNet(t testing.TB, n int, layout func(rank, n int) int, cfg hosts.Config, net fake.Config) ([]*dist.World, *fake.Network) {
+	t.Helper()
 	where := make([]int, n)
 	losses := make([]*hosts.Losses, n)
 	for r := range where {
 		where[r], losses[r] = layout(r, n), new(hosts.Losses)
 	}
 	net.OnLost = func(rank int) func(int, string) { return losses[rank].Lost }
-	_, ends := fake.New(n, net)
+	network, ends := fake.New(n, net)
 	near := make([]dist.Transport, n)
-	for host := range n {
+	for host := range n + 1 {
 		var ranks []int
 		for r, h := range where {
 			if h == host {
@@ -70,7 +77,7 @@ func open(t testing.TB, n int, layout func(rank, n int) int, cfg hosts.Config, n
 			t.Fatal(err)
 		}
 	}
-	return worlds
+	return worlds, network
 }
 
 func launcher(layout func(rank, n int) int, cfg hosts.Config, net fake.Config) conformance.Launch {

@@ -61,8 +61,7 @@ func (t *Transport) move(op *dist.Op, h *header) error {
 // broke breaks the group because of an error that only this rank has.
 func (t *Transport) broke(err error) error {
 	err = fmt.Errorf("%w: %w", dist.ErrAborted, err)
-	t.fail(err)
-	t.p.spread(t, control{kind: controlAbort, rank: t.rank, text: err.Error()})
+	t.breakAll(err)
 	return err
 }
 

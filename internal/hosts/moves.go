@@ -166,8 +166,7 @@ func (t *Transport) fits(dt tensor.DType, bytes int64, in *dist.Op) error {
 	}
 	err := fmt.Errorf("%w on the message: rank %d sends %v[%d], rank %d receives %v[%d]",
 		dist.ErrMismatch, in.Peer, dt, count, t.rank, in.Dst.DType(), in.Dst.Len())
-	t.fail(err)
-	t.p.spread(t, control{kind: controlMismatch, text: err.Error()})
+	t.breakAll(err)
 	return err
 }
 

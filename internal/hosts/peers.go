@@ -1,12 +1,13 @@
 package hosts
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/symgrad/symgrad/dist"
 )
 
-// peers is the state of the other ranks, as far as messages to this one say.
+// peers is the state of the other ranks, from the messages that they sent to this one.
 type peers struct {
 	mu     sync.Mutex
 	by     []peer
@@ -100,8 +101,12 @@ func (p *peers) stuck(rank int) bool {
 	return p.counts[rank].took < h.done
 }
 
-// leave tells the other ranks that this one closes its end.
+// leave tells the other ranks that this one closes its end, and first why the group is broken: the
+// rank that found the reason may tell them later.
 func (t *Transport) leave() {
+	if c, ok := reason(t.Broken()); ok {
+		t.p.spread(t, c)
+	}
 	for r := range t.ranks {
 		if r != t.rank {
 			t.p.post(t.ranks[r], control{
@@ -119,12 +124,31 @@ func (t *Transport) news(c control) {
 	case controlHint:
 		t.peers.wait(c.rank, hint{recv: c.a == 1, done: c.b})
 	case controlAbort:
-		t.fail(&remoteError{dist.ErrAborted, "group aborted by rank " + itoa(c.rank) + ": " + c.text})
+		t.fail(&remoteError{dist.ErrAborted, c.text})
 	case controlMismatch:
 		t.fail(&remoteError{dist.ErrMismatch, c.text})
 	case controlTimeout:
 		t.fail(&remoteError{dist.ErrTimeout, c.text})
 	}
+}
+
+// reason returns the message about a broken group. Dead ranks have messages of their own.
+func reason(err error) (control, bool) {
+	c := control{}
+	switch {
+	case err == nil:
+		return c, false
+	case errors.Is(err, dist.ErrMismatch):
+		c.kind = controlMismatch
+	case errors.Is(err, dist.ErrTimeout):
+		c.kind = controlTimeout
+	case errors.As(err, new(*dist.RankError)):
+		return c, false
+	default:
+		c.kind = controlAbort
+	}
+	c.text = err.Error()
+	return c, true
 }
 
 // remoteError is an error that another rank found.

@@ -27,7 +27,7 @@ type process struct {
 	groups map[uint32]*Transport
 	early  map[uint32][]control // for groups that this rank has not made yet
 	nextID uint32
-	added  uint32 // newest group
+	added  uint32         // newest group
 	dead   map[int]string // ranks of the world
 	out    []*outgoing
 	in     [4]incoming

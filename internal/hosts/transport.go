@@ -213,6 +213,14 @@ func (t *Transport) collective(op *dist.Op) error {
 // fail breaks the group for this rank, unless it is broken already, and reports whether it was not.
 func (t *Transport) fail(err error) bool { return t.fault.set(err) }
 
+// breakAll breaks the group on all ranks.
+func (t *Transport) breakAll(err error) {
+	t.fail(err)
+	if c, ok := reason(t.Broken()); ok {
+		t.p.spread(t, c)
+	}
+}
+
 // lostNear breaks the group after the death of a rank of this host, and reports it to the others.
 func (t *Transport) lostNear(err error) {
 	var gone *dist.RankError
@@ -234,8 +242,7 @@ func (t *Transport) Abort(cause error) error {
 	if closed {
 		return dist.ErrClosed
 	}
-	t.fail(fmt.Errorf("%w by rank %d: %w", dist.ErrAborted, t.rank, cause))
-	t.p.spread(t, control{kind: controlAbort, rank: t.rank, text: cause.Error()})
+	t.breakAll(fmt.Errorf("%w by rank %d: %w", dist.ErrAborted, t.rank, cause))
 	return nil
 }
 

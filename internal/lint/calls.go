@@ -32,7 +32,7 @@ var bans = []ban{
 		[]string{"Getenv", "LookupEnv", "Environ", "ExpandEnv", "Setenv", "Unsetenv", "Clearenv"},
 		func(f *File) bool {
 			return inPrograms(f) || f.in("dist/launch", "config") ||
-				f.in("internal/long", "internal/cuda/cudatest", "internal/dl/dltest", "internal/gpu/gputest")
+				f.in("internal/long", "internal/cuda/cudatest", "internal/dl/dltest", "internal/gpu/gputest", "internal/hosttest")
 		},
 		"the environment is read in dist/launch and config only, where it is checked and printed",
 	},
@@ -44,7 +44,7 @@ var bans = []ban{
 	},
 	{"os", []string{"ReadFile"}, readsOwnFiles, "the file may be a pipe or endless: internal/foreign opens it without waiting, and limits its size"},
 	{"io", []string{"ReadAll"}, readsOwnFiles, "the input may be endless: internal/foreign limits its size"},
-	{"os", []string{"Exit"}, inPrograms, "a library returns errors"},
+	{"os", []string{"Exit"}, func(f *File) bool { return inPrograms(f) || f.in("internal/hosttest") }, "a library returns errors"},
 	{"log", []string{"Fatal", "Fatalf", "Fatalln", "Panic", "Panicf", "Panicln"}, inPrograms, "a library returns errors"},
 	{"runtime", []string{"SetFinalizer"}, nowhere, "the owner of memory has a Close"},
 	{"runtime", []string{"AddCleanup"}, nowhere, "only for reports of leaks; list the file here, with the reason"},

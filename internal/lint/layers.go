@@ -27,6 +27,7 @@ var layers = []layer{
 	{"internal/cores", nil, "processors are independent of ranks"},
 	{"internal/cli", nil, "flags and wrapped text are independent of training"},
 	{"internal/cli/clitest", nil, "tests make terminals in one place"},
+	{"internal/hosttest", nil, "hosts of tests have no ranks: it starts any program"},
 	{"internal/trace", nil, "a trace has only times and names"},
 	{"internal/foreign", nil, "one package opens files of other programs"},
 	{"internal/lint", nil, "rules read source text, not packages"},
@@ -43,6 +44,7 @@ var layers = []layer{
 	{"internal/wire", []string{"internal/invariants"}, "bytes between processes have no ranks of a group and no types"},
 	{"internal/wire/wiretest", []string{"internal/wire"}, "the suite tests wires, so it shares no code with them"},
 	{"internal/wire/fake", []string{"internal/wire", "internal/wire/wiretest"}, "wires never import each other"},
+	{"internal/mpi", []string{"internal/wire", "internal/dl", "internal/wire/wiretest"}, "wires never import each other"},
 	{"internal/sim", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce"}, "backends never import each other"},
 	{
 		"internal/hosts",
@@ -71,7 +73,7 @@ var layers = []layer{
 	{
 		"dist/backend",
 		[]string{
-			"dist", "dist/launch", "internal/shm", "internal/sim", "internal/dl", "internal/cuda", "internal/gpu", "internal/nccl",
+			"dist", "dist/launch", "internal/shm", "internal/hosts", "internal/mpi", "internal/wire", "internal/sim", "internal/dl", "internal/cuda", "internal/gpu", "internal/nccl",
 			"internal/nvshmem", "internal/direct", "internal/foreign",
 		},
 		"the only package that imports the backends, and it needs nothing else",
@@ -130,7 +132,7 @@ var everywhere = []string{"internal/invariants"}
 var inTests = map[string][]string{
 	"": {
 		"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest",
-		"internal/dl/dltest",
+		"internal/dl/dltest", "internal/hosttest",
 	},
 	"dist/ddp":          {"internal/shm", "checkpoint"}, // sums on both host backends; an example saves
 	"internal/hostexec": {"internal/program/oracle"},

@@ -159,15 +159,16 @@ func newContact(chunk int) (contact, error) {
 	if _, err := rand.Read(nonce[:]); err != nil {
 		return contact{}, err
 	}
-	host, err := hostID()
+	host, err := HostID()
 	return contact{
 		Host: host, PID: os.Getpid(), Chunk: chunk, Token: hex.EncodeToString(nonce[8:]),
 		Name: fmt.Sprintf("@symgrad-%d-%s", os.Getuid(), hex.EncodeToString(nonce[:8])),
 	}, err
 }
 
-// hostID identifies the machine and the network namespace, which abstract sockets do not cross.
-func hostID() (string, error) {
+// HostID identifies the machine and the network namespace, which abstract sockets do not cross.
+// Ranks with one HostID can share memory.
+func HostID() (string, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "", fmt.Errorf("identify this host: %w", err)

@@ -1,0 +1,35 @@
+// Package hosts joins the ranks of several hosts in one group. Ranks of one host meet by an inner
+// transport (shm), and hosts exchange messages over a wire (mpi, ucx).
+//
+// # How a collective works
+//
+// The ranks of a host share a board: memory with a header and a place for data for every rank of
+// the group. A collective is a number of exchanges. In an exchange each rank writes its call and
+// its data to its place. The first rank of each host, its leader, sends the block of its host to
+// the other leaders, and writes their blocks to its board. Then every rank sees the calls and the
+// data of all: it compares the calls, and computes its own result. So sums are taken in rank order,
+// with the bits of one host, in every layout of ranks over hosts.
+//
+// # How failures are found
+//
+//   - The calls of all ranks are compared in the first exchange of every collective.
+//   - A rank that waits longer than the step timeout breaks the group on all ranks.
+//   - A process that ends is found by the inner transport on its host, and by the wire on others.
+//   - A cut link or a stopped host is found by missing heartbeats. All its ranks count as dead.
+//   - A rank that waits for a message, and its peer in a collective that waits for this rank, find
+//     each other by a hint.
+//
+// Whoever finds a failure reports it to all ranks of the group by a control message. They arrive
+// while no operation runs, because each process has a goroutine that makes progress.
+//
+//	config.go     settings, Open, places of ranks
+//	process.go    this process's part: its goroutine, control messages, lost ranks
+//	beats.go      heartbeats
+//	transport.go  dist.Transport: order of operations, Abort, Close
+//	board.go      shared memory and exchanges
+//	move.go       collectives
+//	moves.go      messages between two ranks
+//	split.go      parts of a group
+//	await.go      waits
+//	peers.go      the state of the other ranks
+package hosts

@@ -1,0 +1,134 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/wire"
+)
+
+// Place is where a rank of a job runs.
+type Place struct {
+	LocalRank int    // among the ranks of its host
+	LocalSize int    // ranks on its host
+	Node      int    // number of its host, in the order of first ranks
+	Nodes     int    // hosts
+	Job       string // of rank 0
+}
+
+// Tags of messages before the world exists: those of group 0, after channelControl.
+const (
+	tagHosts uint32 = iota + 1
+	tagAsk
+	tagAnswer
+)
+
+// hostBytes is the most bytes of the name of a host.
+const hostBytes = 256
+
+// Near opens the transport of the ranks of one host, which share store.
+type Near func(ctx context.Context, rank, size int, store dist.Store) (dist.Transport, error)
+
+// Card is what a process tells the others about itself.
+type Card struct {
+	Host string // name of its host; processes with one name can share memory
+	Job  string // id of the job; that of process 0 counts
+}
+
+// Join finds the hosts of all processes of a wire and opens their world. It takes the wire, also if
+// it fails.
+//
+// Collective: all processes. Errors: those of near, of the wire and of Open; ctx's.
+func Join(ctx context.Context, w wire.Wire, losses *Losses, own Card, near Near, cfg Config) (dist.Transport, Place, error) {
+	t, place, err := join(ctx, w, losses, own, near, cfg)
+	if err != nil {
+		return nil, Place{}, fmt.Errorf("hosts: rank %d/%d: %w", w.Info().Rank, w.Info().Size, errors.Join(err, w.Close()))
+	}
+	return t, place, nil
+}
+
+func join(ctx context.Context, w wire.Wire, losses *Losses, own Card, near Near, cfg Config) (dist.Transport, Place, error) {
+	info := w.Info()
+	names, job, err := gatherHosts(ctx, w, own)
+	if err != nil {
+		return nil, Place{}, err
+	}
+	var order []string
+	hosts := make([]int, len(names))
+	var local []int // ranks of this host
+	for r, name := range names {
+		h := slices.Index(order, name)
+		if h < 0 {
+			h = len(order)
+			order = append(order, name)
+		}
+		if hosts[r] = h; name == own.Host {
+			local = append(local, r)
+		}
+	}
+	place := Place{LocalRank: slices.Index(local, info.Rank), LocalSize: len(local), Node: hosts[info.Rank], Nodes: len(order), Job: job}
+	store := newStore(w, local)
+	inner, err := near(ctx, place.LocalRank, place.LocalSize, store)
+	err = errors.Join(err, store.close(ctx))
+	if err != nil {
+		if inner != nil {
+			err = errors.Join(err, inner.Close())
+		}
+		return nil, Place{}, err
+	}
+	t, err := Open(Party{Wire: w, Inner: inner, Hosts: hosts, Losses: losses}, cfg)
+	if err != nil {
+		return nil, Place{}, errors.Join(err, inner.Close())
+	}
+	return t, place, nil
+}
+
+// gatherHosts returns the names of the hosts of all processes, and the job of process 0, which
+// collects and returns them.
+func gatherHosts(ctx context.Context, w wire.Wire, own Card) (names []string, job string, err error) {
+	info := w.Info()
+	if n := max(len(own.Host), len(own.Job)); n > hostBytes {
+		return nil, "", fmt.Errorf("the name of this host or job has %d bytes, and %d are possible", n, hostBytes)
+	}
+	all := make([]byte, (info.Size+1)*hostBytes) // the job, then the names
+	if info.Rank != 0 {
+		var out, in wire.Request
+		w.Recv(&in, 0, tagHosts, all)
+		w.Send(&out, 0, tagHosts, []byte(own.Host))
+		err = wire.Wait(w, ctx.Err, &out, &in)
+	} else {
+		copy(all, own.Job)
+		copy(all[hostBytes:], own.Host)
+		err = collectHosts(ctx, w, all)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("exchange names of hosts: %w", err)
+	}
+	for part := range slices.Chunk(all, hostBytes) {
+		names = append(names, strings.TrimRight(string(part), "\x00"))
+	}
+	return names[1:], names[0], nil
+}
+
+// collectHosts is the part of process 0: it fills all, hostBytes for each process, and sends it.
+func collectHosts(ctx context.Context, w wire.Wire, all []byte) error {
+	size := w.Info().Size
+	requests := make([]*wire.Request, size)
+	for r := range requests {
+		requests[r] = new(wire.Request)
+	}
+	for r := 1; r < size; r++ {
+		w.Recv(requests[r], r, tagHosts, all[(r+1)*hostBytes:(r+2)*hostBytes])
+	}
+	if err := wire.Wait(w, ctx.Err, requests...); err != nil {
+		return err
+	}
+	for r := 1; r < size; r++ {
+		w.Send(requests[r], r, tagHosts, all)
+	}
+	return wire.Wait(w, ctx.Err, requests...)
+}

@@ -1,0 +1,147 @@
+package mpi
+
+import (
+	"fmt"
+
+	"github.com/symgrad/symgrad/internal/wire"
+)
+
+// Info implements wire.Wire.
+func (w *Wire) Info() wire.Info { return w.info }
+
+// Send implements wire.Wire: MPI_Isend.
+func (w *Wire) Send(r *wire.Request, peer int, tag uint32, data []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.Begin(data)
+	err := w.refuses(peer, tag, len(data))
+	if how, gone := w.lost[peer]; gone && err == nil {
+		err = &wire.PeerError{Peer: peer, How: how}
+	}
+	if err != nil {
+		r.Finish(peer, 0, err)
+		return
+	}
+	handle := w.table.add(entry{r: r, peer: peer, n: len(data)})
+	code, err := w.lib.isend.Status(address(data), uintptr(len(data)), w.lib.byteType, uintptr(peer), uintptr(tag), w.comm, handle)
+	if code != 0 || err != nil {
+		w.table.drop()
+		r.Finish(peer, 0, w.failure(code, err, peer))
+		w.sweep()
+	}
+}
+
+// Recv implements wire.Wire. The library gets the buffer when a message for it has arrived: see
+// probe.
+func (w *Wire) Recv(r *wire.Request, peer int, tag uint32, buf []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.Begin(buf)
+	at := peer
+	if peer == wire.AnyPeer {
+		at = 0
+	}
+	if err := w.refuses(at, tag, len(buf)); err != nil {
+		r.Finish(peer, 0, err)
+		return
+	}
+	p := posted{r, peer, tag}
+	for i, a := range w.arrived {
+		if p.takes(a) {
+			w.arrived = append(w.arrived[:i], w.arrived[i+1:]...)
+			w.receive(a, r)
+			return
+		}
+	}
+	if how, gone := w.lost[peer]; gone {
+		r.Finish(peer, 0, &wire.PeerError{Peer: peer, How: how})
+		return
+	}
+	w.posted = append(w.posted, p)
+}
+
+// refuses returns the error of a request that cannot begin.
+func (w *Wire) refuses(peer int, tag uint32, bytes int) error {
+	switch {
+	case w.closed:
+		return wire.ErrClosed
+	case peer < 0 || peer >= w.info.Size:
+		return fmt.Errorf("mpi: no process %d: the world has %d", peer, w.info.Size)
+	case tag >= w.info.Tags:
+		return fmt.Errorf("mpi: tag %d is too large: the library has tags below %d", tag, w.info.Tags)
+	case bytes > wire.MaxBytes:
+		return fmt.Errorf("mpi: a message of %d bytes is too long: send at most %d at once", bytes, wire.MaxBytes)
+	}
+	return nil
+}
+
+// Progress implements wire.Wire: MPI_Improbe and MPI_Testsome.
+func (w *Wire) Progress() bool {
+	if !w.mu.TryLock() {
+		return false // another goroutine makes progress, for all
+	}
+	moved := !w.over && w.poll()
+	news := w.news
+	w.news = nil
+	w.mu.Unlock()
+	for _, p := range news {
+		if w.info.OnLost != nil {
+			w.info.OnLost(p.Peer, p.How)
+		}
+	}
+	return moved || len(news) > 0
+}
+
+// Cancel implements wire.Wire.
+func (w *Wire) Cancel(r *wire.Request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, p := range w.posted {
+		if p.r == r {
+			w.posted = append(w.posted[:i], w.posted[i+1:]...)
+			r.Finish(p.peer, 0, wire.ErrCanceled)
+			return
+		}
+	}
+}
+
+// poll moves messages, and reports whether a request ended. The lock is held.
+func (w *Wire) poll() bool {
+	moved := w.probe()
+	if n := len(w.table.entries); n > 0 {
+		moved = w.test(n) || moved
+	}
+	if len(w.news) > 0 {
+		w.sweep()
+	}
+	return moved
+}
+
+// test ends the first n requests of the table that the library has completed, and reports whether
+// one ended.
+func (w *Wire) test(n int) bool {
+	t, l := &w.table, w.lib
+	t.count = 0
+	code, err := l.testSome.Status(uintptr(n), address(t.handles), t.word(&t.count), t.word(&t.indices[0]), address(t.statuses))
+	if t.count <= 0 {
+		if code == 0 && err == nil {
+			return false
+		}
+		w.failAll(w.failure(code, err, wire.AnyPeer))
+		return true
+	}
+	for k, i := range t.indices[:t.count] {
+		e := &t.entries[i]
+		var failed int32
+		if code != 0 { // otherwise the field is not set
+			failed = t.field(k, l.statusError)
+		}
+		if failed != 0 {
+			e.end(0, w.failure(failed, nil, e.peer))
+		} else {
+			e.end(e.n, nil)
+		}
+	}
+	t.compact()
+	return true
+}
