@@ -206,7 +206,7 @@ func (a *attentionOf) isBackward() bool {
 	if soft < 0 || a.grad[2] < 0 || !a.areLines(a.rows[3:]) {
 		return false
 	}
-	return a.ofShares(soft) && a.ofScores(soft) && a.output < a.begin
+	return a.ofProbs(soft) && a.ofScores(soft) && a.output < a.begin
 }
 
 // isGrad reports whether step j is the product of value id, which has the form of the scores, with
@@ -221,9 +221,9 @@ func (a *attentionOf) isGrad(j int, o *MatMul, id ID, transposed bool) bool {
 		s.In[1].Value != id && a.isAll(&s.In[0], transposed) && a.f.maker(s.Out[0].Value) == j
 }
 
-// ofShares checks that the softmax's gradient comes from the product of the output's gradient with
+// ofProbs checks that the softmax's gradient comes from the product of the output's gradient with
 // the values.
-func (a *attentionOf) ofShares(soft int) bool {
+func (a *attentionOf) ofProbs(soft int) bool {
 	s := &a.p.Steps[soft]
 	op, _ := s.Op.(*SoftmaxGrad)
 	if op.Log || s.In[0].Value != a.probs || s.In[1].Value == a.probs || !a.isByRows(op.Outer, op.Axis, &s.In[0], &s.In[1], &s.Out[0]) {
