@@ -208,7 +208,7 @@ func (e *Engine) byCopies(op *dist.Op, l *call, s *cuda.Stream) (bool, error) {
 		return true, st.fail(op, err)
 	}
 	if op.Kind == dist.KindAllGather {
-		st.adder.number = op.Seq // the next all-gather may follow this one without a meeting: see Group.Along
+		st.adder.number = op.Seq // the next all-gather may follow this one without a meeting: see along.View
 	}
 	return true, nil
 }
