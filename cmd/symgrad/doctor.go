@@ -171,7 +171,7 @@ func newDoctorProbeCommand() *cobra.Command {
 		Args:   usageArgs(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(probe.ProductNames(), args[0]) {
-				return usageError{fmt.Errorf("%s: unknown library %q", cmd.CommandPath(), args[0])}
+				return usageError{fmt.Errorf("%s: unknown library %q", nameOf(cmd), args[0])}
 			}
 			return probe.Reply(args, cmd.OutOrStdout())
 		},

@@ -46,6 +46,7 @@ func (s *sheet) line(label, format string, args ...any) {
 // doctorText returns the report as text.
 func doctorText(r probe.Report) []byte {
 	var s sheet
+	s.line("marks", "* chosen, + usable, - not usable")
 	s.line("system", "%s, kernel %s, %s/%s, %s%s", orUnknown(r.System.Distribution), orUnknown(r.System.Kernel), r.System.OS, r.System.Arch, r.System.Go,
 		prefixed(", in ", r.System.Container))
 	s.cpu(r.CPU)

@@ -54,10 +54,12 @@ func configPage(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString(`# Settings
 
-The settings of a run from a file. ` + "`symgrad config keys` prints them, and `symgrad config show FILE`" + `
-prints their values with where each comes from. A later source wins: defaults, the file, variables
-of the environment such as ` + "`SYMGRAD_OPTIM_LR`, then `--set optim.lr=0.1`" + `. Settings "in the hash" must
-be equal on all ranks, and a checkpoint resumes only with the same ones.
+The settings of a run from a file. ` + "`symgrad config keys`" + ` prints them, and
+` + "`symgrad config show --config FILE`" + ` prints their values with where each comes from. A later source
+wins: defaults, the file, variables of the environment such as ` + "`SYMGRAD_OPTIM_LR`, then\n`--set optim.lr=0.1`" + `.
+
+Settings "in the hash" must be equal on all ranks. A resumed run may change many of them: see
+[resume and reshard](../how-to/resume-and-reshard.md).
 [Run from a file](../how-to/run-from-a-file.md) shows how to use them.
 `)
 	section := ""

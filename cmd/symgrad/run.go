@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,7 +86,8 @@ that killed it), 130 Ctrl-C, 143 SIGTERM, 141 the reader of the output ended (| 
 func checkProgram(cmd *cobra.Command, args []string) error {
 	n, err := cmd.Flags().GetInt("ranks")
 	grace, graceErr := cmd.Flags().GetDuration("grace")
-	switch err := errors.Join(err, graceErr); {
+	bind, bindErr := cmd.Flags().GetString("bind")
+	switch err := errors.Join(err, graceErr, bindErr); {
 	case err != nil:
 		return err
 	case !cmd.Flags().Changed("ranks"):
@@ -94,6 +96,8 @@ func checkProgram(cmd *cobra.Command, args []string) error {
 		return checkRanks(n)
 	case grace <= 0:
 		return fmt.Errorf("--grace %v: want more than 0", grace)
+	case bind != launch.BindCore && bind != launch.BindNone:
+		return fmt.Errorf("--bind %q: use %s or %s", bind, launch.BindCore, launch.BindNone)
 	case len(args) == 0:
 		return errors.New("no program to run: add one after the flags")
 	}
@@ -106,10 +110,21 @@ func run(ctx context.Context, cfg launch.SpawnConfig) error {
 	res, err := launch.Spawn(ctx, cfg)
 	switch {
 	case errors.Is(err, dist.ErrInvalid):
-		return usageError{err}
+		return usageError{invalidRun{err}}
 	case res.Code != 0:
 		return &exitError{code: res.Code, err: err}
 	default:
 		return err
 	}
 }
+
+// invalidRun is a dist.ErrInvalid of package launch, as command run reports it.
+type invalidRun struct{ error }
+
+// Error returns the text without the name of the package and without the words of dist.ErrInvalid,
+// which the exit code already says.
+func (e invalidRun) Error() string {
+	return "run: " + strings.TrimSuffix(strings.TrimPrefix(e.error.Error(), "launch: "), ": "+dist.ErrInvalid.Error())
+}
+
+func (e invalidRun) Unwrap() error { return e.error }

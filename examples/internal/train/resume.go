@@ -40,7 +40,7 @@ const (
 //
 // Collective: all ranks. Errors: usageError for settings of a different training.
 func (t *trainer) locate() error {
-	f, err := fromRank0(t.talk, "checkpoint to resume from", t.find)
+	f, err := fromRank0(t.exchanger, "checkpoint to resume from", t.find)
 	if t.broken = f.Skipped; err != nil || f.Path == "" {
 		return err
 	}
