@@ -53,7 +53,7 @@ func openNet(t testing.TB, n int, layout func(rank, n int) int, cfg hosts.Config
 		if len(ranks) == 0 {
 			continue
 		}
-		inner, err := sim.Transports(len(ranks), sim.Config{})
+		inner, err := sim.Transports(len(ranks), sim.Config{StepTimeout: cfg.StepTimeout})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +96,8 @@ func TestConformance(t *testing.T) {
 	for name, layout := range layouts {
 		for _, n := range []int{2, 4} {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
-				conformance.RunWith(t, conformance.Options{Most: n}, launcher(layout, hosts.Config{SlotBytes: 1 << 10, ChainBytes: 64}, fake.Config{Limit: 512}))
+				cfg := hosts.Config{SlotBytes: 1 << 10, ChainBytes: 64}
+				conformance.RunWith(t, conformance.Options{Most: n, FarPeers: true}, launcher(layout, cfg, fake.Config{Limit: 512}))
 			})
 		}
 	}

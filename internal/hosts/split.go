@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/symmetric"
 )
 
 // textBytes is the most bytes of an error that ranks report to each other.
@@ -106,9 +105,4 @@ func (p *process) free(least uint32) uint32 {
 	defer p.mu.Unlock()
 	p.nextID = max(p.nextID, least)
 	return p.nextID
-}
-
-// Heap implements dist.Transport.
-func (t *Transport) Heap(bytes int64) (symmetric.Heap, error) {
-	return nil, fmt.Errorf("%w: a symmetric heap over several hosts", dist.ErrUnsupported)
 }

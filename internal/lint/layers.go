@@ -46,11 +46,16 @@ var layers = []layer{
 	{"internal/wire/wiretest", []string{"internal/wire"}, "the suite tests wires, so it shares no code with them"},
 	{"internal/wire/fake", []string{"internal/wire", "internal/wire/wiretest"}, "wires never import each other"},
 	{"internal/ucx", []string{"internal/wire", "internal/wire/wiretest", "internal/dl"}, "wires never import each other"},
+	{
+		"internal/farheap",
+		[]string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/wire"},
+		"it needs a wire and a heap of each host, of any kind",
+	},
 	{"internal/mpi", []string{"internal/wire", "internal/dl", "internal/wire/wiretest"}, "wires never import each other"},
 	{"internal/sim", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce"}, "backends never import each other"},
 	{
 		"internal/hosts",
-		[]string{"dist", "symmetric", "tensor", "internal/reduce", "internal/sim", "internal/wire", "internal/wire/fake"},
+		[]string{"dist", "symmetric", "tensor", "internal/farheap", "internal/hostheap", "internal/reduce", "internal/sim", "internal/wire", "internal/wire/fake"},
 		"it joins a transport of each host by a wire; only its tests know one of each",
 	},
 	{
@@ -137,6 +142,7 @@ var inTests = map[string][]string{
 		"internal/dl/dltest", "internal/hosttest",
 	},
 	"dist/ddp":          {"internal/shm", "checkpoint"}, // sums on both host backends; an example saves
+	"internal/farheap":  {"internal/wire/fake"},         // hosts in one process
 	"internal/hostexec": {"internal/program/oracle"},
 	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
 	"internal/cudaexec": {"internal/program/oracle"},
