@@ -34,11 +34,12 @@ func newDoctorCommand() *cobra.Command {
 		Use:   "doctor [flags]",
 		Short: "Report this machine's support for training, and the choices a run would make",
 		Long: `Report this machine's support for training, and the choices a run would make:
-processors, memory, limits, matrix libraries, MPI, GPUs and their libraries, launchers,
-backends.
+processors, memory, limits, matrix libraries, MPI, UCX, GPUs and their libraries,
+launchers, backends.
 
-For GPUs it lists the engines (implementations of communication), with the reason for each
-unavailable one, and the table by which the fastest is chosen (symgrad tune, comm.tune).
+For GPUs and for several hosts it lists the engines (implementations of communication),
+with the reason for each unavailable one. For GPUs it also shows the table by which the
+fastest is chosen (symgrad tune, comm.tune).
 
 Each library is loaded in a separate process, so that none can crash the report. A file
 named by --lib or a setting is the only candidate; for NCCL and NVSHMEM the file in

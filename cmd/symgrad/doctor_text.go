@@ -53,10 +53,12 @@ func doctorText(r probe.Report) []byte {
 	s.memory(r)
 	s.blas(r.BLAS)
 	s.libraries("mpi", r.MPI)
+	s.libraries("ucx", r.UCX)
 	s.libraries("openshmem", r.OpenSHMEM)
 	s.gpus(r.GPUs)
 	s.libraries("gpu libs", r.GPULibraries)
-	s.engines(r.Engines)
+	s.engines("engines", r.Engines)
+	s.engines("hosts", r.HostEngines)
 	if len(r.GPUs.Devices) > 0 {
 		s.table(r.Table)
 	}

@@ -50,7 +50,7 @@ func (c Config) choices(env launch.Env, at place) []Choice {
 	if byMPI(env) {
 		between.Usable, between.Why = true, "shared memory inside a host, MPI between hosts; taken when ranks are on several"
 	}
-	all := []Choice{host, between}
+	all := []Choice{host, between, at.ucx(env)}
 	missing := at.noGPU(env)
 	for _, name := range []string{CUDA, NCCL, NVSHMEM} {
 		g := Choice{Name: name, Why: missing}
@@ -63,6 +63,17 @@ func (c Config) choices(env launch.Env, at place) []Choice {
 		all = append(all, g)
 	}
 	return append(all, Choice{Name: Sim, Why: simWhy})
+}
+
+// ucx is the choice of UCX, which needs a store to meet.
+func (at place) ucx(env launch.Env) Choice {
+	if at.find("UCX", "", "libucp.so.0") == "" {
+		return Choice{Name: UCX, Why: "no libucp.so.0: install package libucx0 (Debian, Ubuntu) or ucx (Fedora)"}
+	}
+	if err := env.CheckMeeting(); err != nil && !env.OneHost() {
+		return Choice{Name: UCX, Why: err.Error()}
+	}
+	return Choice{Name: UCX, Usable: true, Why: "shared memory inside a host, UCX between hosts; taken when ranks are on several without mpirun"}
 }
 
 // place is a machine, seen through its files and an environment.

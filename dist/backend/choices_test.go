@@ -46,7 +46,7 @@ func TestChoicesHoldAllBackendsAndTheHostFirst(t *testing.T) {
 			t.Errorf("%s has no reason", c.Name)
 		}
 	}
-	if text := strings.Join(names, " "); text != "shm mpi cuda nccl nvshmem sim" || !got[0].Usable || got[1].Usable || got[5].Usable {
+	if text := strings.Join(names, " "); text != "shm mpi ucx cuda nccl nvshmem sim" || !got[0].Usable || got[1].Usable || got[6].Usable {
 		t.Errorf("choices %+v", got)
 	}
 }
@@ -75,6 +75,9 @@ func TestChoicesTellWhatIsMissingForGPUs(t *testing.T) {
 		usable  bool
 		why     string
 	}{
+		{"no UCX", Config{}, apart, nil, nil, UCX, false, "no libucp.so.0: install package libucx0"},
+		{"UCX without a meeting", Config{}, apart, []string{"usr/lib/libucp.so.0"}, nil, UCX, false, "gives ranks of several hosts no address to meet at"},
+		{"UCX", Config{}, two, []string{"usr/lib/x86_64-linux-gnu/libucp.so.0"}, nil, UCX, true, "taken when ranks are on several without mpirun"},
 		{"no GPU", Config{}, two, nil, nil, CUDA, false, "no GPU here: there is no /dev/nvidia0"},
 		{"all there", Config{}, two, twoGPUs, nil, CUDA, true, "between GPUs by own kernels (/usr/local/cuda/lib64/libnvrtc.so.13), NCCL (/opt/torch/"},
 		{"all there, nccl", Config{}, two, twoGPUs, nil, NCCL, true, "libnccl.so.2); taken when it is asked for"},

@@ -80,7 +80,7 @@ var layers = []layer{
 	{
 		"dist/backend",
 		[]string{
-			"dist", "dist/launch", "internal/shm", "internal/hosts", "internal/mpi", "internal/wire", "internal/sim", "internal/dl", "internal/cuda", "internal/gpu", "internal/nccl",
+			"dist", "dist/launch", "internal/shm", "internal/hosts", "internal/mpi", "internal/ucx", "internal/wire", "internal/sim", "internal/dl", "internal/cuda", "internal/gpu", "internal/nccl",
 			"internal/nvshmem", "internal/direct", "internal/foreign",
 		},
 		"the only package that imports the backends, and it needs nothing else",
