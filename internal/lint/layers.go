@@ -44,6 +44,8 @@ var layers = []layer{
 	{"internal/wire", []string{"internal/invariants"}, "bytes between processes have no ranks of a group and no types"},
 	{"internal/wire/wiretest", []string{"internal/wire"}, "the suite tests wires, so it shares no code with them"},
 	{"internal/wire/fake", []string{"internal/wire", "internal/wire/wiretest"}, "wires never import each other"},
+	{"internal/hostcost", nil, "formulas; hosts choose by them"},
+	{"internal/hostsim", []string{"internal/hostcost"}, "it simulates the algorithms of internal/hosts and shares no code with them"},
 	{"internal/mpi", []string{"internal/wire", "internal/dl", "internal/wire/wiretest"}, "wires never import each other"},
 	{"internal/sim", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce"}, "backends never import each other"},
 	{
