@@ -15,6 +15,8 @@ type World struct {
 type LocalInfo struct {
 	Rank     int    // among the ranks of this host
 	Size     int    // ranks on this host
+	Node     int    // index of this host among those of the job, 0 on one host; -1 if unknown
+	Nodes    int    // hosts of the job, 1 on one host; 0 if unknown
 	Launcher string // launcher of the rank: "symgrad", "openmpi", "slurm", "none"
 	Job      string // id of the job, from the launcher or rank 0; equal on all ranks, unique among jobs of the host
 }

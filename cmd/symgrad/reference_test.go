@@ -23,9 +23,10 @@ import (
 //	go test ./cmd/symgrad -run TestReferencePages -rewrite
 func TestReferencePagesAreThoseOfTheProgram(t *testing.T) {
 	for name, page := range map[string]func(*testing.T) string{
-		"config.md": configPage,
-		"cli.md":    cliPage,
-		"errors.md": errorsPage,
+		"config.md":      configPage,
+		"cli.md":         func(t *testing.T) string { return cliPage(t, false) },
+		"cli-measure.md": func(t *testing.T) string { return cliPage(t, true) },
+		"errors.md":      errorsPage,
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := "<!-- go test ./cmd/symgrad -run TestReferencePages -rewrite -->\n" + page(t)
@@ -71,17 +72,25 @@ be equal on all ranks, and a checkpoint resumes only with the same ones.
 	return b.String()
 }
 
-// cliPage returns a section with the help of each command.
-func cliPage(t *testing.T) string {
+// measuring are the commands with a page of their own.
+var measuring = []string{"bench", "plan", "tune"}
+
+// cliPage returns the help of the commands in measuring, or of the others.
+func cliPage(t *testing.T, measure bool) string {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString("# Command line\n\nThe help of `symgrad` and its commands.\n")
+	b.WriteString("# Command line\n\nThe help of `symgrad` and its commands; [bench, plan and tune](cli-measure.md) have a page of their own.\n")
+	if measure {
+		b.Reset()
+		b.WriteString("# Command line: measure\n\nThe help of the commands that measure and predict. [The others](cli.md) have another page.\n")
+	}
 	var add func(c *cobra.Command)
 	add = func(c *cobra.Command) {
 		if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
 			return
 		}
-		if words := append(strings.Fields(c.CommandPath())[1:], "--help"); !c.HasSubCommands() || !c.HasParent() { // the help of a group is a list
+		words := append(strings.Fields(c.CommandPath())[1:], "--help")
+		if (!c.HasSubCommands() || !c.HasParent()) && slices.Contains(measuring, c.Name()) == measure { // the help of a group is a list
 			fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", c.CommandPath(), strings.TrimSpace(symgrad(t, words...)))
 		}
 		for _, sub := range c.Commands() {

@@ -15,12 +15,14 @@ import (
 // newRunCommand returns symgrad run, which starts the ranks of a job on this host.
 func newRunCommand() *cobra.Command {
 	var cfg launch.SpawnConfig
+	var secretFile string
 	cmd := &cobra.Command{
 		Use:   "run -n RANKS [flags] [--] PROGRAM [ARGUMENTS...]",
-		Short: "Start a program as several ranks on this host",
+		Short: "Start a program as several ranks, on this host or several",
 		// Names of this command in other programs.
 		SuggestFor: []string{"launch", "start", "exec", "mpirun", "mpiexec", "torchrun", "srun"},
-		Long: `Start a program as several ranks on this host and wait for all of them.
+		Long: `Start a program as several ranks on this host and wait for all of them. With
+--nnodes the job is on several hosts: run this command on each of them.
 
 Flags of symgrad come before PROGRAM; everything after it belongs to PROGRAM.
 
@@ -32,24 +34,42 @@ of the rank that failed first.
 A rank on GPUs uses the one with its number on this host, among those in
 CUDA_VISIBLE_DEVICES; do not start more ranks than GPUs.
 
+On several hosts the launcher with --node-rank 0 serves a store at --store, with
+TLS 1.3. The launchers of the other hosts join it with the same secret, which never
+travels: see symgrad secret. Ranks are numbered host by host, and -n may differ. When
+a rank, a launcher or the network fails, all launchers end their ranks within seconds
+and return the same exit code. They return 0 only if all ranks did.
+
 The first Ctrl-C is passed on to the ranks, the second one kills them.
 
 Exit codes: that of the rank that failed first (128 plus the number of the signal
 that killed it), 130 Ctrl-C, 143 SIGTERM, 141 the reader of the output ended (| head),
-2 invalid command line.`,
+75 a host or its launcher is lost, 2 invalid command line.`,
 		Example: `  symgrad run -n 4 ./train --config configs/mnist-mlp.yaml
-  symgrad run -n 2 --log-dir logs -- sh -c 'exec ./train --set run.name=$USER'`,
+  symgrad run -n 2 --log-dir logs -- sh -c 'exec ./train --set run.name=$USER'
+  symgrad run --nnodes 2 --node-rank 0 --store hostA:29500 --secret job.secret -n 4 ./train`,
 		Args: usageArgs(checkProgram),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg.Program, cfg.Args = args[0], args[1:]
 			cfg.Stdout, cfg.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if cfg.Nodes > 1 {
+				var err error
+				if cfg.Secret, err = launch.ReadSecret(secretFile); err != nil {
+					return usageError{err}
+				}
+			}
 			return run(cmd.Context(), cfg)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // flags after PROGRAM are PROGRAM's
 	flags.IntVarP(&cfg.N, "ranks", "n", 0, "number of ranks to start (required)")
-	flags.StringVar(&cfg.Master, "master", "", "host:port of the rendezvous store; empty means a free port of 127.0.0.1")
+	flags.StringVar(&cfg.Master, "master", "", "host:port at which the rendezvous store listens; empty means a free port of 127.0.0.1, or --store with several hosts")
+	flags.IntVar(&cfg.Nodes, "nnodes", 1, "number of hosts")
+	flags.IntVar(&cfg.Node, "node-rank", 0, "index of this host, 0 to nnodes-1")
+	flags.StringVar(&cfg.Store, "store", "", "host:port at which all hosts reach the host with --node-rank 0, which listens there")
+	flags.StringVar(&secretFile, "secret", "", "file with the job's secret; empty means SYMGRAD_SECRET, or the file that SYMGRAD_SECRET_FILE names")
+	flags.DurationVar(&cfg.Wait, "wait", launch.DefaultWait, "time for all hosts to join")
 	flags.DurationVar(&cfg.Grace, "grace", 2*time.Second, "time from the first failure until all ranks are killed")
 	flags.StringVar(&cfg.Bind, "bind", launch.BindNone, "core gives each rank an equal number of its own cores; none lets all ranks use all cores")
 	complete(cmd, "bind", cobra.FixedCompletions([]string{launch.BindCore, launch.BindNone}, cobra.ShellCompDirectiveNoFileComp))

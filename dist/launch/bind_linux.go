@@ -25,15 +25,15 @@ func (c SpawnConfig) deal() ([][]int, error) {
 	return processors, nil
 }
 
-// bound runs start on a thread bound to the rank's processors: a child inherits them, and a Go
-// program counts them when it starts. The caller has locked the thread.
-func (j *job) bound(rank int, start func() (*child, error)) (*child, error) {
+// bound runs start on a thread bound to the processors of a rank of this host: a child inherits
+// them, and a Go program counts them when it starts. The caller has locked the thread.
+func (j *job) bound(local int, start func() (*child, error)) (*child, error) {
 	if j.processors == nil {
 		return start()
 	}
 	before, err := cores.Allowed()
 	if err == nil {
-		err = cores.Bind(j.processors[rank])
+		err = cores.Bind(j.processors[local])
 	}
 	if err != nil {
 		return nil, err

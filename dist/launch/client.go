@@ -30,22 +30,48 @@ type Client struct {
 	closed  chan struct{} // closed by Close, at its end
 
 	ended chan struct{} // closed when the reader has ended; err is set
+	quiet chan struct{} // closed when no heartbeats are sent any more
 }
 
 // newClient takes over conn, on which the hello was accepted.
 func newClient(cfg DialConfig, conn net.Conn, r *bufio.Reader) *Client {
 	c := &Client{
 		cfg: cfg, conn: conn, pending: map[uint32]chan frame{}, closed: make(chan struct{}), ended: make(chan struct{}),
+		quiet: make(chan struct{}),
 	}
 	go c.read(r)
+	if cfg.beat > 0 {
+		go c.ping()
+	} else {
+		close(c.quiet)
+	}
 	return c
+}
+
+// ping sends a heartbeat until the connection ends.
+func (c *Client) ping() {
+	defer close(c.quiet)
+	tick := time.NewTicker(c.cfg.beat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.ended:
+			return
+		case <-tick.C:
+			c.send(frame{kind: opPing, id: pingID})
+		}
+	}
 }
 
 // read passes replies to their callers, until the connection ends.
 func (c *Client) read(r *bufio.Reader) {
 	defer close(c.ended)
 	for {
-		f, err := readFrame(r, maxFrameBytes)
+		err := c.expect()
+		var f frame
+		if err == nil {
+			f, err = readFrame(r, maxFrameBytes)
+		}
 		if err == nil && f.kind == replyClosed && f.id == goodbyeID {
 			err = errStoreClosed
 		}
@@ -65,6 +91,14 @@ func (c *Client) read(r *bufio.Reader) {
 	}
 }
 
+// expect bounds the wait for the next frame, if there are heartbeats.
+func (c *Client) expect() error {
+	if c.cfg.beat == 0 {
+		return nil
+	}
+	return c.conn.SetReadDeadline(time.Now().Add(patienceOfBeat(c.cfg.beat)))
+}
+
 // lost returns the error for a connection that ended with err. c.mu is held.
 func (c *Client) lost(err error) error {
 	switch {
@@ -72,6 +106,8 @@ func (c *Client) lost(err error) error {
 		return errStoreClosed
 	case c.cfg.ByRank0:
 		return &dist.RankError{Rank: 0, How: "its store: " + describeLoss(err)}
+	case c.cfg.Job == launchersJob:
+		return fmt.Errorf("the launcher of node 0 at %s is lost: %s: %w", c.cfg.Address, describeLoss(err), dist.ErrAborted)
 	default:
 		return fmt.Errorf("the launcher is gone: %s: %w", describeLoss(err), dist.ErrAborted)
 	}
@@ -155,6 +191,7 @@ func (c *Client) Close() error {
 	}
 	_ = c.conn.Close() // the reader may have closed it first
 	<-c.ended
+	<-c.quiet
 	return nil
 }
 
@@ -166,7 +203,7 @@ func (c *Client) call(ctx context.Context, f frame, verb string) ([]byte, error)
 	}
 	c.mu.Lock()
 	c.last++
-	if c.last == goodbyeID {
+	for c.last == goodbyeID || c.last == pingID {
 		c.last++
 	}
 	f.id = c.last

@@ -1,8 +1,7 @@
 package launch
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
+	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -24,9 +23,12 @@ const storeName = "symgrad-store"
 // memory.
 const lifetime = 5 * 365 * 24 * time.Hour
 
-// authority is the certificate authority of one job. Its key never leaves the launcher's memory.
+// clockError is the most that the clocks of two hosts of a job may differ, or one be set back.
+const clockError = 24 * time.Hour
+
+// authority is a certificate authority of one job. Its key never leaves the memory of launchers.
 type authority struct {
-	key  *ecdsa.PrivateKey
+	key  ed25519.PrivateKey
 	cert *x509.Certificate
 	pool *x509.CertPool
 }
@@ -34,15 +36,25 @@ type authority struct {
 // rankName returns the subject of a rank's certificate.
 func rankName(rank int) string { return "rank-" + strconv.Itoa(rank) }
 
-func newAuthority() (*authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, fmt.Errorf("job credentials: %w", err)
+// nodeName returns the subject of the certificate of a node's launcher.
+func nodeName(node int) string { return "node-" + strconv.Itoa(node) }
+
+// newAuthority makes an authority with a random key, for a job of one launcher.
+func newAuthority() (*authority, error) { return authorityOf(randomBytes(ed25519.SeedSize)) }
+
+// authorityOf makes the authority of a seed. All launchers with the seed make the same one.
+//
+// Shapes/units: seed has ed25519.SeedSize bytes.
+func authorityOf(seed []byte) (*authority, error) {
+	key := ed25519.NewKeyFromSeed(seed)
+	public := key.Public().(ed25519.PublicKey)
+	t := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "symgrad job"},
+		NotBefore: authorityFrom, NotAfter: authorityUntil,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
-	t := certTemplate("symgrad job")
-	t.IsCA, t.BasicConstraintsValid, t.KeyUsage = true, true, x509.KeyUsageCertSign
-	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
+	der, err := x509.CreateCertificate(rand.Reader, t, t, public, key)
 	if err != nil {
 		return nil, fmt.Errorf("job credentials: %w", err)
 	}
@@ -55,11 +67,18 @@ func newAuthority() (*authority, error) {
 	return a, nil
 }
 
+// The certificate of an authority is valid at every time that a clock may show, so that launchers
+// with one seed make one certificate.
+var (
+	authorityFrom  = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	authorityUntil = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
 func certTemplate(name string) *x509.Certificate {
 	now := time.Now()
 	return &x509.Certificate{
 		SerialNumber: new(big.Int).SetBytes(randomBytes(16)), Subject: pkix.Name{CommonName: name},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(lifetime), // an hour, for a clock that is set back
+		NotBefore: now.Add(-clockError), NotAfter: now.Add(lifetime),
 	}
 }
 
@@ -71,44 +90,59 @@ func randomBytes(n int) []byte {
 }
 
 // issue makes a key and its certificate.
-func (a *authority) issue(name string, usage x509.ExtKeyUsage) (der []byte, key *ecdsa.PrivateKey, err error) {
-	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		return nil, nil, fmt.Errorf("job credentials of %s: %w", name, err)
+func (a *authority) issue(name string, usage x509.ExtKeyUsage) (tls.Certificate, error) {
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("job credentials of %s: %w", name, err)
 	}
 	t := certTemplate(name)
 	t.KeyUsage, t.ExtKeyUsage, t.DNSNames = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{usage}, []string{name}
-	if der, err = x509.CreateCertificate(rand.Reader, t, a.cert, &key.PublicKey, a.key); err != nil {
-		return nil, nil, fmt.Errorf("job credentials of %s: %w", name, err)
+	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, public, a.key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("job credentials of %s: %w", name, err)
 	}
-	return der, key, nil
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// server returns the configuration of the job's store: TLS 1.3, for clients with a certificate of
-// this authority.
+// server returns the configuration of the job's store for ranks: TLS 1.3, for clients with a
+// certificate of this authority.
 func (a *authority) server() (*tls.Config, error) {
-	der, key, err := a.issue(storeName, x509.ExtKeyUsageServerAuth)
+	cert, err := a.issue(storeName, x509.ExtKeyUsageServerAuth)
 	if err != nil {
 		return nil, err
 	}
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert},
 		ClientCAs: a.pool, ClientAuth: tls.RequireAndVerifyClientCert, SessionTicketsDisabled: true,
 	}, nil
+}
+
+// client returns the configuration of a client that proves name, of a server that proves server.
+func (a *authority) client(name, server string) (*tls.Config, error) {
+	cert, err := a.issue(name, x509.ExtKeyUsageClientAuth)
+	if err != nil {
+		return nil, err
+	}
+	return clientConfig(a.pool, cert, server), nil
+}
+
+func clientConfig(pool *x509.CertPool, cert tls.Certificate, server string) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, RootCAs: pool, ServerName: server}
 }
 
 // rank returns a rank's credentials for the store, as PEM: the authority's certificate, its own,
 // and its key.
 func (a *authority) rank(rank int) ([]byte, error) {
-	der, key, err := a.issue(rankName(rank), x509.ExtKeyUsageClientAuth)
+	cert, err := a.issue(rankName(rank), x509.ExtKeyUsageClientAuth)
 	if err != nil {
 		return nil, err
 	}
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
 	if err != nil {
 		return nil, fmt.Errorf("job credentials of rank %d: %w", rank, err)
 	}
 	out := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
-	out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]})...)
 	return append(out, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})...), nil
 }
 
@@ -131,8 +165,6 @@ func parseCredentials(data []byte) (*tls.Config, error) {
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(ca)
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{blocks[1].Bytes}, PrivateKey: key}},
-		RootCAs: pool, ServerName: storeName,
-	}, nil
+	own := tls.Certificate{Certificate: [][]byte{blocks[1].Bytes}, PrivateKey: key}
+	return clientConfig(pool, own, storeName), nil
 }

@@ -12,6 +12,7 @@ func detectMPICH(v vars) (Env, bool, error) {
 	if err != nil {
 		return Env{}, false, err
 	}
+	e.guessNodes() // the variables number ranks only
 	e.Launcher = MPICH
 	return e, true, nil
 }

@@ -13,6 +13,7 @@ func detectOpenMPI(v vars) (Env, bool, error) {
 	if err != nil {
 		return Env{}, false, err
 	}
+	e.guessNodes() // the variables number ranks only
 	e.Launcher = OpenMPI
 	if e.Job = v["PMIX_NAMESPACE"]; e.Job == "" {
 		e.Job = v["OMPI_MCA_ess_base_jobid"]

@@ -46,14 +46,14 @@ func (v vars) slurmRanks(rankName string) (Env, error) {
 		return Env{}, err
 	}
 	if e.Size == 1 {
-		e.LocalSize = 1
+		e.LocalSize, e.Nodes = 1, 1
 		return e, nil
 	}
 	index, err := v.number(node, "the index of this node in the step", 0, maxRanks-1)
 	if err != nil {
 		return Env{}, err
 	}
-	local, total, ok := tasksPerNode(v[perNode], index)
+	local, total, nodes, ok := tasksPerNode(v[perNode], index)
 	switch {
 	case !ok:
 		return Env{}, v.wrong(perNode, `tasks per node such as "4(x2),3"`)
@@ -62,7 +62,7 @@ func (v vars) slurmRanks(rankName string) (Env, error) {
 	case local == 0:
 		return Env{}, v.wrong(perNode, "tasks for node %d, as %s says", index, node)
 	}
-	e.LocalSize = local
+	e.LocalSize, e.Node, e.Nodes = local, index, nodes
 	if e.LocalRank, err = v.number(localRank, "a rank of this host", 0, local-1); err != nil {
 		return Env{}, err
 	}
@@ -70,29 +70,45 @@ func (v vars) slurmRanks(rankName string) (Env, error) {
 }
 
 // tasksPerNode reads Slurm's "4(x2),3": two nodes with 4 tasks each, one with 3. It returns the
-// tasks of the node with this index, 0 if the list ends before it, and of all nodes.
-func tasksPerNode(list string, index int) (local, total int, ok bool) {
-	nodes := 0
+// tasks of the node with this index, 0 if the list ends before it, and of all nodes, and the number
+// of nodes.
+func tasksPerNode(list string, index int) (local, total, nodes int, ok bool) {
 	for item := range strings.SplitSeq(list, ",") {
 		tasks, repeat := item, "1"
 		if head, tail, found := strings.Cut(item, "(x"); found {
 			if tail, found = strings.CutSuffix(tail, ")"); !found {
-				return 0, 0, false
+				return 0, 0, 0, false
 			}
 			tasks, repeat = head, tail
 		}
 		n, okN := parseNumber(tasks)
 		r, okR := parseNumber(repeat)
 		if !okN || !okR || n < 1 || r < 1 || n > maxRanks || r > maxRanks {
-			return 0, 0, false
+			return 0, 0, 0, false
 		}
 		if index >= nodes && index < nodes+r {
 			local = n
 		}
 		nodes += r
 		if total += n * r; total > maxRanks {
-			return 0, 0, false
+			return 0, 0, 0, false
 		}
 	}
-	return local, total, true
+	return local, total, nodes, true
+}
+
+// firstOfHosts returns the first name of Slurm's "node[03-05,9],big1": node03. It is the host of
+// rank 0.
+func firstOfHosts(list string) string {
+	var b strings.Builder
+	for list != "" {
+		before, after, bracket := strings.Cut(list, "[")
+		if name, _, end := strings.Cut(before, ","); end || !bracket {
+			return b.String() + name
+		}
+		numbers, rest, _ := strings.Cut(after, "]")
+		b.WriteString(before + numbers[:len(numbers)-len(strings.TrimLeft(numbers, "0123456789"))])
+		list = rest
+	}
+	return b.String()
 }

@@ -17,6 +17,11 @@ const (
 	columnsVar   = "SYMGRAD_COLUMNS"
 	handoverVar  = "SYMGRAD_HANDOVER_FD"
 	boundVar     = "SYMGRAD_BOUND"
+
+	nodeVar       = "SYMGRAD_NODE"
+	nodesVar      = "SYMGRAD_NODES"
+	secretVar     = "SYMGRAD_SECRET"
+	secretFileVar = "SYMGRAD_SECRET_FILE"
 )
 
 // maxColumns bounds the width of a terminal.
@@ -24,7 +29,10 @@ const maxColumns = 1 << 16
 
 // Variables returns the names of this package's SYMGRAD_ variables, which are not settings.
 func Variables() []string {
-	return []string{rankVar, sizeVar, localRankVar, localSizeVar, jobVar, masterVar, storeFDVar, columnsVar, handoverVar, boundVar}
+	return []string{
+		rankVar, sizeVar, localRankVar, localSizeVar, nodeVar, nodesVar, jobVar, masterVar, storeFDVar, columnsVar, handoverVar, boundVar,
+		secretVar, secretFileVar,
+	}
 }
 
 func detectSymgrad(v vars) (Env, bool, error) {
@@ -37,6 +45,9 @@ func detectSymgrad(v vars) (Env, bool, error) {
 		return Env{}, false, err
 	}
 	e.Launcher = Symgrad
+	if err := v.nodes(&e, nodeVar, nodesVar); err != nil {
+		return Env{}, false, err
+	}
 	if v.any(masterVar) {
 		if !validAddress(v[masterVar]) {
 			return Env{}, false, v.wrong(masterVar, "host:port, port 1 to 65535")

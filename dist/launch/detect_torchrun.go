@@ -7,7 +7,7 @@ import (
 
 // detectTorchrun recognizes the variables of torchrun, which other launchers set too. If torchrun's
 // agent serves a store at MASTER_ADDR:MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), that port is
-// taken, and Master stays empty.
+// taken, and Master stays empty unless SYMGRAD_MASTER names another.
 func detectTorchrun(v vars) (Env, bool, error) {
 	names := rankVars{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
 	if !v.any(names.all()...) {
@@ -18,6 +18,9 @@ func detectTorchrun(v vars) (Env, bool, error) {
 		return Env{}, false, err
 	}
 	e.Launcher = Torchrun
+	if err := v.nodes(&e, "GROUP_RANK", "GROUP_WORLD_SIZE"); err != nil {
+		return Env{}, false, err
+	}
 	master, err := v.masterAddress()
 	if err != nil {
 		return Env{}, false, err

@@ -21,6 +21,9 @@ type DialConfig struct {
 	TLS        *tls.Config // nil means no TLS
 	files      []string    // unix sockets in private folders, tried before Address
 	ByRank0    bool        // rank 0 serves, not the launcher: it may start later, and its loss is the loss of a rank
+
+	beat    time.Duration // of a launcher: between two heartbeats; 0 means none
+	patient bool          // dial again after errors of the network, until the end of the context
 }
 
 // Dial joins the store of a job. With ByRank0 it retries until ctx ends, while no server listens,
@@ -35,7 +38,7 @@ func Dial(ctx context.Context, cfg DialConfig) (*Client, error) {
 			return c, nil
 		}
 		err = fmt.Errorf("store at %s: %w", cfg.Address, err)
-		if ctx.Err() == nil && (!cfg.ByRank0 || !passing(err)) {
+		if ctx.Err() == nil && !(cfg.ByRank0 && passing(err)) && !(cfg.patient && (passing(err) || unreached(err))) {
 			return nil, err
 		}
 		select {
@@ -59,6 +62,13 @@ func passing(err error) bool {
 	return false
 }
 
+// unreached reports whether no connection was made: the host has no name or route yet, or does not
+// answer.
+func unreached(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
 // errNoAnswer is the error of a server that ended the connection instead of answering hello.
 var errNoAnswer = errors.New("no answer to hello")
 
@@ -70,6 +80,11 @@ func dialOnce(ctx context.Context, cfg DialConfig) (*Client, error) {
 		}
 		return nil, err
 	}
+	return hail(ctx, cfg, conn)
+}
+
+// hail joins the store at the other end of conn, which it owns.
+func hail(ctx context.Context, cfg DialConfig, conn net.Conn) (*Client, error) {
 	if cfg.TLS != nil {
 		conn = tls.Client(conn, cfg.TLS)
 	}

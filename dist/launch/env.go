@@ -1,22 +1,29 @@
 package launch
 
-import "fmt"
+import (
+	"fmt"
+	"net"
+	"strings"
+)
 
 // The launchers that Detect knows, in its order.
 const (
-	Symgrad  = "symgrad"  // Spawn, Self, or SYMGRAD_* set by hand
-	OpenMPI  = "openmpi"  // mpirun, oshrun
-	MPICH    = "mpich"    // mpiexec of MPICH (Hydra), Intel MPI, MVAPICH
-	Torchrun = "torchrun" // torchrun, or its variables set by hand or by an operator
-	PMIx     = "pmix"     // srun --mpi=pmix
-	Slurm    = "slurm"    // srun
-	None     = "none"     // no launcher: one rank
+	Kubernetes = "kubernetes" // an Indexed Job with SYMGRAD_WORLD_SIZE: each pod is a rank
+	Symgrad    = "symgrad"    // Spawn, Self, or SYMGRAD_* set by hand
+	OpenMPI    = "openmpi"    // mpirun, oshrun
+	MPICH      = "mpich"      // mpiexec of MPICH (Hydra), Intel MPI, MVAPICH
+	Torchrun   = "torchrun"   // torchrun, or its variables set by hand or by an operator
+	PMIx       = "pmix"       // srun --mpi=pmix
+	Slurm      = "slurm"      // srun
+	None       = "none"       // no launcher: one rank
 )
 
 // Env identifies a rank, from its launcher's variables.
 type Env struct {
 	Rank, Size           int    // in the job
 	LocalRank, LocalSize int    // among the ranks of this host
+	Node                 int    // index of this host; -1 if the launcher does not number hosts
+	Nodes                int    // number of hosts; 0 if unknown
 	Launcher             string // Symgrad, OpenMPI, ...
 	Job                  string // equal on all ranks, unique on this host; "" if the launcher gives none
 	Master               string // host:port of the store, or where rank 0 may serve one; "" if unknown
@@ -25,8 +32,9 @@ type Env struct {
 	Bound                bool   // the launcher gave this rank cores that no other rank uses
 	HandoverFD           int    // descriptor with SpawnConfig.Handover of the launcher, or 0
 
-	from    string // the variable that Rank was read from
-	runtime string // the user's folder for sockets, from the environment, or ""
+	secret  *Secret // of a job on several hosts whose launcher gives no credentials; nil without
+	from    string  // the variable that Rank was read from
+	runtime string  // the user's folder for sockets, from the environment, or ""
 }
 
 // Detect identifies the process with this environment. It tries the launchers in the order of their
@@ -38,9 +46,9 @@ type Env struct {
 // missing one if others of that launcher are set.
 func Detect(environ []string) (Env, error) {
 	v := newVars(environ)
-	e := Env{Size: 1, LocalSize: 1, Launcher: None}
+	e := Env{Size: 1, LocalSize: 1, Nodes: 1, Launcher: None}
 	for _, detect := range []func(vars) (Env, bool, error){
-		detectSymgrad, detectOpenMPI, detectMPICH, detectTorchrun, detectPMIx, detectSlurm,
+		detectKubernetes, detectSymgrad, detectOpenMPI, detectMPICH, detectTorchrun, detectPMIx, detectSlurm,
 	} {
 		found, ok, err := detect(v)
 		if err != nil {
@@ -55,10 +63,50 @@ func Detect(environ []string) (Env, error) {
 		e.Job = job
 	}
 	e.runtime = v["XDG_RUNTIME_DIR"]
+	if e.StoreFD == 0 && !e.OneHost() {
+		if err := e.takeMeeting(v); err != nil {
+			return Env{}, err
+		}
+	}
 	if err := e.Validate(); err != nil {
 		return Env{}, err
 	}
 	return e, nil
+}
+
+// takeMeeting reads where ranks meet that a launcher without a store has started on several hosts,
+// and their secret. An address without a host takes the host of rank 0 from the launcher.
+func (e *Env) takeMeeting(v vars) error {
+	s, err := secretOf(v)
+	if err != nil {
+		return err
+	}
+	if !s.none() {
+		e.secret = &s
+	}
+	if !v.any(masterVar) {
+		return nil
+	}
+	e.Master = v[masterVar]
+	if port, ok := strings.CutPrefix(e.Master, ":"); ok {
+		e.Master = net.JoinHostPort(e.firstHost(v), port)
+	}
+	if !validAddress(e.Master) {
+		return v.wrong(masterVar, "host:port of rank 0, port 1 to 65535; :port where the launcher names the host (torchrun, srun)")
+	}
+	return nil
+}
+
+// firstHost returns the host of rank 0, if the launcher names it.
+func (e *Env) firstHost(v vars) string {
+	switch e.Launcher {
+	case Torchrun:
+		return v["MASTER_ADDR"]
+	case Slurm, PMIx:
+		return firstOfHosts(v["SLURM_STEP_NODELIST"])
+	default:
+		return ""
+	}
 }
 
 // Validate returns an error for the first impossible value of e.
@@ -72,6 +120,10 @@ func (e Env) Validate() error {
 		return fmt.Errorf("launch: local size %d: want 1 to %d", e.LocalSize, e.Size)
 	case e.LocalRank < 0 || e.LocalRank >= e.LocalSize:
 		return fmt.Errorf("launch: local rank %d: want 0 to %d", e.LocalRank, e.LocalSize-1)
+	case e.Nodes < 0 || e.Nodes > e.Size:
+		return fmt.Errorf("launch: %d nodes: want 1 to %d, or 0 for unknown", e.Nodes, e.Size)
+	case e.Nodes > 0 && (e.Node < 0 || e.Node >= e.Nodes):
+		return fmt.Errorf("launch: node %d: want 0 to %d", e.Node, e.Nodes-1)
 	case e.StoreFD != 0 && e.Master == "":
 		return fmt.Errorf("launch: store fd %d without a master", e.StoreFD)
 	}
@@ -79,7 +131,7 @@ func (e Env) Validate() error {
 }
 
 // OneHost reports whether all ranks of the job are on this host.
-func (e Env) OneHost() bool { return e.LocalSize == e.Size }
+func (e Env) OneHost() bool { return e.LocalSize == e.Size && e.Nodes <= 1 }
 
 // String returns "rank 2 of 4 (2 of 4 on this host), started by openmpi, job 1234".
 func (e Env) String() string {

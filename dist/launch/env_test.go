@@ -40,19 +40,19 @@ var environments = map[string][]string{
 func TestDetectKnowsEachLauncher(t *testing.T) {
 	want := map[string]Env{
 		"symgrad": {
-			Rank: 2, Size: 4, LocalRank: 2, LocalSize: 4, Launcher: Symgrad, Job: "symgrad-0123456789abcdef",
+			Rank: 2, Size: 4, LocalRank: 2, LocalSize: 4, Nodes: 1, Launcher: Symgrad, Job: "symgrad-0123456789abcdef",
 			Master: "127.0.0.1:40123", StoreFD: 3, from: "SYMGRAD_RANK",
 		},
 		"openmpi": {
-			Rank: 3, Size: 4, LocalRank: 1, LocalSize: 2, Launcher: OpenMPI, Job: "2853175297", from: "OMPI_COMM_WORLD_RANK",
+			Rank: 3, Size: 4, LocalRank: 1, LocalSize: 2, Node: -1, Launcher: OpenMPI, Job: "2853175297", from: "OMPI_COMM_WORLD_RANK",
 		},
-		"mpich": {Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Launcher: MPICH, from: "PMI_RANK"},
+		"mpich": {Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Nodes: 1, Launcher: MPICH, from: "PMI_RANK"},
 		"torchrun": {
-			Rank: 5, Size: 8, LocalRank: 1, LocalSize: 4, Launcher: Torchrun, Job: "none/10.0.0.7:29500/0",
+			Rank: 5, Size: 8, LocalRank: 1, LocalSize: 4, Node: 1, Nodes: 2, Launcher: Torchrun, Job: "none/10.0.0.7:29500/0",
 			Master: "10.0.0.7:29500", from: "RANK",
 		},
-		"slurm": {Rank: 9, Size: 11, LocalRank: 1, LocalSize: 3, Launcher: Slurm, Job: "77.1", from: "SLURM_PROCID"},
-		"pmix":  {Rank: 6, Size: 8, LocalRank: 2, LocalSize: 4, Launcher: PMIx, Job: "slurm.pmix.77.1", from: "PMIX_RANK"},
+		"slurm": {Rank: 9, Size: 11, LocalRank: 1, LocalSize: 3, Node: 2, Nodes: 3, Launcher: Slurm, Job: "77.1", from: "SLURM_PROCID"},
+		"pmix":  {Rank: 6, Size: 8, LocalRank: 2, LocalSize: 4, Node: 1, Nodes: 2, Launcher: PMIx, Job: "slurm.pmix.77.1", from: "PMIX_RANK"},
 	}
 	for name, environ := range environments {
 		t.Run(name, func(t *testing.T) {
@@ -110,12 +110,12 @@ func TestDetectAnswersInSpecialCases(t *testing.T) {
 			Env{Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Launcher: Symgrad, from: "SYMGRAD_RANK"},
 		},
 		{"a terminal", append(slices.Clone(environments["symgrad"]), "SYMGRAD_COLUMNS=120"), Env{
-			Rank: 2, Size: 4, LocalRank: 2, LocalSize: 4, Launcher: Symgrad, Job: "symgrad-0123456789abcdef",
+			Rank: 2, Size: 4, LocalRank: 2, LocalSize: 4, Nodes: 1, Launcher: Symgrad, Job: "symgrad-0123456789abcdef",
 			Master: "127.0.0.1:40123", StoreFD: 3, Columns: 120, from: "SYMGRAD_RANK",
 		}},
 		{
 			"a job id for a launcher without", append(slices.Clone(environments["mpich"]), "SYMGRAD_JOB=mine"),
-			Env{Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Launcher: MPICH, Job: "mine", from: "PMI_RANK"},
+			Env{Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Nodes: 1, Launcher: MPICH, Job: "mine", from: "PMI_RANK"},
 		},
 		{
 			"settings alone start nothing",
@@ -159,11 +159,11 @@ func TestDetectAnswersInSpecialCases(t *testing.T) {
 		},
 		{
 			"slurm without its step's size", slices.DeleteFunc(slices.Clone(slurm), func(s string) bool { return s == "SLURM_NTASKS=99" }),
-			Env{Rank: 9, Size: 11, LocalRank: 1, LocalSize: 3, Launcher: Slurm, Job: "77.1", from: "SLURM_PROCID"},
+			Env{Rank: 9, Size: 11, LocalRank: 1, LocalSize: 3, Node: 2, Nodes: 3, Launcher: Slurm, Job: "77.1", from: "SLURM_PROCID"},
 		},
 		{
 			"srun --mpi=pmi2", append(slices.Clone(slurm), "PMI_RANK=9", "PMI_SIZE=11"),
-			Env{Rank: 9, Size: 11, LocalRank: 1, LocalSize: 3, Launcher: Slurm, Job: "77.1", from: "SLURM_PROCID"},
+			Env{Rank: 9, Size: 11, LocalRank: 1, LocalSize: 3, Node: 2, Nodes: 3, Launcher: Slurm, Job: "77.1", from: "SLURM_PROCID"},
 		},
 		{
 			"one task of slurm",
@@ -175,6 +175,9 @@ func TestDetectAnswersInSpecialCases(t *testing.T) {
 			got, err := Detect(tc.environ)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if tc.want.Nodes == 0 && tc.want.Node == 0 {
+				tc.want.Nodes = 1 // as on one host
 			}
 			if got != tc.want {
 				t.Errorf("got  %+v\nwant %+v", got, tc.want)
@@ -276,7 +279,7 @@ func TestTasksPerNodeCounts(t *testing.T) {
 		{"4x2", 0, 0, 0, false},
 		{"-4", 0, 0, 0, false},
 	} {
-		local, total, ok := tasksPerNode(tc.list, tc.index)
+		local, total, _, ok := tasksPerNode(tc.list, tc.index)
 		if local != tc.local && tc.ok || total != tc.total && tc.ok || ok != tc.ok {
 			t.Errorf("tasksPerNode(%q, %d) = %d, %d, %v, want %d, %d, %v", tc.list, tc.index, local, total, ok, tc.local, tc.total, tc.ok)
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/symgrad/symgrad/dist"
 )
@@ -31,6 +32,8 @@ const (
 	opMissing                 // asks which ranks have not joined; reply: uint32 each
 	opCancel                  // stops waiting for the reply to id; has no reply
 	opGoodbye                 // id goodbyeID: leaves the meeting; the last request
+	opPing                    // of a launcher: shows that it lives; reply: nothing
+	opReport                  // of a launcher: value: a report as JSON
 )
 
 // Replies, server to client.
@@ -44,7 +47,8 @@ const (
 )
 
 const (
-	goodbyeID     = 0 // id of opGoodbye and of messages that the server sends without a request
+	goodbyeID     = 0              // id of opGoodbye and of messages that the server sends without a request
+	pingID        = math.MaxUint32 // id of opPing and its replies, for which no caller waits
 	headBytes     = 4 + 1 + 4 + 2
 	helloKey      = "symgrad-store/1" // other versions and other programs reject it
 	maxFrameBytes = headBytes + MaxKeyBytes + MaxValueBytes

@@ -25,9 +25,17 @@ type host struct {
 }
 
 func newHost(p place, size int) (*host, error) {
-	s, err := Listen(ServerConfig{Address: p.address, Job: p.job, Size: size, Once: true, files: p.files})
+	s, err := Listen(ServerConfig{
+		Address: p.address, Job: p.job, Size: size, Once: true, files: p.files, TLS: p.tls, patience: patienceOfBeat(p.beat),
+	})
 	if err != nil {
 		return nil, err
+	}
+	if p.tls != nil {
+		if err := checkReachable(p.address, s.Address()); err != nil {
+			_ = s.Close() // err has the cause
+			return nil, err
+		}
 	}
 	m, err := s.roster.join(0)
 	if err != nil {

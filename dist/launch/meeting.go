@@ -50,6 +50,7 @@ func (m *meeting) wait(ctx context.Context) error {
 // roster tracks the meeting of each rank.
 type roster struct {
 	mu       sync.Mutex
+	noun     string           // a member: "rank" or "node"
 	once     bool             // serve a single meeting
 	present  []bool           // has joined a meeting and not left it
 	joins    []int            // number of meetings joined
@@ -62,7 +63,7 @@ type roster struct {
 
 func newRoster(size int, once bool) *roster {
 	return &roster{
-		once: once, present: make([]bool, size), joins: make([]int, size), gone: make([]string, size), meetings: map[int]*meeting{},
+		noun: "rank", once: once, present: make([]bool, size), joins: make([]int, size), gone: make([]string, size), meetings: map[int]*meeting{},
 		failed: make(chan struct{}),
 	}
 }
@@ -74,6 +75,8 @@ func (r *roster) join(rank int) (*meeting, error) {
 	switch {
 	case r.closed || (r.once && r.joins[rank] > 0 && !r.present[rank]):
 		return nil, errOver
+	case r.present[rank] && r.noun == "node":
+		return nil, fmt.Errorf("node %d has joined already: two launchers have this --node-rank: %w", rank, dist.ErrInvalid)
 	case r.present[rank]:
 		return nil, fmt.Errorf("rank %d has joined already: two processes of this job have one rank, or one meets again before closing its store: %w",
 			rank, dist.ErrInvalid)
@@ -192,4 +195,11 @@ func (r *roster) missing(m *meeting) []int {
 		}
 	}
 	return ranks
+}
+
+// broken returns why Gets fail, or nil.
+func (r *roster) broken() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cause
 }

@@ -32,8 +32,9 @@ type place struct {
 	files   []string // unix sockets in private folders, tried before address: no other user can take them
 	job     string
 	tls     *tls.Config
-	byRank0 bool   // rank 0 serves the store, not the launcher
-	remedy  string // for ranks that may wait at different places, or ""
+	beat    time.Duration // between two heartbeats of a rank; 0 means none
+	byRank0 bool          // rank 0 serves the store, not the launcher
+	remedy  string        // for ranks that may wait at different places, or ""
 }
 
 // member is one rank's end of a shared store.
@@ -143,10 +144,13 @@ func absence(ctx context.Context, m member, size int, cause error) error {
 }
 
 // listRanks returns "rank 3", "ranks 2, 3", and of a long list its start.
-func listRanks(ranks []int) string {
+func listRanks(ranks []int) string { return listOf("rank", ranks) }
+
+// listOf is listRanks for members with another noun.
+func listOf(noun string, ranks []int) string {
 	const shown = 16
 	var b strings.Builder
-	b.WriteString("rank")
+	b.WriteString(noun)
 	if len(ranks) != 1 {
 		b.WriteString("s")
 	}
@@ -178,16 +182,40 @@ func (e Env) place() (place, error) {
 		}
 		p.address, p.byRank0 = e.Master, false
 		return p, nil
-	case e.OneHost(), e.Master != "" && loopback(e.Master):
+	case e.OneHost():
+		return e.socket()
+	case e.secret != nil && e.Master != "":
+		return e.secured()
+	case e.Master != "" && loopback(e.Master):
 		return e.socket()
 	case e.Master != "":
 		return place{}, fmt.Errorf("%d of %d ranks on this host, to meet at %s: the store would be open to the network, "+
-			"without encryption or identity; ranks of several hosts meet only under symgrad run or through MPI: %w",
-			e.LocalSize, e.Size, e.Master, dist.ErrUnsupported)
+			"without encryption or identity; start the ranks by symgrad run --nnodes, or give all of them a job secret by %s or %s: %w",
+			e.LocalSize, e.Size, e.Master, secretFileVar, secretVar, dist.ErrUnsupported)
 	default:
-		return place{}, fmt.Errorf("%d of %d ranks on this host: %s gives ranks of several hosts no address to meet at: %w",
-			e.LocalSize, e.Size, e.Launcher, dist.ErrUnsupported)
+		return place{}, fmt.Errorf("%d of %d ranks on this host: %s gives ranks of several hosts no address to meet at; "+
+			"set %s to host:port of rank 0 and %s to a file with a job secret, or start the ranks by symgrad run --nnodes: %w",
+			e.LocalSize, e.Size, e.Launcher, masterVar, secretFileVar, dist.ErrUnsupported)
 	}
+}
+
+// secured returns the store that rank 0 serves at the master's address, with certificates derived
+// from the job's secret.
+func (e Env) secured() (place, error) {
+	p := place{address: e.Master, job: e.Job, byRank0: true, beat: heartbeat}
+	if p.job == "" {
+		p.job = e.Master
+	}
+	ca, err := e.secret.authority(ranksPurpose + p.job)
+	if err != nil {
+		return place{}, err
+	}
+	if e.Rank == 0 {
+		p.tls, err = ca.server()
+	} else {
+		p.tls, err = ca.client(rankName(e.Rank), storeName)
+	}
+	return p, err
 }
 
 // socket returns the unix sockets of a job on one host, where the kernel identifies the user at the
@@ -235,7 +263,10 @@ func (p place) join(ctx context.Context, e Env) (member, error) {
 	if p.byRank0 && e.Rank == 0 {
 		return newHost(p, e.Size)
 	}
-	c, err := Dial(ctx, DialConfig{Address: p.address, Job: p.job, Rank: e.Rank, Size: e.Size, TLS: p.tls, ByRank0: p.byRank0, files: p.files})
+	c, err := Dial(ctx, DialConfig{
+		Address: p.address, Job: p.job, Rank: e.Rank, Size: e.Size, TLS: p.tls, ByRank0: p.byRank0, files: p.files,
+		beat: p.beat, patient: !e.OneHost() && p.tls != nil,
+	})
 	if err != nil && p.byRank0 && ctx.Err() != nil {
 		return nil, fmt.Errorf("waiting for rank 0 of %d: %w", e.Size, err)
 	}

@@ -23,7 +23,12 @@ func culprit(ends []RankResult) int {
 // failureReport returns the lines of the report on a failed job: the culprit, its last lines, and
 // every other rank.
 func failureReport(res Result, last []string) []string {
-	c := res.Ranks[res.Culprit]
+	var c RankResult
+	for _, r := range res.Ranks {
+		if r.Rank == res.Culprit {
+			c = r
+		}
+	}
 	head := fmt.Sprintf("rank %d (pid %d) %s", c.Rank, c.PID, c.How)
 	if len(last) > 0 {
 		head += "; its last lines:"

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -26,6 +27,7 @@ var roles = map[string]func(args []string) int{
 	"ancestor": ancestor,
 	"puppet":   playPuppet,
 	"launcher": playLauncher,
+	"node":     playNode,
 	"nohup":    playNohup,
 	"self":     playSelf,
 }
@@ -45,6 +47,31 @@ func playLauncher(args []string) int {
 		return fail(err)
 	}
 	return res.Code
+}
+
+// playNode is the launcher of one node. Its arguments are a SpawnConfig as JSON and the secret.
+func playNode(args []string) int {
+	cfg, err := nodeConfig(args)
+	if err != nil {
+		return fail(err)
+	}
+	res, err := Spawn(context.Background(), cfg)
+	if err != nil && res.Code == 0 {
+		return fail(err)
+	}
+	return res.Code
+}
+
+func nodeConfig(args []string) (cfg SpawnConfig, err error) {
+	if err = json.Unmarshal([]byte(args[0]), &cfg); err != nil {
+		return cfg, err
+	}
+	if cfg.Secret, err = ParseSecret([]byte(args[1])); err != nil {
+		return cfg, err
+	}
+	cfg.Program, err = os.Executable()
+	cfg.Env = append(os.Environ(), roleVar+"=puppet")
+	return cfg, err
 }
 
 // playNohup is a launcher started by nohup(1).

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,21 +38,25 @@ type ServerConfig struct {
 	Once    bool        // serve a single meeting, and reject ranks that return
 	files   []string    // unix sockets in private folders to listen on as well
 	Watched bool        // the caller calls Fail or Exit when a rank's process ends, which is preferred over a lost connection
+
+	patience time.Duration // the longest silence of a rank; 0 means no limit
+	nodes    *nodeDesk     // serves launchers of several nodes; Size is then that of open, and ranks wait for it
 }
 
 // Server is the store of a job: it serves Clients and knows which ranks have joined, left or died.
 type Server struct {
 	cfg       ServerConfig
 	listeners []net.Listener
-	roster    *roster
 	stop      context.CancelFunc
 	ctx       context.Context // ends with Close
 	running   sync.WaitGroup  // the accept loops and the connections
 
-	mu      sync.Mutex
-	conns   map[*serverConn]struct{}
-	drained chan struct{} // closed when conns becomes empty; nil unless drain waits
-	closed  bool
+	roster    *roster // of ranks; nil before open
+	mu        sync.Mutex
+	conns     map[*serverConn]struct{}
+	strangers []*serverConn // those that are not admitted yet, in the order of their arrival
+	drained   chan struct{} // closed when conns becomes empty; nil unless drain waits
+	closed    bool
 }
 
 // Listen starts a server. On an abstract unix socket it serves only processes of its own user.
@@ -59,14 +64,17 @@ type Server struct {
 // Owns: the caller closes the server. Errors: dist.ErrInvalid, an address in use,
 // dist.ErrUnsupported for an abstract socket on other systems than Linux.
 func Listen(cfg ServerConfig) (*Server, error) {
-	if cfg.Size < 1 || cfg.Size > maxRanks {
+	if cfg.nodes == nil && (cfg.Size < 1 || cfg.Size > maxRanks) {
 		return nil, fmt.Errorf("store for %d ranks: want 1 to %d: %w", cfg.Size, maxRanks, dist.ErrInvalid)
 	}
 	listeners, err := listenAll(cfg.Address, cfg.files)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, listeners: listeners, roster: newRoster(cfg.Size, cfg.Once), conns: map[*serverConn]struct{}{}}
+	s := &Server{cfg: cfg, listeners: listeners, conns: map[*serverConn]struct{}{}}
+	if cfg.nodes == nil {
+		s.roster = newRoster(cfg.Size, cfg.Once)
+	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	for _, l := range listeners {
 		s.running.Go(func() { s.accept(l) })
@@ -74,22 +82,43 @@ func Listen(cfg ServerConfig) (*Server, error) {
 	return s, nil
 }
 
+// open makes a server with launchers ready for ranks, whose number they have agreed on.
+func (s *Server) open(size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cfg.Size, s.roster = size, newRoster(size, s.cfg.Once)
+}
+
+// ranks returns the roster of ranks and their number; nil before open.
+func (s *Server) ranks() (*roster, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.roster, s.cfg.Size
+}
+
 // Address returns the server's address, with the port it chose.
 func (s *Server) Address() string { return s.listeners[0].Addr().String() }
 
 // Fail makes every pending and later Get of the job fail with a dist.RankError. The first failure
 // is reported.
-func (s *Server) Fail(rank int, how string) { s.roster.fail(&dist.RankError{Rank: rank, How: how}) }
+func (s *Server) Fail(rank int, how string) {
+	roster, _ := s.ranks()
+	roster.fail(&dist.RankError{Rank: rank, How: how})
+}
 
 // Exit records that the process of rank has ended with code 0. Current and later meetings with it
 // fail.
-func (s *Server) Exit(rank int, how string) { s.roster.exit(rank, how) }
+func (s *Server) Exit(rank int, how string) {
+	roster, _ := s.ranks()
+	roster.exit(rank, how)
+}
 
 // lose handles the end of rank's connection without a goodbye.
 func (s *Server) lose(rank int, err error) {
 	if s.cfg.Watched {
+		roster, _ := s.ranks()
 		select {
-		case <-s.roster.failed:
+		case <-roster.failed:
 		case <-s.ctx.Done():
 		case <-time.After(watchedDelay):
 		}
@@ -113,7 +142,12 @@ func (s *Server) Close() error {
 	}
 	s.mu.Unlock()
 
-	s.roster.close()
+	if r, _ := s.ranks(); r != nil {
+		r.close()
+	}
+	if s.cfg.nodes != nil {
+		s.cfg.nodes.roster.close()
+	}
 	err := closeAll(s.listeners)
 	for _, c := range conns {
 		c.bye()
@@ -149,10 +183,11 @@ func (s *Server) accept(l net.Listener) {
 
 // start serves conn, unless the server is closing.
 func (s *Server) start(conn net.Conn) {
+	raw := conn
 	if s.cfg.TLS != nil {
 		conn = tls.Server(conn, s.cfg.TLS)
 	}
-	c := newServerConn(s, conn)
+	c := newServerConn(s, conn, raw)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -160,8 +195,11 @@ func (s *Server) start(conn net.Conn) {
 		return
 	}
 	s.conns[c] = struct{}{}
+	s.makeRoom()
+	s.strangers = append(s.strangers, c)
 	s.running.Go(func() {
 		c.run()
+		s.know(c)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.conns, c)
@@ -170,6 +208,52 @@ func (s *Server) start(conn net.Conn) {
 			s.drained = nil
 		}
 	})
+}
+
+// mostStrangers is the number of connections without a hello that a store holds, in addition to one
+// for each rank and node of the job.
+const mostStrangers = 256
+
+// makeRoom ends a connection without a hello if there are too many: the oldest of the address that
+// has most. A flood from one host thus ends its own connections, and a rank, which needs a few
+// milliseconds for its hello, is hardly hit. s.mu is held.
+func (s *Server) makeRoom() {
+	most := mostStrangers + s.cfg.Size
+	if s.cfg.nodes != nil {
+		most += s.cfg.nodes.size
+	}
+	if len(s.strangers) < most {
+		return
+	}
+	count := map[string]int{}
+	var worst string
+	for _, c := range s.strangers {
+		from := hostOf(c.conn.RemoteAddr())
+		if count[from]++; count[from] > count[worst] {
+			worst = from
+		}
+	}
+	i := slices.IndexFunc(s.strangers, func(c *serverConn) bool { return hostOf(c.conn.RemoteAddr()) == worst })
+	_ = s.strangers[i].raw.Close() // its reader ends
+	s.strangers = slices.Delete(s.strangers, i, i+1)
+}
+
+// hostOf returns the address without the port.
+func hostOf(a net.Addr) string {
+	host, _, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	return host
+}
+
+// know ends c's time as a stranger: it is admitted, or gone.
+func (s *Server) know(c *serverConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.strangers, c); i >= 0 {
+		s.strangers = slices.Delete(s.strangers, i, i+1)
+	}
 }
 
 // drain waits until no client is connected, or ctx ends.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -20,10 +21,14 @@ import (
 type serverConn struct {
 	s    *Server
 	conn net.Conn
+	raw  net.Conn // conn without TLS
 	r    *bufio.Reader
-	rank int
+	rank int // or the node, of a launcher
 	m    *meeting
-	late bool // it leaves because others did not join in time
+	of   *roster       // of ranks or launchers
+	desk *nodeDesk     // nil for a rank
+	most time.Duration // its longest silence; 0 means no limit
+	late bool          // it leaves because others did not join in time
 
 	write sync.Mutex
 
@@ -33,8 +38,8 @@ type serverConn struct {
 	waiters  sync.WaitGroup
 }
 
-func newServerConn(s *Server, conn net.Conn) *serverConn {
-	return &serverConn{s: s, conn: conn, r: bufio.NewReader(conn), pending: map[uint32]context.CancelFunc{}}
+func newServerConn(s *Server, conn, raw net.Conn) *serverConn {
+	return &serverConn{s: s, conn: conn, raw: raw, r: bufio.NewReader(conn), pending: map[uint32]context.CancelFunc{}}
 }
 
 // run serves the client until it leaves, and reports its death if it does not say goodbye.
@@ -45,16 +50,19 @@ func (c *serverConn) run() {
 	}
 	ctx, cancel := context.WithCancel(c.s.ctx)
 	err := c.serve(ctx)
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case c.desk != nil && ctx.Err() == nil:
+		c.desk.end(c.rank, err)
+	case err != nil && ctx.Err() == nil:
 		c.s.lose(c.rank, err)
 	}
 	cancel()
 	c.waiters.Wait()
 	if err == nil {
 		if c.late {
-			c.s.roster.giveUp(c.rank, c.m)
+			c.of.giveUp(c.rank, c.m)
 		} else {
-			c.s.roster.leave(c.rank, c.m)
+			c.of.leave(c.rank, c.m)
 		}
 		c.reply(goodbyeID, nil, nil)
 	}
@@ -62,6 +70,9 @@ func (c *serverConn) run() {
 
 // describeLoss describes the end of a connection to a user.
 func describeLoss(err error) string {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Sprintf("no heartbeat for %v", patienceOfBeat(heartbeat))
+	}
 	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET} { // TLS and a full pipe report it differently
 		if errors.Is(err, end) {
 			return "connection closed"
@@ -92,43 +103,65 @@ func (c *serverConn) admit() error {
 	c.mu.Lock()
 	c.admitted = true
 	c.mu.Unlock()
+	c.s.know(c)
 	c.reply(f.id, nil, nil)
 	return nil
 }
 
-// join checks the client's hello and adds the client to its meeting.
+// join checks the client's hello and adds the client to its meeting, of ranks or of launchers.
 func (c *serverConn) join(f frame) error {
 	h, err := decodeHello(f)
 	if err != nil {
 		return err
 	}
-	cfg := c.s.cfg
+	want, name, noun := c.s.cfg.Job, rankName(h.rank), "rank"
+	roster, size := c.s.ranks()
+	c.most = c.s.cfg.patience
+	if desk := c.s.cfg.nodes; desk != nil && h.job == launchersJob {
+		want, name, noun = launchersJob, nodeName(h.rank), "node"
+		roster, size, c.desk, c.most = desk.roster, desk.size, desk, desk.patience
+	}
 	switch {
-	case h.job != cfg.Job:
-		return fmt.Errorf("store of job %q at %s: not of job %q: %w", cfg.Job, c.s.Address(), h.job, dist.ErrInvalid)
-	case h.size != cfg.Size || h.rank < 0 || h.rank >= h.size:
-		return fmt.Errorf("store of %d ranks: not for rank %d of %d: %w", cfg.Size, h.rank, h.size, dist.ErrInvalid)
+	case h.job != want:
+		return fmt.Errorf("store of job %q at %s: not of job %q: %w", want, c.s.Address(), h.job, dist.ErrInvalid)
+	case roster == nil || h.size != size || h.rank < 0 || h.rank >= h.size:
+		return fmt.Errorf("store of %d %ss: not for %s %d of %d: %w", size, noun, noun, h.rank, h.size, dist.ErrInvalid)
 	}
 	if conn, ok := c.conn.(*tls.Conn); ok {
-		if name := conn.ConnectionState().PeerCertificates[0].Subject.CommonName; name != rankName(h.rank) {
-			return fmt.Errorf("rank %d with the certificate of %s: %w", h.rank, name, dist.ErrInvalid)
+		if cert := conn.ConnectionState().PeerCertificates[0].Subject.CommonName; cert != name {
+			return fmt.Errorf("%s %d with the certificate of %s: %w", noun, h.rank, cert, dist.ErrInvalid)
 		}
 	}
-	if c.m, err = c.s.roster.join(h.rank); err != nil {
+	if c.m, err = roster.join(h.rank); err != nil {
 		return err
 	}
-	c.rank = h.rank
+	c.rank, c.of = h.rank, roster
 	return nil
 }
 
 // serve answers requests. It returns nil when the client said goodbye.
 func (c *serverConn) serve(ctx context.Context) error {
 	for {
+		if c.most > 0 {
+			if ctx.Err() != nil {
+				return ctx.Err() // the server closes, and its deadline must stay
+			}
+			if err := c.conn.SetReadDeadline(time.Now().Add(c.most)); err != nil {
+				return err
+			}
+		}
 		f, err := readFrame(c.r, maxFrameBytes)
 		if err != nil {
 			return err
 		}
 		switch f.kind {
+		case opPing:
+			c.reply(f.id, nil, nil)
+		case opReport:
+			if c.desk == nil {
+				return fmt.Errorf("malformed frame: a report of a rank: %w", dist.ErrInvalid)
+			}
+			c.reply(f.id, nil, c.desk.take(c.rank, f.value))
 		case opGoodbye:
 			c.late = len(f.value) > 0
 			return nil
@@ -138,7 +171,7 @@ func (c *serverConn) serve(ctx context.Context) error {
 			value, err := c.add(ctx, f)
 			c.reply(f.id, value, err)
 		case opMissing:
-			c.reply(f.id, encodeRanks(c.s.roster.missing(c.m)), nil)
+			c.reply(f.id, encodeRanks(c.of.missing(c.m)), nil)
 		case opGet:
 			c.wait(ctx, f.id, func(ctx context.Context) ([]byte, error) { return c.m.Get(ctx, f.key) })
 		case opMeet:

@@ -36,13 +36,20 @@ type SpawnConfig struct {
 	Handover []byte        // data that each rank reads with Env.Handover, at most MostHandover bytes; nil means none
 	Stdout   io.Writer     // nil means os.Stdout
 	Stderr   io.Writer     // nil means os.Stderr
+
+	// A job on several hosts has a launcher on each. These settings are for Nodes > 1.
+	Nodes  int           // number of hosts; 0 and 1 mean this one
+	Node   int           // index of this host, 0 to Nodes-1; that of 0 serves the store
+	Store  string        // host:port at which all hosts reach node 0; node 0 listens there, or at Master
+	Secret Secret        // of the job, equal on all hosts
+	Wait   time.Duration // until all hosts have joined; 0 means DefaultWait
 }
 
 // Result is the end of a job.
 type Result struct {
 	Code    int          // for os.Exit: the culprit's, 128+signal if one ended it or the job, 0 on success
 	Culprit int          // the first rank that failed, except by the loss of a peer; -1 if none
-	Ranks   []RankResult // by rank; fewer than N if the job ended before all were started
+	Ranks   []RankResult // of this host, by rank; fewer than N if the job ended before all were started
 }
 
 // RankResult is the end of one rank.
@@ -70,6 +77,27 @@ func (c SpawnConfig) Validate() error {
 		return fmt.Errorf("launch: grace %v, patience %v: want 0 or more: %w", c.Grace, c.Patience, dist.ErrInvalid)
 	case c.Master != "" && !validListenAddress(c.Master):
 		return fmt.Errorf("launch: master %q: want host:port, port 0 to 65535: %w", c.Master, dist.ErrInvalid)
+	case c.Nodes > 1:
+		return c.validateNodes()
+	case c.Nodes < 0 || c.Node != 0:
+		return fmt.Errorf("launch: node %d of %d: want 0 to %d: %w", c.Node, c.Nodes, max(c.Nodes-1, 0), dist.ErrInvalid)
+	}
+	return nil
+}
+
+// validateNodes checks the settings for several hosts.
+func (c SpawnConfig) validateNodes() error {
+	switch {
+	case c.Nodes > maxRanks:
+		return fmt.Errorf("launch: %d nodes: want at most %d: %w", c.Nodes, maxRanks, dist.ErrInvalid)
+	case c.Node < 0 || c.Node >= c.Nodes:
+		return fmt.Errorf("launch: node %d of %d: want 0 to %d: %w", c.Node, c.Nodes, c.Nodes-1, dist.ErrInvalid)
+	case !validAddress(c.Store):
+		return fmt.Errorf("launch: store %q: want host:port of node 0, port 1 to 65535: %w", c.Store, dist.ErrInvalid)
+	case c.Secret.none():
+		return fmt.Errorf("launch: %d nodes need a job secret, in a file or in %s: %s: %w", c.Nodes, secretVar, secretHelp, dist.ErrInvalid)
+	case c.Wait < 0:
+		return fmt.Errorf("launch: wait %v: want 0 or more: %w", c.Wait, dist.ErrInvalid)
 	}
 	return nil
 }
@@ -101,6 +129,9 @@ func (c SpawnConfig) withDefaults() (SpawnConfig, error) {
 	}
 	if c.Patience == 0 {
 		c.Patience = DefaultPatience
+	}
+	if c.Wait == 0 {
+		c.Wait = DefaultWait
 	}
 	if c.Stdout == nil {
 		c.Stdout = os.Stdout
@@ -180,6 +211,9 @@ func Self(ctx context.Context, e Env, cfg SpawnConfig) (res Result, spawned bool
 // rankVariables are the values of one rank's variables.
 type rankVariables struct {
 	rank, size  int
+	localRank   int
+	localSize   int
+	node, nodes int
 	job, master string
 	storeFD     int
 	handoverFD  int // 0 without a handover
@@ -192,7 +226,8 @@ type rankVariables struct {
 func (r rankVariables) env(job []string) []string {
 	own := map[string]string{
 		rankVar: strconv.Itoa(r.rank), sizeVar: strconv.Itoa(r.size),
-		localRankVar: strconv.Itoa(r.rank), localSizeVar: strconv.Itoa(r.size),
+		localRankVar: strconv.Itoa(r.localRank), localSizeVar: strconv.Itoa(r.localSize),
+		nodeVar: strconv.Itoa(r.node), nodesVar: strconv.Itoa(r.nodes),
 		jobVar: r.job, masterVar: r.master, storeFDVar: strconv.Itoa(r.storeFD),
 	}
 	if r.rank == 0 && r.columns > 0 {

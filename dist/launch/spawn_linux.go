@@ -22,7 +22,12 @@ import (
 type job struct {
 	cfg    SpawnConfig
 	id     string
-	server *Server
+	first  int        // rank of this host's first
+	size   int        // ranks of the job, on all hosts
+	master string     // where the ranks reach the store
+	server *Server    // nil if the job is on several hosts
+	nodes  *launchers // nil if the job is on this host
+	ca     *authority // issues the ranks' certificates
 	// handover holds SpawnConfig.Handover for all ranks; nil if that is nil.
 	handover   *os.File
 	processors [][]int // of each rank; nil if ranks are not bound
@@ -45,10 +50,9 @@ func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return Result{}, fmt.Errorf("launch: prctl(PR_SET_CHILD_SUBREAPER): %w", err)
 	}
-	j := &job{cfg: cfg, id: "symgrad-" + hex.EncodeToString(randomBytes(8)), closing: make(chan struct{})}
+	j := &job{cfg: cfg, closing: make(chan struct{})}
 	j.exits = make(chan *child, cfg.N)
 	j.console, j.columns = newConsole(cfg.Stdout, cfg.Stderr)
-	j.console.words.size = cfg.N
 	if j.processors, err = cfg.deal(); err != nil {
 		return Result{}, err
 	}
@@ -58,14 +62,18 @@ func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
 		}
 		defer j.handover.Close()
 	}
-	ca, err := j.serve()
+	endStore, err := j.meet(ctx)
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { err = errors.Join(err, j.server.Close()) }()
+	defer func() { err = errors.Join(err, endStore()) }()
+	j.console.words.size = j.size
 	s := newSupervisor(j)
 	defer s.close()
-	if err := s.start(ctx, ca); err != nil {
+	if err := s.start(ctx); err != nil {
+		if j.nodes != nil {
+			j.nodes.report(report{Kind: kindGone, How: err.Error()})
+		}
 		for _, c := range j.ranks {
 			c.signal(syscall.SIGKILL, true)
 		}
@@ -87,34 +95,51 @@ func newConsole(stdout, stderr io.Writer) (*console, int) {
 	}, columns
 }
 
-// serve starts the store of the job.
-func (j *job) serve() (*authority, error) {
-	ca, err := newAuthority()
+// meet starts the store of the job, or joins that of node 0.
+//
+// Returns: a function that ends this launcher's part in the store.
+func (j *job) meet(ctx context.Context) (end func() error, err error) {
+	if j.cfg.Nodes <= 1 {
+		return j.serve()
+	}
+	n, err := joinNodes(ctx, j.cfg)
 	if err != nil {
 		return nil, err
 	}
-	tlsConfig, err := ca.server()
+	j.nodes, j.id, j.ca, j.master = n, n.layout.Job, n.authority, n.master
+	j.first, j.size = n.layout.first(n.node), n.layout.size()
+	return func() error { n.close(); return nil }, nil
+}
+
+// serve starts the store of a job on this host.
+func (j *job) serve() (end func() error, err error) {
+	if j.ca, err = newAuthority(); err != nil {
+		return nil, err
+	}
+	tlsConfig, err := j.ca.server()
 	if err != nil {
 		return nil, err
 	}
-	j.server, err = Listen(ServerConfig{Address: j.cfg.Master, Job: j.id, Size: j.cfg.N, TLS: tlsConfig, Watched: true})
+	j.id, j.size = "symgrad-"+hex.EncodeToString(randomBytes(8)), j.cfg.N
+	j.server, err = Listen(ServerConfig{Address: j.cfg.Master, Job: j.id, Size: j.size, TLS: tlsConfig, Watched: true})
 	if err != nil {
 		return nil, fmt.Errorf("launch: %w", err)
 	}
-	return ca, nil
+	j.master = dialable(j.server.Address())
+	return j.server.Close, nil
 }
 
 // start starts all ranks. It stops at the first that cannot be started, and when the job is to end.
-func (s *supervisor) start(ctx context.Context, ca *authority) error {
+func (s *supervisor) start(ctx context.Context) error {
 	if s.cfg.LogDir != "" {
 		if err := os.MkdirAll(s.cfg.LogDir, 0o777); err != nil {
 			return fmt.Errorf("launch: log folder: %w", err)
 		}
 	}
-	for rank := range s.cfg.N {
-		c, err := s.startRank(rank, ca)
+	for local := range s.cfg.N {
+		c, err := s.startRank(local)
 		if err != nil {
-			return fmt.Errorf("launch: rank %d of %d: %w", rank, s.cfg.N, err)
+			return fmt.Errorf("launch: rank %d of %d: %w", s.first+local, s.size, err)
 		}
 		s.ranks = append(s.ranks, c)
 		s.waiters.Go(func() { c.wait(&s.ended, s.exits) })
@@ -122,11 +147,15 @@ func (s *supervisor) start(ctx context.Context, ca *authority) error {
 			break
 		}
 	}
+	if n := s.cfg.N - len(s.ranks); n > 0 && s.nodes != nil {
+		s.nodes.report(report{Kind: kindFewer, Count: n})
+	}
 	return nil
 }
 
-func (j *job) startRank(rank int, ca *authority) (*child, error) {
-	secret, err := ca.rank(rank)
+func (j *job) startRank(local int) (*child, error) {
+	rank := j.first + local
+	secret, err := j.ca.rank(rank)
 	if err != nil {
 		return nil, err
 	}
@@ -141,11 +170,12 @@ func (j *job) startRank(rank int, ca *authority) (*child, error) {
 			return nil, err
 		}
 	}
-	env := rankVariables{
-		rank: rank, size: j.cfg.N, job: j.id, master: dialable(j.server.Address()),
-		storeFD: credentialsFD, handoverFD: j.handoverFD(), columns: j.columns, bound: j.processors != nil,
-	}.env(j.cfg.Env)
-	c, err := j.bound(rank, func() (*child, error) { return startChild(j.cfg, env, rank, credentials, j.handover) })
+	variables := rankVariables{
+		rank: rank, size: j.size, localRank: local, localSize: j.cfg.N, node: j.cfg.Node, nodes: max(j.cfg.Nodes, 1),
+		job: j.id, master: j.master, storeFD: credentialsFD, handoverFD: j.handoverFD(), columns: j.columns, bound: j.processors != nil,
+	}
+	env := variables.env(j.cfg.Env)
+	c, err := j.bound(local, func() (*child, error) { return startChild(j.cfg, env, rank, credentials, j.handover) })
 	if err != nil {
 		if output.log != nil {
 			_ = output.log.Close() // empty

@@ -26,7 +26,7 @@ func TestSpawnTellsRanksWhoTheyAre(t *testing.T) {
 		N: 3, Dir: dir, Env: []string{"SYMGRAD_RANK=7", "SYMGRAD_COLUMNS=80", "SYMGRAD_RUN_SEED=5", "RANK=1", "WORLD_SIZE=9"},
 	})
 	for rank, r := range ranks {
-		want := fmt.Sprintf("{Rank:%d Size:3 LocalRank:%d LocalSize:3 Launcher:symgrad Job:symgrad-", rank, rank)
+		want := fmt.Sprintf("{Rank:%d Size:3 LocalRank:%d LocalSize:3 Node:0 Nodes:1 Launcher:symgrad Job:symgrad-", rank, rank)
 		if got := r.ask("whoami"); !strings.HasPrefix(got, want) || !strings.Contains(got, "StoreFD:3 Columns:0 ") {
 			t.Errorf("got %s, want %s...", got, want)
 		}

@@ -18,6 +18,8 @@ type supervisor struct {
 	*job
 	past      []*child // ranks that have ended
 	failed    bool     // a rank failed while the job was not being ended
+	elsewhere *news    // the failure on another host that ends the job; nil without
+	verdict   *news    // the end of a job on several hosts; nil before
 	asked     syscall.Signal
 	cancelled error // why ctx ended, if that ended the job
 	plan      []step
@@ -75,6 +77,8 @@ func (s *supervisor) look(ctx context.Context) {
 			s.bury(c)
 		case sig := <-s.signals:
 			s.interrupt(sig.(syscall.Signal))
+		case n := <-s.bulletin():
+			s.hear(n)
 		default:
 			if ctx.Err() != nil {
 				s.cancel(context.Cause(ctx))
@@ -84,18 +88,20 @@ func (s *supervisor) look(ctx context.Context) {
 	}
 }
 
-// run returns when all ranks have ended.
+// run returns when all ranks have ended, also those of other hosts.
 func (s *supervisor) run(ctx context.Context) {
 	done := ctx.Done()
 	if s.cancelled != nil {
 		done = nil
 	}
-	for len(s.past) < len(s.ranks) {
+	for len(s.past) < len(s.ranks) || (s.nodes != nil && s.verdict == nil) {
 		select {
 		case c := <-s.exits:
 			s.bury(c)
 		case sig := <-s.signals:
 			s.interrupt(sig.(syscall.Signal))
+		case n := <-s.bulletin():
+			s.hear(n)
 		case <-s.unread:
 			s.hangUp()
 		case <-done:
@@ -113,21 +119,32 @@ func (s *supervisor) run(ctx context.Context) {
 // bury records the end of a rank, notifies the others, and starts to end them if it was a failure.
 func (s *supervisor) bury(c *child) {
 	s.past = append(s.past, c)
-	if c.code() == 0 {
-		s.server.Exit(c.rank, c.how())
-		return
-	}
-	if c.unasked() {
+	if c.code() != 0 && c.unasked() {
 		c.memory = s.memory.explain()
 	}
-	s.server.Fail(c.rank, c.how())
-	if s.failed || s.ending() {
+	switch {
+	case s.nodes != nil:
+		s.nodes.report(report{Kind: kindEnd, End: c.result()})
+	case c.code() == 0:
+		s.server.Exit(c.rank, c.how())
+	default:
+		s.server.Fail(c.rank, c.how())
+	}
+	if c.code() == 0 || s.failing() || s.ending() {
 		return
 	}
 	s.failed = true
+	s.endAfterFailure()
+}
+
+// endAfterFailure plans the end of the ranks that do not end by themselves.
+func (s *supervisor) endAfterFailure() {
 	now, grace := time.Now(), s.cfg.Grace
 	s.follow([]step{{now.Add(grace / 2), syscall.SIGTERM}, {now.Add(patienceOf(grace)), syscall.SIGKILL}})
 }
+
+// failing reports whether a failure, here or on another host, has ended the job.
+func (s *supervisor) failing() bool { return s.failed || s.elsewhere != nil }
 
 // patienceOf returns seven eighths of grace, the time after which ranks are killed.
 func patienceOf(grace time.Duration) time.Duration { return grace - grace/8 }
@@ -138,11 +155,13 @@ func (s *supervisor) ending() bool { return s.asked != 0 || s.cancelled != nil }
 // interrupt passes on the first signal. It kills on the second, or if the ranks are already being
 // ended.
 func (s *supervisor) interrupt(sig syscall.Signal) {
-	if s.asked != 0 || s.failed {
+	if s.asked != 0 || s.failing() {
+		s.reportSignal(syscall.SIGKILL)
 		s.signalAll(syscall.SIGKILL)
 		return
 	}
 	s.asked = sig
+	s.reportSignal(sig)
 	s.say("%v: passed on to %d ranks, which have %v to end; once more kills them",
 		sig, len(s.ranks)-len(s.past), s.cfg.Patience)
 	s.signalAll(sig)
@@ -154,10 +173,11 @@ func (s *supervisor) interrupt(sig syscall.Signal) {
 // hangUp ends the ranks because their output has no reader. They get SIGTERM: a Go program ignores
 // SIGPIPE.
 func (s *supervisor) hangUp() {
-	if s.failed || s.ending() {
+	if s.failing() || s.ending() {
 		return
 	}
 	s.asked = syscall.SIGPIPE
+	s.reportSignal(s.asked)
 	s.say("the output has no reader any more: %d ranks get SIGTERM, and have %v to end",
 		len(s.ranks)-len(s.past), s.cfg.Patience)
 	s.signalAll(syscall.SIGTERM)
@@ -167,10 +187,11 @@ func (s *supervisor) hangUp() {
 // cancel ends the ranks because ctx has ended. If they were already asked to end, they get no more
 // time than that.
 func (s *supervisor) cancel(cause error) {
-	if s.failed {
+	if s.failing() {
 		return
 	}
 	s.cancelled = cause
+	s.reportSignal(syscall.SIGTERM)
 	s.signalAll(syscall.SIGTERM)
 	end := time.Now().Add(patienceOf(s.cfg.Grace))
 	if len(s.plan) > 0 && s.plan[0].at.Before(end) {
@@ -205,7 +226,7 @@ func (s *supervisor) signalAll(sig syscall.Signal) {
 func (s *supervisor) result() Result {
 	select {
 	case <-s.unread: // the last output found no reader, after the ranks had ended
-		if !s.failed && !s.ending() {
+		if !s.failing() && !s.ending() {
 			s.asked = syscall.SIGPIPE
 		}
 	default:
@@ -214,26 +235,39 @@ func (s *supervisor) result() Result {
 	var ends []RankResult
 	slices.SortFunc(s.past, func(a, b *child) int { return cmp.Compare(a.order, b.order) })
 	for _, c := range s.past {
-		r := RankResult{Rank: c.rank, PID: c.pid(), Code: c.code(), How: c.how(), Stopped: c.stopped}
-		res.Ranks[c.rank] = r
+		r := c.result()
+		res.Ranks[c.rank-s.first] = r
 		ends = append(ends, r)
 	}
 	switch {
+	case s.verdict != nil:
+		res.Code, res.Culprit = s.verdict.Code, s.verdict.End.Rank
 	case s.failed:
 		res.Culprit = culprit(ends)
-		res.Code = res.Ranks[res.Culprit].Code
-	case s.asked != 0:
-		res.Code = 128 + int(s.asked)
-	case s.cancelled != nil:
+		res.Code = res.Ranks[res.Culprit-s.first].Code
+	case s.cancelled != nil && s.asked == 0:
 		res.Code = 128 + int(syscall.SIGTERM)
 	}
+	if res.Code == 0 && s.asked != 0 {
+		res.Code = 128 + int(s.asked)
+	}
 	return res
+}
+
+// result returns the end of an ended rank.
+func (c *child) result() RankResult {
+	return RankResult{Rank: c.rank, PID: c.pid(), Code: c.code(), How: c.how(), Stopped: c.stopped}
 }
 
 // report prints the failure of the job, if any.
 func (s *supervisor) report(res Result) {
 	for _, line := range s.console.words.shared() {
 		s.console.printf("%s", line)
+	}
+	local := res.Culprit - s.first
+	if s.verdict != nil && (res.Culprit < 0 || local < 0 || local >= len(res.Ranks)) {
+		s.reportElsewhere(res)
+		return
 	}
 	if res.Culprit < 0 {
 		for _, r := range res.Ranks {
@@ -244,8 +278,8 @@ func (s *supervisor) report(res Result) {
 		return
 	}
 	var last []string
-	if len(res.Ranks) > 1 { // else they are the lines above
-		output := s.ranks[res.Culprit].output
+	if s.size > 1 { // else they are the lines above
+		output := s.ranks[local].output
 		if last = output.tail.last(); !s.console.words.of(res.Culprit) {
 			last = append(last, output.words...)
 		}

@@ -114,3 +114,28 @@ func (v vars) ranks(names rankVars) (Env, error) {
 	}
 	return e, nil
 }
+
+// nodes reads the index of this node and the number of nodes. Without both variables they follow
+// from the local size if all ranks are on this host.
+func (v vars) nodes(e *Env, node, nodes string) (err error) {
+	if !v.any(node, nodes) {
+		e.guessNodes()
+		return nil
+	}
+	if e.Nodes, err = v.number(nodes, "the number of nodes", 1, maxRanks); err != nil {
+		return err
+	}
+	if e.Nodes > 1 && e.LocalSize == e.Size {
+		return v.wrong(nodes, "1, because all %d ranks are on this host", e.Size)
+	}
+	e.Node, err = v.number(node, "the index of this node", 0, e.Nodes-1)
+	return err
+}
+
+// guessNodes sets the nodes of a launcher that does not number them.
+func (e *Env) guessNodes() {
+	e.Node, e.Nodes = -1, 0
+	if e.LocalSize == e.Size {
+		e.Node, e.Nodes = 0, 1
+	}
+}
