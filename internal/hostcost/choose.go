@@ -16,8 +16,8 @@ type Choice struct {
 // logarithm of bytes / (Latency x Bandwidth).
 type limits struct{ second, third int8 }
 
-// Candidates are the algorithms that Choose considers, from short to long messages: for sums in rank
-// order, and for sums in any order.
+// The algorithms that Choose considers, from short to long messages: for sums in rank order, and
+// for sums in any order.
 var (
 	ordered  = [3]Algorithm{Exchange, Parts, Chain}
 	anyOrder = [3]Algorithm{Doubling, Halving, Chain}

@@ -120,7 +120,7 @@ var layers = []layer{
 	{"internal/settings", []string{"config", "dist/ddp", "optim", "tensor"}, "it connects settings with packages, for all programs"},
 	{
 		"internal/plan",
-		[]string{"config", "dist", "dist/ddp", "internal/program", "machine", "optim", "tensor"},
+		[]string{"config", "dist", "dist/ddp", "internal/hostcost", "internal/program", "machine", "optim", "tensor"},
 		"it predicts the cost of a run from its graph, before ranks exist",
 	},
 	{"machine/machinetest", nil, "models and the oracle share no code with the code they test"},
