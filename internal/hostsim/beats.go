@@ -7,7 +7,7 @@ import (
 	"github.com/symgrad/symgrad/internal/hostcost"
 )
 
-// Heartbeats of internal/hosts: each rank sends them to a rank of the hosts at distances 1, 2, 4 ...
+// Heartbeats of internal/hosts: each rank sends them to a rank of the hosts at distances 1, 2, 4,
 // eight times in the limit, and looks for silent ranks at every tick.
 const (
 	beatsInLimit = 8
@@ -20,8 +20,8 @@ type Notice struct {
 	All   float64 // all ranks have its report
 }
 
-// Silence returns the notice of the loss of one host. Ranks have ticks at random times. limit is the
-// silence, in seconds, after which a rank counts as lost.
+// Silence returns the notice of the loss of one host. Ranks have ticks at random times. limit is
+// the silence, in seconds, after which a rank counts as lost.
 func Silence(n hostcost.Net, limit float64, seed uint64) Notice {
 	n = n.WithDefaults()
 	r := rand.New(rand.NewPCG(seed, 1))

@@ -77,7 +77,7 @@ func separate(n hostcost.Net, inRankOrder bool) (second, third int, err error) {
 	for i := range times {
 		bytes := int64(math.Ceil(math.Exp2(float64(i+leastSize)) * n.Latency * n.Bandwidth))
 		for k, a := range hostcost.Candidates(inRankOrder) {
-			if times[i][k], err = seconds(a, n, bytes); err != nil {
+			if times[i][k], _, err = Seconds(a, n, bytes, most); err != nil {
 				return 0, 0, err
 			}
 		}
@@ -103,14 +103,16 @@ func separate(n hostcost.Net, inRankOrder bool) (second, third int, err error) {
 	return second, third, nil
 }
 
-// seconds returns the simulated time of an allreduce, or the predicted one if it has too many
-// messages.
-func seconds(a hostcost.Algorithm, n hostcost.Net, bytes int64) (float64, error) {
-	if messages(a, n, bytes) > most {
-		return n.Seconds(a, bytes), nil
+// Seconds returns the simulated time of an allreduce, or the predicted one if it has more than most
+// messages, and whether it is simulated.
+//
+// Errors: those of Run.
+func Seconds(a hostcost.Algorithm, n hostcost.Net, bytes int64, most int) (float64, bool, error) {
+	if messages(a, n, bytes) > float64(most) {
+		return n.Seconds(a, bytes), false, nil
 	}
 	res, err := Run(a, Config{Net: n, Bytes: bytes})
-	return res.Seconds, err
+	return res.Seconds, true, err
 }
 
 // messages returns about the number of messages of an allreduce.
