@@ -99,7 +99,7 @@ func credentialsOf(tb testing.TB, n int) (server *tls.Config, clients []*tls.Con
 
 // A store meets 1,024 ranks in less than 1 GiB, with the memory of the ranks.
 func TestManyRanksMeetInOneStore(t *testing.T) {
-	server, clients := credentialsOf(t, 1024)
+	server, clients := credentialsOf(t, manyRanks)
 	taken, err := meetMany(t.Context(), server, clients)
 	if err != nil {
 		t.Fatal(err)
