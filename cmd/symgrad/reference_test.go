@@ -75,13 +75,13 @@ Settings "in the hash" must be equal on all ranks. A resumed run may change many
 }
 
 // measuring are the commands with a page of their own.
-var measuring = []string{"bench", "plan", "tune"}
+var measuring = []string{"bench", "plan", "scale", "tune"}
 
 // cliPage returns the help of the commands in measuring, or of the others.
 func cliPage(t *testing.T, measure bool) string {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString("# Command line\n\nThe help of `symgrad` and its commands; [bench, plan and tune](cli-measure.md) have a page of their own.\n")
+	b.WriteString("# Command line\n\nThe help of `symgrad` and its commands; [bench, plan, scale and tune](cli-measure.md) have a page of their own.\n")
 	if measure {
 		b.Reset()
 		b.WriteString("# Command line: measure\n\nThe help of the commands that measure and predict. [The others](cli.md) have another page.\n")

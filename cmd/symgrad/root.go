@@ -32,6 +32,7 @@ func newRootCommand() *cobra.Command {
 		newDoctorProbeCommand(),
 		newPlanCommand(),
 		newRunCommand(),
+		newScaleCommand(),
 		newSecretCommand(),
 		newTuneCommand(),
 		newVersionCommand(),

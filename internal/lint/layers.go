@@ -50,6 +50,8 @@ var layers = []layer{
 		[]string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/wire"},
 		"it needs a wire and a heap of each host, of any kind",
 	},
+	{"internal/hostcost", nil, "formulas; hosts choose by them"},
+	{"internal/hostsim", []string{"internal/hostcost"}, "it simulates the algorithms of internal/hosts and shares no code with them"},
 	{"internal/ucx", []string{"internal/wire", "internal/wire/wiretest", "internal/dl"}, "wires never import each other"},
 	{"internal/mpi", []string{"internal/wire", "internal/dl", "internal/wire/wiretest"}, "wires never import each other"},
 	{"internal/sim", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce"}, "backends never import each other"},
@@ -123,7 +125,7 @@ var layers = []layer{
 	{"internal/settings", []string{"config", "dist/ddp", "optim", "tensor"}, "it connects settings with packages, for all programs"},
 	{
 		"internal/plan",
-		[]string{"config", "dist", "dist/ddp", "internal/program", "machine", "optim", "tensor"},
+		[]string{"config", "dist", "dist/ddp", "internal/hostcost", "internal/program", "machine", "optim", "tensor"},
 		"it predicts the cost of a run from its graph, before ranks exist",
 	},
 	{"machine/machinetest", nil, "models and the oracle share no code with the code they test"},
