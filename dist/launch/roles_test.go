@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -151,6 +152,7 @@ func (p *puppet) obey(command, arg string, e Env) string {
 	switch command {
 	case "whoami":
 		type fields Env // without String
+		e.marks = ""    // random
 		return fmt.Sprintf("%+v", fields(e))
 	case "getenv":
 		return os.Getenv(arg)
@@ -188,12 +190,29 @@ func (p *puppet) obey(command, arg string, e Env) string {
 		}
 	case "child":
 		err = startGrandchild(arg)
+	case "lost":
+		_, err = p.store.Get(context.Background(), "never")
+	case "step", "succeed":
+		err = mark(e, arg)
 	case "kill":
 		err = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	default:
 		err = fmt.Errorf("no command %q", command)
 	}
 	return fmt.Sprint(err)
+}
+
+// mark marks a step, or success for "".
+func mark(e Env, step string) error {
+	m := OpenMarks(e)
+	if step == "" {
+		return errors.Join(m.Succeed(), m.Close())
+	}
+	n, err := strconv.Atoi(step)
+	if err == nil {
+		err = m.Begin(n)
+	}
+	return errors.Join(err, m.Close())
 }
 
 // exitOnSignal makes this process end with code 0 and a word on SIGINT or SIGTERM.
