@@ -99,8 +99,6 @@
 //   - Group.Symmetric: buffers are at equal heap offsets on all ranks.
 //   - Group.Beside: the GPU computes at the same time, so that algorithms should leave it
 //     multiprocessors.
-//   - Group.Along: the operation could have started with the previous one, so that ranks need no
-//     rendezvous between them.
 //
 // Memory is from Group.Heap, or from another allocator on that GPU; package kernel runs kernels on
 // it.

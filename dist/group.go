@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/symgrad/symgrad/internal/along"
 	"github.com/symgrad/symgrad/internal/ticks"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
@@ -68,6 +69,14 @@ func over(x closer) bool {
 		return x.Closed()
 	}
 	return false
+}
+
+func init() {
+	along.View = func(group any) any {
+		v := *group.(*Group)
+		v.along = true
+		return &v
+	}
 }
 
 // streamer is a transport that makes its own streams: one for a device.
@@ -166,20 +175,6 @@ func (g *Group) Symmetric() *Group {
 func (g *Group) Beside() *Group {
 	v := *g
 	v.beside = true
-	return &v
-}
-
-// Along returns a view for operations that could have started with the previous one: on every rank,
-// their input was ready and their output free. Weights gathered bucket after bucket are an example.
-// Between two GPUs copy engines then skip the rendezvous between the two operations. Results are
-// the same; elsewhere nothing changes.
-//
-// The promise covers one stream and, if captured, one graph. If it is broken, elements may be read
-// too early. Collective: all ranks use such a view for the same operations. Errors: otherwise its
-// verbs return ErrMismatch on all ranks of GPUs.
-func (g *Group) Along() *Group {
-	v := *g
-	v.along = true
 	return &v
 }
 

@@ -80,7 +80,7 @@ type Op struct {
 	Symmetric bool
 	// Beside is set in views of Group.Beside.
 	Beside bool
-	// Along is the caller's promise of Group.Along.
+	// Along is the caller's promise: see package internal/along.
 	Along bool
 
 	// Timed requests the time of the operation: see Group.Timed. It may differ between ranks.

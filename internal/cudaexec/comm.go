@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/along"
 	"github.com/symgrad/symgrad/internal/gpu"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
@@ -92,7 +93,7 @@ func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int,
 		v = v.Beside()
 	}
 	if goesAlong(p, i) {
-		v = v.Along()
+		v = along.View(v).(*dist.Group)
 	}
 	k := &collective{op: o, group: v, symm: v.Symmetric(), in: absent, out: absent, factor: absent, beside: beside}
 	k.sides(p, &p.Steps[i])

@@ -24,7 +24,7 @@ import (
 // their scratch memory, in one part: links carry more by writes than by reads. Ranks meet once more
 // before they combine, again with their factors.
 //
-// Between two ranks an all-gather may continue the previous one (Group.Along). Then the previous
+// Between two ranks an all-gather may continue the previous one (along.View). Then the previous
 // opening meeting is its own. Its copies follow the previous ones on a stream of their own, while
 // the ranks still meet after those. So the links need not wait for meetings.
 //

@@ -18,6 +18,8 @@ type awaited struct {
 	sends []*wire.Request // these are done
 	recvs []*wire.Request // these are done: data of the hosts in layout.far
 	moves *moves          // these messages are done
+	one   *wire.Request   // this message is done
+	peer  int             // its other end, a rank of the group; -1 for any
 
 	seen int  // hosts or ranks that have been seen, in order
 	got  uint // bits of recvs that have landed
@@ -82,6 +84,14 @@ func (t *Transport) holds(a *awaited) (bool, error) {
 	if a.moves != nil {
 		return a.moves.advance()
 	}
+	if a.one != nil {
+		if !a.one.Done() {
+			return false, nil
+		}
+		if _, _, err := a.one.Result(); err != nil {
+			return false, t.wireError(err)
+		}
+	}
 	return true, nil
 }
 
@@ -112,7 +122,7 @@ func (t *Transport) check(a *awaited, waited time.Duration) error {
 	if err := t.Broken(); err != nil {
 		return err
 	}
-	if err := t.inner.broken(); err != nil {
+	if err := t.inner.broken(time.Now()); err != nil {
 		t.lostNear(err)
 		return t.Broken()
 	}
@@ -166,6 +176,9 @@ func (t *Transport) missing(a *awaited) []int {
 	}
 	if a.moves != nil {
 		ranks = a.moves.peers(ranks)
+	}
+	if a.one != nil && a.peer >= 0 {
+		ranks = append(ranks, a.peer)
 	}
 	return ranks
 }

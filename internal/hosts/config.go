@@ -14,6 +14,7 @@ import (
 const (
 	defaultStepTimeout = 100 * time.Second
 	defaultSlotBytes   = 64 << 10
+	defaultChainBytes  = 64 << 10
 	defaultSilence     = 4 * time.Second
 )
 
@@ -22,6 +23,7 @@ type Config struct {
 	StepTimeout time.Duration // longest wait for a peer in one operation; 0 means 100 s
 	Timing      bool          // time every operation, for dist.Work.Elapsed
 	SlotBytes   int           // most bytes of one rank in one exchange; 0 means 64 KiB
+	ChainBytes  int           // least bytes of a reduction in chunks; 0 means 64 KiB
 	Silence     time.Duration // a host that is silent for so long is lost; 0 means 4 s
 }
 
@@ -31,6 +33,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SlotBytes == 0 {
 		c.SlotBytes = defaultSlotBytes
+	}
+	if c.ChainBytes == 0 {
+		c.ChainBytes = defaultChainBytes
 	}
 	if c.Silence == 0 {
 		c.Silence = defaultSilence

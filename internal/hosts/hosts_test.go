@@ -96,7 +96,7 @@ func TestConformance(t *testing.T) {
 	for name, layout := range layouts {
 		for _, n := range []int{2, 4} {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
-				conformance.RunWith(t, conformance.Options{Most: n}, launcher(layout, hosts.Config{SlotBytes: 1 << 10}, fake.Config{Limit: 512}))
+				conformance.RunWith(t, conformance.Options{Most: n}, launcher(layout, hosts.Config{SlotBytes: 1 << 10, ChainBytes: 64}, fake.Config{Limit: 512}))
 			})
 		}
 	}

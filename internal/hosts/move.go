@@ -40,6 +40,12 @@ func (t *Transport) move(op *dist.Op, h *header) error {
 	if op.Count == 0 || op.DType() == tensor.Invalid {
 		return t.meet(&exchange{own: *h})
 	}
+	if t.chains(op) {
+		if err := t.meet(&exchange{own: *h}); err != nil {
+			return err
+		}
+		return t.chain(op)
+	}
 	size, ranks := op.DType().Size(), blocks(op, len(t.ranks))
 	most := t.board.most / (size * ranks)
 	for from := 0; from < op.Count; from += most {

@@ -47,6 +47,7 @@ const (
 	channelBulk
 	channelHeap
 	channelHeapData
+	channelResults
 	channels = 8
 )
 
@@ -122,7 +123,7 @@ func (p *process) tick(now time.Time) {
 	p.mu.Unlock()
 	for _, t := range groups {
 		if t.Broken() == nil {
-			if err := t.inner.broken(); err != nil {
+			if err := t.inner.broken(now); err != nil {
 				t.lostNear(err)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/reduce"
@@ -32,19 +33,38 @@ type Transport struct {
 	now   dist.Op            // running operation
 	srcs  []tensor.Buffer    // scratch of a reduction
 	mults []uint64           // scalars of a premulsum
+
+	slots   [slots]slot // of chains
+	scratch []byte      // partial result of this rank's elements
+	nearby  *dist.Group // of the ranks of this host; nil until it is needed
 }
 
 // inner is the transport of the ranks of this host.
-type inner struct{ dist.Transport }
+type inner struct {
+	dist.Transport
+	since atomic.Int64 // nanoseconds of the time when broken first saw another reason than a death
+}
 
-// broken returns the death of a rank of this host, if the transport knows of one.
-func (i inner) broken() error {
-	if b, ok := i.Transport.(interface{ Broken() error }); ok {
-		if err := b.Broken(); err != nil && !errors.Is(err, dist.ErrClosed) {
-			return err
-		}
+// broken returns the death of a rank of this host, if the transport knows of one. Another reason
+// counts after newsAfter: a rank that breaks the group breaks this transport too, and sends the
+// reason to all ranks.
+func (i *inner) broken(now time.Time) error {
+	b, ok := i.Transport.(interface{ Broken() error })
+	if !ok {
+		return nil
 	}
-	return nil
+	err := b.Broken()
+	switch {
+	case err == nil || errors.Is(err, dist.ErrClosed):
+		return nil
+	case errors.As(err, new(*dist.RankError)):
+		return err
+	}
+	i.since.CompareAndSwap(0, now.UnixNano())
+	if now.Sub(time.Unix(0, i.since.Load())) < newsAfter {
+		return nil
+	}
+	return err
 }
 
 // fault is why a group is broken.
@@ -89,7 +109,8 @@ func (u *turns) end() {
 //
 // Collective: the ranks of this host.
 func (p *process) newTransport(id uint32, ranks []int, near dist.Transport) (*Transport, error) {
-	t := &Transport{p: p, id: id, ranks: ranks, rank: slices.Index(ranks, p.rank), inner: inner{near}}
+	t := &Transport{p: p, id: id, ranks: ranks, rank: slices.Index(ranks, p.rank)}
+	t.inner.Transport = near
 	t.l = newLayout(ranks, p.hosts, t.rank)
 	t.turns.turned.L = &t.turns.mu
 	t.peers = newPeers(len(ranks))
@@ -210,8 +231,13 @@ func (t *Transport) collective(op *dist.Op) error {
 	return t.move(op, &h)
 }
 
-// fail breaks the group for this rank, unless it is broken already, and reports whether it was not.
-func (t *Transport) fail(err error) bool { return t.fault.set(err) }
+// fail breaks the group for this rank, unless it is broken already. Ranks of this host that wait
+// for each other then stop.
+func (t *Transport) fail(err error) {
+	if t.fault.set(err) {
+		_ = t.inner.Abort(err) // it may be closed
+	}
+}
 
 // breakAll breaks the group on all ranks.
 func (t *Transport) breakAll(err error) {
@@ -267,15 +293,23 @@ func (t *Transport) Close() error {
 	for _, r := range t.recvs {
 		t.p.w.Cancel(r)
 	}
-	if !t.quiet() {
-		return t.inner.Close() // the wire may still use the board: it is kept
+	near := t.inner.Close
+	if t.nearby != nil {
+		near = t.nearby.Close
 	}
-	return errors.Join(t.board.close(), t.inner.Close())
+	if !t.quiet() {
+		return near() // the wire may still use the board: it is kept
+	}
+	return errors.Join(t.board.close(), near())
 }
 
 // quiet reports whether no message uses the board, after a short wait.
 func (t *Transport) quiet() bool {
 	all := slices.Concat(t.recvs, t.sends[0], t.sends[1])
+	for i := range t.slots {
+		s := &t.slots[i]
+		all = append(all, &s.in, &s.out, &s.back, &s.on)
+	}
 	var pause wire.Backoff
 	for range 2000 {
 		if !slices.ContainsFunc(all, (*wire.Request).Pending) {

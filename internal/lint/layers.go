@@ -22,6 +22,7 @@ var layers = []layer{
 	{"internal/invariants", nil, "every package may check itself"},
 	{"internal/asym", nil, "every package may use a store and a lock"},
 	{"internal/ticks", nil, "every package may use a clock"},
+	{"internal/along", nil, "package dist sets its function, and the executor of GPU programs calls it"},
 	{"internal/long", nil, "tests of every package have one switch"},
 	{"internal/build", nil, "every program may print the source it was built from"},
 	{"internal/cores", nil, "processors are independent of ranks"},
@@ -35,7 +36,7 @@ var layers = []layer{
 	{"internal/pins", nil, "it pins foreign modules"},
 	{"config", []string{"internal/foreign"}, "settings are plain values; the packages that use them read them"},
 	{"symmetric", []string{"tensor"}, "the heap's contract holds for every backend"},
-	{"dist", []string{"symmetric", "tensor", "internal/asym", "internal/ticks"}, "the contract of communication; backends implement it, and it imports none"},
+	{"dist", []string{"symmetric", "tensor", "internal/along", "internal/asym", "internal/ticks"}, "the contract of communication; backends implement it, and it imports none"},
 	{"dist/launch", []string{"dist", "internal/cores", "internal/cgroup"}, "it finds rank and peers, before a backend is chosen"},
 	{"internal/blas", []string{"internal/dl"}, "programs without ranks use a BLAS too"},
 	{"internal/reduce", []string{"dist", "tensor"}, "all host backends share this arithmetic"},
@@ -44,6 +45,7 @@ var layers = []layer{
 	{"internal/wire", []string{"internal/invariants"}, "bytes between processes have no ranks of a group and no types"},
 	{"internal/wire/wiretest", []string{"internal/wire"}, "the suite tests wires, so it shares no code with them"},
 	{"internal/wire/fake", []string{"internal/wire", "internal/wire/wiretest"}, "wires never import each other"},
+	{"internal/ucx", []string{"internal/wire", "internal/wire/wiretest", "internal/dl"}, "wires never import each other"},
 	{"internal/mpi", []string{"internal/wire", "internal/dl", "internal/wire/wiretest"}, "wires never import each other"},
 	{"internal/sim", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce"}, "backends never import each other"},
 	{
@@ -100,8 +102,8 @@ var layers = []layer{
 	{
 		"internal/cudaexec",
 		[]string{
-			"dist", "tensor", "internal/cublas", "internal/cuda", "internal/cudagen", "internal/cudnn", "internal/dl", "internal/gpu",
-			"internal/program",
+			"dist", "tensor", "internal/along", "internal/cublas", "internal/cuda", "internal/cudagen", "internal/cudnn", "internal/dl",
+			"internal/gpu", "internal/program",
 		},
 		"a back half runs programs, not graphs",
 	},

@@ -61,7 +61,7 @@ var (
 	// github.com/mpi-forum/mpi-abi-stubs at 14ef69eb81d6.
 	standard = abi{
 		name: "standard", product: "MPI 5 standard ABI", remedy: "install an MPI 5 library with its ABI, or set its path",
-		sonames: []string{"libmpi_abi.so.0"},
+		sonames: []string{"libmpi_abi.so.1", "libmpi_abi.so.0"},
 		world:   0x101, byteType: 0x247, errorsReturn: 0x142,
 		tagUB: 501, anySource: -1, anyTag: -2, serialized: 2048,
 		handleBytes: 8, statusBytes: 32, statusSource: 0, statusError: 8,
@@ -132,7 +132,7 @@ func bind(lib *dl.Library, a *abi) (*library, error) {
 // identify returns the ABI of a library that was named by its path, or nil. The file name decides
 // first: a library of the standard ABI may depend on one of its product's own ABI.
 func identify(lib *dl.Library, version string) *abi {
-	if strings.HasPrefix(filepath.Base(lib.Path()), "libmpi_abi.") {
+	if strings.HasPrefix(filepath.Base(lib.Path()), "libmpi_abi") {
 		return &standard
 	}
 	if _, err := lib.Lookup("ompi_mpi_comm_world"); err == nil {

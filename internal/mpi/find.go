@@ -62,6 +62,7 @@ type launcher struct {
 	name string // empty: none
 	size int    // processes; 0 if unknown
 	abis []*abi // of the libraries that understand it, the best first
+	pmi  pmi
 }
 
 // launcherOf returns the launcher that set the variables of environ.
@@ -72,6 +73,13 @@ func launcherOf(environ []string) launcher {
 			env[name] = value
 		}
 	}
+	l := identifyLauncher(env)
+	l.pmi = pmiOf(env)
+	return l
+}
+
+// identifyLauncher returns the launcher that set the variables of env.
+func identifyLauncher(env map[string]string) launcher {
 	first := func(names ...string) string {
 		for _, n := range names {
 			if env[n] != "" {
@@ -90,15 +98,15 @@ func launcherOf(environ []string) launcher {
 	slurm := env["SLURM_PROCID"] != ""
 	switch {
 	case env["OMPI_COMM_WORLD_SIZE"] != "":
-		return launcher{"mpirun of Open MPI", size("OMPI_COMM_WORLD_SIZE"), []*abi{&openMPI, &standard}}
+		return launcher{name: "mpirun of Open MPI", size: size("OMPI_COMM_WORLD_SIZE"), abis: []*abi{&openMPI, &standard}}
 	case slurm && first("PMIX_RANK", "PMI_RANK") != "":
-		return launcher{"srun", size("SLURM_NTASKS"), []*abi{&openMPI, &mpich, &standard}}
+		return launcher{name: "srun", size: size("SLURM_NTASKS"), abis: []*abi{&openMPI, &mpich, &standard}}
 	case first("PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS") != "":
-		return launcher{"mpiexec of MPICH", size("PMI_SIZE"), []*abi{&mpich, &standard}}
+		return launcher{name: "mpiexec of MPICH", size: size("PMI_SIZE"), abis: []*abi{&mpich, &standard}}
 	case first("PMIX_RANK", "PMIX_NAMESPACE") != "":
-		return launcher{"a launcher of PMIx", 0, []*abi{&openMPI, &mpich, &standard}}
+		return launcher{name: "a launcher of PMIx", abis: []*abi{&openMPI, &mpich, &standard}}
 	}
-	return launcher{"", 0, []*abi{&openMPI, &mpich, &standard}}
+	return launcher{abis: []*abi{&openMPI, &mpich, &standard}}
 }
 
 // load loads the library of cfg, or else the first that the launcher's processes can use.

@@ -33,6 +33,7 @@ type Wire struct {
 	closed  bool             // no new requests
 	over    bool             // no more calls of MPI
 
+	pmi    pmi
 	finish chan bool  // for the goroutine that began MPI: whether to call MPI_Finalize
 	ended  chan error // from it
 	close  func() error
@@ -57,7 +58,7 @@ func Open(cfg Config) (*Wire, error) {
 		return nil, fmt.Errorf("mpi: %w", ErrNoLauncher)
 	}
 	w := &Wire{
-		wait: cfg.CloseTimeout, lost: map[int]string{},
+		wait: cfg.CloseTimeout, lost: map[int]string{}, pmi: from.pmi,
 		finish: make(chan bool, 1), ended: make(chan error, 1),
 	}
 	if w.wait == 0 {
@@ -85,7 +86,7 @@ func (w *Wire) own(cfg Config, from launcher, begun chan<- error) {
 	})
 	begun <- err
 	if err == nil && <-w.finish {
-		w.ended <- w.lib.do("MPI_Finalize", w.lib.finalize)
+		w.ended <- errors.Join(w.lib.do("MPI_Finalize", w.lib.finalize), w.pmi.finish())
 	}
 }
 
@@ -122,7 +123,7 @@ func (w *Wire) begin(from launcher) error {
 			l.Library, w.info.Size, from.name, from.size)
 	}
 	if err != nil {
-		return errors.Join(err, l.do("MPI_Finalize", l.finalize))
+		return errors.Join(err, l.do("MPI_Finalize", l.finalize), w.pmi.finish())
 	}
 	return nil
 }

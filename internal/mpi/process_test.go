@@ -3,7 +3,6 @@ package mpi_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,11 +15,12 @@ import (
 	"github.com/symgrad/symgrad/internal/mpi"
 )
 
-// Variables of the tests.
-const (
-	sceneVar   = "SYMGRAD_TEST_MPI"
-	requireVar = "SYMGRAD_REQUIRE" // a list; "mpi" makes tests fail that would skip for want of a library
-)
+// sceneVar has the scene of a process that a launcher started for a test.
+const sceneVar = "SYMGRAD_TEST_MPI"
+
+// requireVars are lists. If one contains mpi, tests fail that would skip because a library is
+// missing.
+var requireVars = []string{"DIST_REQUIRE", "SYMGRAD_REQUIRE"}
 
 // patience is the longest run of a job.
 const patience = 2 * time.Minute
@@ -39,7 +39,9 @@ func TestMain(m *testing.M) {
 }
 
 // open opens the wire of a scene.
-func open() (*mpi.Wire, error) { return mpi.Open(mpi.Config{Environ: os.Environ()}) }
+func open() (*mpi.Wire, error) {
+	return mpi.Open(mpi.Config{Environ: os.Environ(), Library: os.Getenv(libraryVar)})
+}
 
 // suite is a launcher with its library.
 type suite struct {
@@ -52,24 +54,44 @@ var suites = []suite{
 	{"mpich", []string{"mpiexec.mpich", "-n"}},
 }
 
-// each runs test for each suite. A missing launcher skips it, or fails it if SYMGRAD_REQUIRE names
-// mpi.
+// each runs test for each suite.
 func each(t *testing.T, test func(t *testing.T, s suite)) {
 	for _, s := range suites {
 		t.Run(s.name, func(t *testing.T) {
-			if _, err := exec.LookPath(s.command[0]); err != nil {
-				if slices.Contains(strings.Split(os.Getenv(requireVar), ","), "mpi") {
-					t.Fatalf("%v, and %s names mpi", err, requireVar)
-				}
-				t.Skipf("no launcher: %v", err)
-			}
+			s.need(t)
 			test(t, s)
 		})
 	}
 }
 
+// need skips the test if the launcher is missing.
+func (s suite) need(t testing.TB) {
+	t.Helper()
+	if _, err := exec.LookPath(s.command[0]); err != nil {
+		missing(t, err.Error())
+	}
+}
+
+// missing skips the test, or fails it if a list of requireVars contains mpi.
+func missing(t testing.TB, reason string) {
+	t.Helper()
+	for _, name := range requireVars {
+		if slices.Contains(strings.Split(os.Getenv(name), ","), "mpi") {
+			t.Fatalf("%s, and %s names mpi", reason, name)
+		}
+	}
+	t.Skipf("no MPI: %s", reason)
+}
+
+// try is run if the launcher exists.
+func (s suite) try(t testing.TB, n int, scene string) (string, error) {
+	t.Helper()
+	s.need(t)
+	return s.run(t, n, scene)
+}
+
 // run runs a scene in n processes, and returns their output and the launcher's error.
-func (s suite) run(t *testing.T, n int, scene string, env ...string) (string, error) {
+func (s suite) run(t testing.TB, n int, scene string, env ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -93,7 +115,7 @@ func (s suite) run(t *testing.T, n int, scene string, env ...string) (string, er
 }
 
 // must is run for a scene without failures.
-func (s suite) must(t *testing.T, n int, scene string, env ...string) string {
+func (s suite) must(t testing.TB, n int, scene string, env ...string) string {
 	t.Helper()
 	out, err := s.run(t, n, scene, env...)
 	if err != nil {
@@ -101,6 +123,3 @@ func (s suite) must(t *testing.T, n int, scene string, env ...string) string {
 	}
 	return out
 }
-
-// closed joins err with the error of Close.
-func closed(w *mpi.Wire, err error) error { return errors.Join(err, w.Close()) }

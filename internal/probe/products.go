@@ -31,7 +31,7 @@ var products = []product{
 	{Name: "blis", family: familyBLAS, sonames: []string{"libblis.so.4"}},
 	{Name: "blas", family: familyBLAS}, // the program's choice, or the configured one
 
-	{Name: "mpi-abi", family: familyMPI, sonames: []string{"libmpi_abi.so.0", "libmpi_abi.so"}, global: true, ask: askMPI},
+	{Name: "mpi-abi", family: familyMPI, sonames: []string{"libmpi_abi.so.1", "libmpi_abi.so.0", "libmpi_abi.so"}, global: true, ask: askMPI},
 	{Name: "openmpi", family: familyMPI, sonames: []string{"libmpi.so.40"}, global: true, ask: askMPI},
 	// libmpi.so.12 is MPICH under its own name, Intel MPI and MVAPICH.
 	{Name: "mpich", family: familyMPI, sonames: []string{"libmpich.so.12", "libmpi.so.12"}, global: true, ask: askMPI},

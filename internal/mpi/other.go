@@ -8,3 +8,10 @@ type signals struct{}
 func saveSignals() *signals { return nil }
 
 func (*signals) restore() int { return 0 }
+
+// pmi is empty, as signals.
+type pmi struct{}
+
+func pmiOf(map[string]string) pmi { return pmi{} }
+
+func (pmi) finish() error { return nil }
