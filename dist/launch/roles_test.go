@@ -31,6 +31,7 @@ var roles = map[string]func(args []string) int{
 	"node":     playNode,
 	"nohup":    playNohup,
 	"self":     playSelf,
+	"shell":    playShell,
 }
 
 // playLauncher spawns as many puppets as its argument says, like symgrad run does.
@@ -56,6 +57,20 @@ func playNode(args []string) int {
 	if err != nil {
 		return fail(err)
 	}
+	res, err := Spawn(context.Background(), cfg)
+	if err != nil && res.Code == 0 {
+		return fail(err)
+	}
+	return res.Code
+}
+
+// playShell is playNode with a shell as the program.
+func playShell(args []string) int {
+	cfg, err := nodeConfig(args)
+	if err != nil {
+		return fail(err)
+	}
+	cfg.Program = "sh"
 	res, err := Spawn(context.Background(), cfg)
 	if err != nil && res.Code == 0 {
 		return fail(err)
