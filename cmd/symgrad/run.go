@@ -41,6 +41,12 @@ travels: see symgrad secret. Ranks are numbered host by host, and -n may differ.
 a rank, a launcher or the network fails, all launchers end their ranks within seconds
 and return the same exit code. They return 0 only if all ranks did.
 
+With --max-restarts a failed job begins again, on all hosts together. Ranks then resume
+from their newest checkpoint, as the example programs do. It begins after a pause of
+1s, which doubles up to 30s while no rank gets further. It does not begin again when
+the same rank fails twice in a row at the same step, or after Ctrl-C. With it, exit code
+0 of mpirun, srun or torchrun as PROGRAM is a failure unless rank 0 marked its success.
+
 The first Ctrl-C is passed on to the ranks, the second one kills them.
 
 Exit codes: that of the rank that failed first (128 plus the number of the signal
@@ -48,6 +54,7 @@ that killed it), 130 Ctrl-C, 143 SIGTERM, 141 the reader of the output ended (| 
 75 a host or its launcher is lost, 2 invalid command line.`,
 		Example: `  symgrad run -n 4 ./train --config configs/mnist-mlp.yaml
   symgrad run -n 2 --log-dir logs -- sh -c 'exec ./train --set run.name=$USER'
+  symgrad run -n 4 --max-restarts 10 ./train --config configs/mnist-mlp.yaml
   symgrad run --nnodes 2 --node-rank 0 --store hostA:29500 --secret job.secret -n 4 ./train`,
 		Args: usageArgs(checkProgram),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -71,6 +78,7 @@ that killed it), 130 Ctrl-C, 143 SIGTERM, 141 the reader of the output ended (| 
 	flags.StringVar(&cfg.Store, "store", "", "host:port at which all hosts reach the host with --node-rank 0, which listens there")
 	flags.StringVar(&secretFile, "secret", "", "file with the job's secret; empty means SYMGRAD_SECRET, or the file that SYMGRAD_SECRET_FILE names")
 	flags.DurationVar(&cfg.Wait, "wait", launch.DefaultWait, "time for all hosts to join")
+	flags.IntVar(&cfg.MaxRestarts, "max-restarts", 0, "times that a failed job begins again; on several hosts that of --node-rank 0 counts")
 	flags.DurationVar(&cfg.Grace, "grace", 2*time.Second, "time from the first failure until all ranks are killed")
 	flags.StringVar(&cfg.Bind, "bind", launch.BindNone, "core gives each rank an equal number of its own cores; none lets all ranks use all cores")
 	complete(cmd, "bind", cobra.FixedCompletions([]string{launch.BindCore, launch.BindNone}, cobra.ShellCompDirectiveNoFileComp))

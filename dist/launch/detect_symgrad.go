@@ -17,6 +17,8 @@ const (
 	columnsVar   = "SYMGRAD_COLUMNS"
 	handoverVar  = "SYMGRAD_HANDOVER_FD"
 	boundVar     = "SYMGRAD_BOUND"
+	restartsVar  = "SYMGRAD_RESTARTS"
+	marksVar     = "SYMGRAD_MARKS"
 
 	nodeVar       = "SYMGRAD_NODE"
 	nodesVar      = "SYMGRAD_NODES"
@@ -31,7 +33,7 @@ const maxColumns = 1 << 16
 func Variables() []string {
 	return []string{
 		rankVar, sizeVar, localRankVar, localSizeVar, nodeVar, nodesVar, jobVar, masterVar, storeFDVar, columnsVar, handoverVar, boundVar,
-		secretVar, secretFileVar,
+		secretVar, secretFileVar, restartsVar, marksVar,
 	}
 }
 

@@ -32,6 +32,8 @@ var marks = []struct{ name, of string }{
 	{"SYMGRAD_LOCAL_", launch.Symgrad},
 	{"SYMGRAD_NODE", launch.Symgrad},
 	{"SYMGRAD_NODES", launch.Symgrad},
+	{"SYMGRAD_RESTARTS", launch.Symgrad},
+	{"SYMGRAD_MARKS", launch.Symgrad},
 	{"SYMGRAD_SECRET", launch.Symgrad},
 	{"SYMGRAD_SECRET_FILE", launch.Symgrad},
 	{"SYMGRAD_MASTER", launch.Symgrad},

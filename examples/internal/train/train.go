@@ -146,6 +146,9 @@ func (t *trainer) loop(ctx context.Context) error {
 	stops := newStopper(ctx, t.exchanger)
 	t.began = newest(t.w)
 	for step := t.first; step < t.steps; step++ {
+		if err := t.job.marks.Begin(step + 1); err != nil {
+			return err
+		}
 		if err := stops.ask(t.keeper != nil); err != nil {
 			return err
 		}
