@@ -145,6 +145,10 @@ docs-check: docs ## open every page of the site in a headless browser; needs Nod
 lint: ## run golangci-lint; its first build takes minutes
 	CGO_ENABLED=0 $(GO) tool -modfile=tools/lint/go.mod golangci-lint run ./...
 
+.PHONY: manifests
+manifests: ## check the Kubernetes manifests in deploy/ against the types of its API
+	cd tools/manifests && CGO_ENABLED=0 $(GO) run . $(abspath $(wildcard deploy/*.yaml))
+
 .PHONY: fmt
 fmt: ## format the source
 	$(TOOL) gofumpt -w .

@@ -1,7 +1,7 @@
 // Package checkpoint stores the state of a training run in files that any number of ranks can read,
 // independent of the number that wrote them. It knows logical tensors (a name, a role, a dtype, a
-// shape) and runs of their elements in C order. The program decides which rank has which run, and
-// its purpose.
+// shape) and ranges of their elements in C order, each a Run. The program decides which rank has
+// which range, and its purpose.
 //
 //   - saver.go, write.go, commit.go: Saver, which writes checkpoints
 //   - open.go, merge.go: Checkpoint, which reads them; Merge writes one file from all
@@ -67,7 +67,7 @@
 // Open returns the newest whole checkpoint. It reads every file once, with several goroutines, and
 // compares sizes and checksums. It skips a torn checkpoint, which Checkpoint.Rejected lists. Files
 // that are not regular are rejected without waiting, and a manifest has at most 64 MiB. Read then
-// fills any run of any tensor from the files that have its elements:
+// fills any range of any tensor from the files that have its elements:
 //
 //	c, err := checkpoint.Open(dir)
 //	err = c.Read("w", piece.Offset, piece.Weight)

@@ -58,11 +58,11 @@ func TestCheckSaysWhatIsAllowed(t *testing.T) {
 		want  string // "" means that the value is right
 	}{
 		{"comm.backend", "shm", ""},
-		{"comm.backend", "shn", `unknown "shn": did you mean shm? (auto, shm, mpi, sim, cuda, nccl or nvshmem)`},
-		{"comm.backend", "SHM", `unknown "SHM": did you mean shm? (auto, shm, mpi, sim, cuda, nccl or nvshmem)`},
+		{"comm.backend", "shn", `unknown "shn": did you mean shm? (auto, shm, mpi, ucx, sim, cuda, nccl or nvshmem)`},
+		{"comm.backend", "SHM", `unknown "SHM": did you mean shm? (auto, shm, mpi, ucx, sim, cuda, nccl or nvshmem)`},
 		{"comm.backend", "nccl", ""},
-		{"comm.backend", "tcp", `unknown "tcp": use auto, shm, mpi, sim, cuda, nccl or nvshmem`},
-		{"comm.backend", "", `unknown "": use auto, shm, mpi, sim, cuda, nccl or nvshmem`},
+		{"comm.backend", "gloo", `unknown "gloo": use auto, shm, mpi, ucx, sim, cuda, nccl or nvshmem`},
+		{"comm.backend", "", `unknown "": use auto, shm, mpi, ucx, sim, cuda, nccl or nvshmem`},
 		{"run.device", "gpu", `unknown "gpu": did you mean cpu? (auto, cpu or cuda)`},
 		{"run.device", "cuda", ""},
 		{"run.name", "a\x00", `"a\x00" has an unprintable character`},

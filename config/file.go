@@ -93,7 +93,7 @@ func (f file) read(data []byte) {
 	case errors.Is(err, io.EOF): // only comments
 		return
 	case err != nil:
-		f.syntax(err)
+		f.syntax(data, err)
 		return
 	}
 	if top := doc.Content[0]; !isNull(top) {
@@ -102,7 +102,7 @@ func (f file) read(data []byte) {
 	switch err := d.Decode(&more); {
 	case errors.Is(err, io.EOF):
 	case err != nil:
-		f.syntax(err)
+		f.syntax(data, err)
 	default:
 		f.problem(f.at(&more), "", "second document: put all settings into one document, without ---")
 	}
@@ -115,8 +115,9 @@ var (
 	fromZero = regexp.MustCompile(`^did not find expected (key|node content|'-' indicator|',' or '[\]}]'|'<document start>')`)
 )
 
-// syntax records an error of the YAML parser, with its line if known.
-func (f file) syntax(err error) {
+// syntax records an error of the YAML parser for data, with its line if known. A tab in the
+// indentation of that line has a message of its own.
+func (f file) syntax(data []byte, err error) {
 	at := Origin{Level: LevelFile, File: f.path}
 	text := err.Error()
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
@@ -126,8 +127,23 @@ func (f file) syntax(err error) {
 	if at.Line > 0 && fromZero.MatchString(text) {
 		at.Line++
 	}
+	if tab := indentTab(data, at.Line); tab > 0 {
+		at.Col, text = tab, "tab in the indentation: indent with spaces, not tabs"
+	}
 	f.unread = true
 	f.problem(at, "", "%s", text)
+}
+
+// indentTab returns the column of the first tab in the indentation of a line, from 1, or 0 if the
+// line has none.
+func indentTab(data []byte, line int) int {
+	lines := bytes.Split(data, []byte("\n"))
+	if line < 1 || line > len(lines) {
+		return 0
+	}
+	text := lines[line-1]
+	indent := text[:len(text)-len(bytes.TrimLeft(text, " \t"))]
+	return bytes.IndexByte(indent, '\t') + 1
 }
 
 func (f file) at(n *yaml.Node) Origin {

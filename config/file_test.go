@@ -101,7 +101,7 @@ func TestFileErrorsNamePlaceAndRemedy(t *testing.T) {
 		{"wrong indentation", "log:\n  every: 1\nrun:\n   seed: 1\n  name: a\n", []string{`c.yaml:5: did not find expected key`}},
 		{"open quote", "log:\n  every: 1\nrun:\n  name: 'a\n", []string{`c.yaml:4: found unexpected end of stream`}},
 		{"unknown anchor", "run:\n  seed: *s\n", []string{`c.yaml: unknown anchor 's' referenced`}},
-		{"tab", "run:\n\tseed: 1\n", []string{`c.yaml:2: found character that cannot start any token`}},
+		{"tab", "run:\n\tseed: 1\n", []string{`c.yaml:2:1: tab in the indentation: indent with spaces, not tabs`}},
 		{"not text", "run: \x00\n", []string{`c.yaml: control characters are not allowed`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

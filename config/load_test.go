@@ -256,10 +256,10 @@ func TestEnvironmentIsReadStrictly(t *testing.T) {
 			"$SYMGRAD_SEED: unknown setting: did you mean SYMGRAD_RUN_SEED?",
 			"$SYMGRAD_RUN_MAXSTEPS: unknown setting: did you mean SYMGRAD_RUN_MAX_STEPS?",
 		}},
-		{"wrong values", []string{"SYMGRAD_RUN_EVAL=1", "SYMGRAD_OPTIM_LR=-1", "SYMGRAD_COMM_BACKEND=tcp"}, nil, []string{
+		{"wrong values", []string{"SYMGRAD_RUN_EVAL=1", "SYMGRAD_OPTIM_LR=-1", "SYMGRAD_COMM_BACKEND=gloo"}, nil, []string{
 			`$SYMGRAD_RUN_EVAL: run.eval: "1" is not true or false`,
 			`$SYMGRAD_OPTIM_LR: optim.lr: -1 is out of range: more than 0`,
-			`$SYMGRAD_COMM_BACKEND: comm.backend: unknown "tcp": use auto, shm, mpi, sim, cuda, nccl or nvshmem`,
+			`$SYMGRAD_COMM_BACKEND: comm.backend: unknown "gloo": use auto, shm, mpi, ucx, sim, cuda, nccl or nvshmem`,
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

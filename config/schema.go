@@ -52,7 +52,7 @@ type Launch struct {
 
 // Comm sets the communication between ranks.
 type Comm struct {
-	Backend       string        `yaml:"backend" in:"auto|shm|mpi|sim|cuda|nccl|nvshmem" help:"communication between ranks: shm is shared memory between processes of a host, mpi is that and MPI between hosts, sim is goroutines in one process; between GPUs nccl and nvshmem are these libraries, and cuda is the fastest of them and symgrad's own kernels, per operation; auto is the best that works"`
+	Backend       string        `yaml:"backend" in:"auto|shm|mpi|ucx|sim|cuda|nccl|nvshmem" help:"communication between ranks: shm is shared memory between processes of a host, mpi and ucx are that and MPI or UCX between hosts, sim is goroutines in one process; between GPUs nccl and nvshmem are these libraries, and cuda is the fastest of them and symgrad's own kernels, per operation; auto is the best that works"`
 	Engine        string        `yaml:"engine" only:"comm.backend=cuda|nccl|nvshmem" help:"engine between GPUs for all operations, such as nccl, nccl-window, nvshmem, ll128 or twoshot, and over several hosts hier; empty means the fastest per operation, by the table of comm.tune"`
 	Tune          string        `yaml:"tune" hash:"-" only:"comm.backend=cuda|nccl|nvshmem" help:"file of symgrad tune with the fastest engine per operation; empty means the built-in table"`
 	MaxCTAs       int           `yaml:"max_ctas" in:"[0,128]" only:"comm.backend=auto|cuda|nccl" help:"maximum thread blocks of a collective on a GPU, which compete with computation for multiprocessors; it changes neither the engine chosen by comm.tune nor nvshmem's kernels; 0 means the number that is fastest alone"`

@@ -78,7 +78,7 @@ func (c *Config) conflicts() []Problem {
 func (c *Config) checkDevices(r *rules) {
 	switch name := c.Comm.Backend; name {
 	case "auto":
-	case "shm", "mpi", "sim":
+	case "shm", "mpi", "ucx", "sim":
 		r.require(c.Run.Device != "cuda", "comm.backend", []string{"run.device"},
 			"%s is between ranks of the host, and run.device is cuda: use cuda, nccl, nvshmem or auto", name)
 	default:

@@ -12,7 +12,7 @@ import (
 // collective_on_buffer of NVSHMEM4Py does.
 type Call struct {
 	Collective string        // one of CallNames
-	Dst, Src   tensor.Buffer // as for the verb; none for barrier and sync
+	Dst, Src   tensor.Buffer // as for the operation; none for barrier and sync
 	DType      tensor.DType  // the element type of both views (tensor.Buffer.As); Invalid means the buffers' own
 	Red        RedOp         // of allreduce, reduce and reducescatter; the zero value is Sum
 	Root       int           // of broadcast, reduce, gather and scatter
@@ -51,7 +51,7 @@ func CallNames() []string {
 //
 // Collective: all ranks, same order. Returns: 0, or with c.Timing its milliseconds (Work.Elapsed).
 // Errors: ErrInvalid for an unknown name; ErrDType for buffers that are not whole elements of
-// c.DType; those of the verb.
+// c.DType; those of the operation.
 func (g *Group) Run(c Call) (milliseconds float64, err error) {
 	i := slices.IndexFunc(callNames, func(n struct {
 		name string

@@ -1,17 +1,17 @@
 // Package dist is communication between the ranks of a job: worlds, groups, streams and
 // collectives.
 //
-// A World is all ranks; a Group is some of them (Split). The verbs of a Group check tensor.Buffers
-// and queue an Op on a Stream. They return a Work once the operation is queued and never wait for a
-// peer; Work.Wait returns the outcome. A backend implements Transport. dist imports none; package
-// dist/backend chooses one.
+// A World is all ranks; a Group is some of them (Split). Its operations are methods that check
+// tensor.Buffers and queue an Op on a Stream. They return a Work once the operation is queued and
+// never wait for a peer; Work.Wait returns the outcome. A backend implements Transport. dist
+// imports none; package dist/backend chooses one.
 //
 //	w, err := g.AllReduce(tensor.Of(dst), tensor.Of(src), dist.Sum)
 //	if err != nil { ... }           // a wrong argument: nothing was sent
 //	if err := w.Wait(); err != nil { ... } // a peer disagreed, died, or was too late
 //
-// Group.Blocking returns a view whose verbs run on the caller and return when they are done, as
-// MPI's do: no overlap, least latency.
+// Group.Blocking returns a view whose operations run on the caller and return when they are done,
+// as MPI's do: no overlap, least latency.
 //
 // # Files
 //
@@ -34,7 +34,7 @@
 //
 // Count is the elements that one rank contributes or receives; n is the number of ranks.
 //
-//	verb           source      destination   in place (else disjoint)
+//	operation      source      destination   in place (else disjoint)
 //	AllReduce      count       >= count      src == dst
 //	Reduce         count       root: >= count    root: src == dst
 //	Broadcast      root: count count         root: src == dst
@@ -92,7 +92,7 @@
 // # Groups of GPUs
 //
 // Buffers are in the memory of the rank's GPU, Group.Device, and streams are the GPU's; a group's
-// own stream has the highest priority. A verb returns when the operation is queued on the device.
+// own stream has the highest priority. A call returns when the operation is queued on the device.
 // Work.Wait returns when the device has passed it and, while checking is on, all ranks have issued
 // it. A view On another stream keeps the order of the group's operations. Views also give the
 // backend promises that allow faster algorithms:

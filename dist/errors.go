@@ -8,8 +8,8 @@ import (
 // Errors for callers to branch on. Every error of this package and of a backend matches one with
 // errors.Is.
 var (
-	// ErrInvalid is returned by every verb when an argument is wrong, before anything is sent. The
-	// group stays usable.
+	// ErrInvalid is returned by every operation when an argument is wrong, before anything is sent.
+	// The group stays usable.
 	ErrInvalid = errors.New("invalid argument")
 	// ErrDType is the ErrInvalid for invalid element types, or different ones, of buffers or of a
 	// premulsum scalar.

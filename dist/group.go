@@ -11,16 +11,16 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Group is a set of ranks that communicate: an NVSHMEM team, an NCCL communicator. Its verbs check
-// their arguments, note the operation in the recorder and queue it on a stream; none waits for a
-// peer. Methods may be called from several goroutines, but the order of operations must be the same
-// on all ranks, so one goroutine should issue them.
+// Group is a set of ranks that communicate: an NVSHMEM team, an NCCL communicator. Its operations
+// are methods that check their arguments, note the operation in the recorder and queue it on a
+// stream; none waits for a peer. Methods may be called from several goroutines, but the order of
+// operations must be the same on all ranks, so one goroutine should issue them.
 type Group struct {
 	c      *core
 	s      Stream
 	name   string
 	batch  *call // the group call that this view collects for, or nil
-	block  bool  // verbs return when their operation is done
+	block  bool  // methods return when their operation is done
 	other  bool  // s is not the group's own
 	symm   bool  // buffers are at the same offsets on all ranks
 	beside bool  // the device computes during the operations
@@ -125,14 +125,14 @@ func (g *Group) Stream() Stream { return g.s }
 func (g *Group) Recorder() *Recorder { return g.c.rec }
 
 // On returns a view that queues operations on s. Operations on different streams still run in the
-// order in which they were queued. Errors: its verbs return ErrInvalid for a nil s.
+// order in which they were queued. Errors: its operations return ErrInvalid for a nil s.
 func (g *Group) On(s Stream) *Group {
 	v := *g
 	v.s, v.block, v.other = s, false, s != g.c.stream
 	return &v
 }
 
-// Blocking returns a view whose operations run on the calling goroutine. A verb returns when its
+// Blocking returns a view whose operations run on the calling goroutine. A call returns when its
 // operation is done, with the operation's error and a Work that is done; a Batch does too. Nothing
 // overlaps, but latency is least: on shared memory a small collective takes less time than queuing
 // it. Operations queued before run first; other work on the group's own stream (HostStream.Do,
@@ -156,7 +156,7 @@ func (g *Group) Named(name string) *Group {
 // and can use algorithms that need this: NCCL's symmetric windows, NVSHMEM's collectives without a
 // copy. Results are the same.
 //
-// Collective: all ranks use such a view for the same operations. Errors: its verbs return
+// Collective: all ranks use such a view for the same operations. Errors: its operations return
 // ErrInvalid, and ErrMismatch on all ranks, if a backend detects a broken promise.
 func (g *Group) Symmetric() *Group {
 	v := *g
@@ -170,16 +170,16 @@ func (g *Group) Symmetric() *Group {
 // are the same; elsewhere nothing changes. Copy engines cannot be stopped: if the group breaks,
 // destinations may still change, on all ranks.
 //
-// Collective: all ranks use such a view for the same operations. Errors: otherwise its verbs return
-// ErrMismatch on all ranks of GPUs.
+// Collective: all ranks use such a view for the same operations. Errors: otherwise its
+// operations return ErrMismatch on all ranks of GPUs.
 func (g *Group) Beside() *Group {
 	v := *g
 	v.beside = true
 	return &v
 }
 
-// Timed returns a view whose operations are timed, for Work.Elapsed: one call of a verb, or a part
-// of a program. On GPUs it adds two events to each operation and caches no launch.
+// Timed returns a view whose operations are timed, for Work.Elapsed: one call, or a part of a
+// program. On GPUs it adds two events to each operation and caches no launch.
 // backend.Config.Timing does this for a whole world.
 func (g *Group) Timed() *Group {
 	v := *g
@@ -300,7 +300,7 @@ func (g *Group) adopt(x closer) error {
 	return nil
 }
 
-// do implements a verb; at is the root or the peer.
+// do implements an operation; at is the root or the peer.
 func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work, error) {
 	if g.block && !g.other && g.batch == nil && g.c.inline.t != nil {
 		return g.c.inline.run(&verb{kind, g.symm, g.timed, at, dst, src, g.name}, red)

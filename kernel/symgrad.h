@@ -2,8 +2,8 @@
 #ifndef SYMGRAD_H
 #define SYMGRAD_H
 
-// symgrad_signal sets a signal of any rank. A reader of it sees all earlier writes of this thread, to
-// any rank.
+// symgrad_signal sets a signal of any rank. A reader of it sees all earlier writes of this thread,
+// to any rank.
 static __device__ __forceinline__ void symgrad_signal(unsigned long long *word, unsigned long long v) {
     asm volatile("fence.acq_rel.sys;\n\tst.relaxed.sys.u64 [%0], %1;" ::"l"(word), "l"(v) : "memory");
 }

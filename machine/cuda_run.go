@@ -29,7 +29,7 @@ func (m *Machine) runOnDevice() error {
 	c.exchanged(err)
 	m.clock[0]++
 	if err != nil {
-		d.next = m.clock[0] + 1 // unknown, so that turn sets the clock
+		d.next = m.clock[0] + 1 // the device's clock is unknown: a value unequal to clock[0] makes turn set it
 		return err
 	}
 	d.next++
@@ -260,7 +260,8 @@ func (c *compiled) prepareExchange() error {
 		return err
 	}
 	if as := mannerOf(run); as != e.manner {
-		return fmt.Errorf("%w: the run is a %v, but the current program is for a %v", dist.ErrInvalid, as, e.manner)
+		return fmt.Errorf("%w: the next run is a %v, and the last program is for a %v: make one run without NoSync, and do not profile inside NoSync",
+			dist.ErrInvalid, as, e.manner)
 	}
 	if e.d.Take(c.m) {
 		c.m.device.forgetWords(e.layout.Weights[:])
@@ -299,7 +300,8 @@ func (c *compiled) checkExchange() error {
 // late is how many runs old an error result is when it is read, so that the host need not wait.
 const late = 3
 
-// checkLate checks the sum of the weights of a run that is done or nearly done.
+// checkLate checks the sum of the weights of the run that is late runs older than the newest. That
+// run is usually done, so that the host need not wait.
 func (c *compiled) checkLate() error {
 	e, x := c.exchanges(), c.gpu.exec
 	if e == nil || x.Runs() <= late {

@@ -16,7 +16,7 @@ type overRanks struct {
 	ops.BatchNormNode
 	space []int   // (N, C, S)
 	rows  operand // weights, over (N, 1, 1) of the space
-	count operand // f64: weight of the rows of all ranks
+	count operand // f64: sum of the weights of all rows of all ranks
 	cost  operand // f64: weight of this rank's cost
 	mean  operand // f64
 	rstd  operand // f64
@@ -87,7 +87,7 @@ func part(o operand, from, n int) operand {
 	return o
 }
 
-// counted returns register r in rows that count, and 0 in others.
+// counted returns register r in rows with a weight, and 0 in others.
 func (k *overRanks) counted(m *code, r int) int {
 	if !k.Rows {
 		return r
@@ -96,7 +96,7 @@ func (k *overRanks) counted(m *code, r int) int {
 	return m.do(program.Select, m.do(program.Greater, m.load(k.rows), none), r, none)
 }
 
-// weighted returns register r times the weight of the row, in rows that count.
+// weighted returns register r times the weight of the row, and 0 in rows without a weight.
 func (k *overRanks) weighted(m *code, r int) int {
 	if !k.Rows {
 		return r

@@ -6,7 +6,7 @@ import (
 )
 
 // normMove computes 1/sqrt(variance+epsilon) from the sums of squared distances. It updates the
-// running statistics if any row counts.
+// running statistics if any row of any rank has a weight.
 func (l *lowering) normMove(k *overRanks, sum, runMean, runVar operand) error {
 	m := l.newCode(sum.shape)
 	n, one, none := m.load(k.count), m.constant(1), m.constant(0)
@@ -27,7 +27,7 @@ func (l *lowering) normMove(k *overRanks, sum, runMean, runVar operand) error {
 // normalized returns (x - mean) / sqrt(variance + epsilon), in the dtype of x.
 func (l *lowering) normalized(k *overRanks, m *code, x operand) int {
 	d := m.do(program.Sub, m.load(x), m.load(l.along(k.high, k.space)))
-	if x.dtype != tensor.F64 { // the mean of f64 has one part
+	if x.dtype != tensor.F64 { // the mean is high + low; f64 needs only high
 		d = m.do(program.Sub, d, m.load(l.along(k.low, k.space)))
 	}
 	return m.do(program.Mul, d, m.load(l.along(k.scale, k.space)))
@@ -56,8 +56,8 @@ func (l *lowering) normApply(c *current, k *overRanks) (operand, error) {
 	return l.reshape(y, c.in[0].shape), nil
 }
 
-// normSums computes sum(dy) and sum(dy*xhat) of this rank, times the weight of its cost. Without
-// that weight they are the gradients of bias and scale.
+// normSums computes sum(dy) and sum(dy*xhat) of this rank, times the weight of its cost (k.cost).
+// Without that weight they are the gradients of bias and scale.
 func (l *lowering) normSums(c *current, k *overRanks) (operand, error) {
 	ch := k.space[1]
 	dy, x := l.reshape(l.stored(c.in[0]), k.space), l.reshape(l.stored(c.in[1]), k.space)
@@ -84,8 +84,8 @@ func (l *lowering) normSums(c *current, k *overRanks) (operand, error) {
 }
 
 // normInputGrad computes dx = scale/sqrt(variance+epsilon) * (dy - w*(sum(dy) +
-// xhat*sum(dy*xhat))/n). The sums are those of all ranks, divided by the weight of this rank's
-// cost.
+// xhat*sum(dy*xhat))/n). w is the weight of the row, and n the sum of the weights of all rows of
+// all ranks. The sums are those of all ranks, divided by the weight of this rank's cost.
 func (l *lowering) normInputGrad(c *current, k *overRanks) (operand, error) {
 	ch := k.space[1]
 	dy, x := l.reshape(l.stored(c.in[0]), k.space), l.reshape(l.stored(c.in[1]), k.space)

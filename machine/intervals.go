@@ -44,7 +44,6 @@ func (m *Machine) Mark() error {
 //
 // Returns: when the runs are done; one interval less than calls. Errors: those of the runs;
 // ErrClosed.
-// ErrClosed.
 func (m *Machine) Intervals() ([]time.Duration, error) {
 	if m.closed {
 		return nil, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)

@@ -10,15 +10,14 @@ import (
 // communication, exposed communication, and each step. String returns a table.
 type Timeline = cudaexec.Timeline
 
-// Profile measures the program that ran last on a GPU. It measures runs runs without marks, as many
-// with marks around collectives, and as many with marks around each step, after a few to warm up.
-// They are real runs on the current inputs: with Config.Solver they update the parameters and count
-// as steps.
+// Profile measures the program that ran last on a GPU. After a few runs to warm up it makes n runs
+// without marks, n with marks around collectives, and n with marks around each step. They are real
+// runs on the current inputs: with Config.Solver they update the parameters and count as steps.
 //
-// Collective: with ddp, all ranks with the same number. Shapes/units: runs is 1 to 10000. Errors:
+// Collective: with ddp, all ranks with the same n. Shapes/units: n is 1 to 10000. Errors:
 // ErrDevice on the CPU, where ddp.Timeline and runtime/pprof measure times; ErrNoValue before the
 // first run; those of a run.
-func (m *Machine) Profile(runs int) (Timeline, error) {
+func (m *Machine) Profile(n int) (Timeline, error) {
 	fail := func(err error) (Timeline, error) {
 		return Timeline{}, fmt.Errorf("machine %s: profile: %w", m.cfg.Name, err)
 	}
@@ -35,7 +34,7 @@ func (m *Machine) Profile(runs int) (Timeline, error) {
 	}
 	x := m.device.current
 	before := x.Runs()
-	t, err := x.Profile(runs)
+	t, err := x.Profile(n)
 	m.profiled(x.Runs() - before)
 	if err != nil {
 		return fail(err)

@@ -49,7 +49,7 @@ func (f *benchFlags) addTo(cmd *cobra.Command) {
 	flags.SortFlags = false
 	cli.Normalize(flags)
 	flags.StringVar(&f.ops, "op", "allreduce", "comma-separated operations: "+opNames()+"; all means every collective, onesided all others")
-	flags.StringVar(&f.backend, "backend", backend.Auto, "backend: auto, shm (host memory), sim (ranks are goroutines); between GPUs nccl, nvshmem, or cuda (the fastest engine per operation)")
+	flags.StringVar(&f.backend, "backend", backend.Auto, "backend: auto, shm (host memory), mpi or ucx (several hosts), sim (ranks are goroutines); between GPUs nccl, nvshmem, or cuda (the fastest engine per operation)")
 	flags.IntVarP(&f.ranks, "ranks", "n", 2, "number of ranks to start")
 	flags.StringVarP(&f.minBytes, "minbytes", "b", "8", "smallest size")
 	flags.StringVarP(&f.maxBytes, "maxbytes", "e", "64M", "largest size")

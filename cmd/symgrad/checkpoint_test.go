@@ -235,7 +235,7 @@ func TestCheckpointRefuses(t *testing.T) {
 		code int
 		text string
 	}{
-		"show":                            {exitUsage, "symgrad checkpoint show: want one folder, got 0 arguments"},
+		"show":                            {exitUsage, "checkpoint show: want one folder, got 0 arguments"},
 		"verify a b":                      {exitUsage, "want one folder, got 2 arguments"},
 		"merge " + dir:                    {exitUsage, "--out is missing"},
 		"merge --out x":                   {exitUsage, "want one folder, got 0 arguments"},

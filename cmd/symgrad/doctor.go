@@ -34,11 +34,12 @@ func newDoctorCommand() *cobra.Command {
 		Use:   "doctor [flags]",
 		Short: "Report this machine's support for training, and the choices a run would make",
 		Long: `Report this machine's support for training, and the choices a run would make:
-processors, memory, limits, matrix libraries, MPI, GPUs and their libraries, launchers,
-backends.
+processors, memory, limits, matrix libraries, MPI, UCX, GPUs and their libraries,
+launchers, backends.
 
-For GPUs it lists the engines (implementations of communication), with the reason for each
-unavailable one, and the table by which the fastest is chosen (symgrad tune, comm.tune).
+For GPUs and for several hosts it lists the engines (implementations of communication),
+with the reason for each unavailable one. For GPUs it also shows the table by which the
+fastest is chosen (symgrad tune, comm.tune).
 
 Each library is loaded in a separate process, so that none can crash the report. A file
 named by --lib or a setting is the only candidate; for NCCL and NVSHMEM the file in
@@ -171,7 +172,7 @@ func newDoctorProbeCommand() *cobra.Command {
 		Args:   usageArgs(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(probe.ProductNames(), args[0]) {
-				return usageError{fmt.Errorf("%s: unknown library %q", cmd.CommandPath(), args[0])}
+				return usageError{fmt.Errorf("%s: unknown library %q", nameOf(cmd), args[0])}
 			}
 			return probe.Reply(args, cmd.OutOrStdout())
 		},

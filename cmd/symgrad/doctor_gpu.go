@@ -6,10 +6,9 @@ import (
 	"github.com/symgrad/symgrad/internal/probe"
 )
 
-// engines writes the engines between GPUs. Engines that are available, or unavailable, for the same
-// reason share a line.
-func (s *sheet) engines(all []probe.Engine) {
-	label := "engines"
+// engines writes the engines between GPUs or hosts. Engines that are available, or unavailable, for
+// the same reason share a line.
+func (s *sheet) engines(label string, all []probe.Engine) {
 	for i := 0; i < len(all); {
 		e := all[i]
 		var names []string

@@ -57,11 +57,15 @@ func sampleCPU() probe.Report {
 			{Name: "openmpi", Version: "Open MPI 4.1.4 (MPI 3.1)", Path: "/usr/lib/libmpi.so.40.30.4", Usable: true, Chosen: true, Notes: []string{"Open MPI's ABI"}},
 			{Name: "mpich", Path: "/usr/lib/libmpich.so.12.2.2", Problem: "the process that loaded it died: signal: segmentation fault"},
 		},
+		UCX:          []probe.Library{{Name: "ucx", Version: "UCX 1.13.1", Path: "/usr/lib/libucp.so.0.0.0", Usable: true, Chosen: true}},
 		OpenSHMEM:    []probe.Library{{Name: "openshmem"}},
 		GPUs:         probe.GPUs{Driver: probe.Library{Problem: "not found: no libcuda.so.1"}},
 		GPULibraries: []probe.Library{{Name: "cudart"}, {Name: "nccl"}},
 		Engines: []probe.Engine{
 			{Name: "oneshot", Why: "no GPU: not found: no libcuda.so.1"}, {Name: "nccl", Why: "no GPU: not found: no libcuda.so.1"},
+		},
+		HostEngines: []probe.Engine{
+			{Name: "mpi", Why: "not found: apt-get install openmpi-bin, or mpich"}, {Name: "ucx", Usable: true, Why: "UCX 1.13.1, /usr/lib/libucp.so.0.0.0"},
 		},
 		Table:    probe.Table{Fits: true, Machine: "NVIDIA H200", Lines: []string{"others: nccl"}},
 		Launcher: probe.Launcher{Name: "none", Size: 1, LocalSize: 1, Variables: []probe.Variable{{Name: "SLURM_JOB_ID", Of: "slurm"}}},

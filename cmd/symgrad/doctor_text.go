@@ -46,16 +46,19 @@ func (s *sheet) line(label, format string, args ...any) {
 // doctorText returns the report as text.
 func doctorText(r probe.Report) []byte {
 	var s sheet
+	s.line("marks", "* chosen, + usable, - not usable")
 	s.line("system", "%s, kernel %s, %s/%s, %s%s", orUnknown(r.System.Distribution), orUnknown(r.System.Kernel), r.System.OS, r.System.Arch, r.System.Go,
 		prefixed(", in ", r.System.Container))
 	s.cpu(r.CPU)
 	s.memory(r)
 	s.blas(r.BLAS)
 	s.libraries("mpi", r.MPI)
+	s.libraries("ucx", r.UCX)
 	s.libraries("openshmem", r.OpenSHMEM)
 	s.gpus(r.GPUs)
 	s.libraries("gpu libs", r.GPULibraries)
-	s.engines(r.Engines)
+	s.engines("engines", r.Engines)
+	s.engines("hosts", r.HostEngines)
 	if len(r.GPUs.Devices) > 0 {
 		s.table(r.Table)
 	}

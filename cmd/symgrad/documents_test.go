@@ -71,6 +71,8 @@ func known(t *testing.T, words []string) bool {
 		parsed(t, args)
 	case program == "go" && args[0] == "run" && args[1] == "./cmd/symgrad":
 		parsed(t, args[2:])
+	case program == "go" && args[0] == "tool" && args[1] == "symgrad": // of a module of the reader
+		parsed(t, args[2:])
 	case program == "go":
 		for _, word := range args {
 			if path, ok := strings.CutPrefix(word, "./"); ok {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/hostcost"
 	"github.com/symgrad/symgrad/internal/plan"
 )
 
@@ -34,13 +35,16 @@ data set, nor the memory of driver and libraries (several hundred MiB).
 
 The time of communication needs a bandwidth: --bandwidth is the GB/s that a rank sends,
 --probe measures it with allreduces between ranks on this host, in shared memory. With
-the time of a step without communication (--step, as measured on one rank) the exposed
+--hosts, ranks are on so many hosts: --latency is the time of an empty message from host
+to host, --bandwidth the GB/s of a host's link in each direction, and each collective has
+its time and algorithm. With the time of a step without communication (--step, as measured on one rank) the exposed
 communication is predicted as well; the forward pass counts as a third of the step.
 
 Exit codes: 0 success, 1 failure, 2 invalid flags or settings.`,
 		Example: `  symgrad plan --config configs/mnist-mlp.yaml -n 4
   symgrad plan --config configs/wide-mlp.yaml --program mlp -n 8 --set run.device=cuda --bandwidth 300 --step 9ms
   symgrad plan --config configs/lm.yaml -n 2 --set shard.stage=2 --probe
+  symgrad plan --config configs/mnist-mlp.yaml -n 32 --hosts 4 --latency 10us --bandwidth 1.25
   symgrad plan --config configs/mnist-cnn.yaml -n 4 --json | jq '.stages[].volume'`,
 		Args: usageArgs(noArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,6 +74,8 @@ type planner struct {
 	probe     bool
 	bandwidth float64 // GB/s; 0 means not given
 	step      time.Duration
+	hosts     int           // 0 means not given
+	latency   time.Duration // of a message between hosts
 
 	ranksGiven, bandwidthGiven, stepGiven bool
 }
@@ -82,6 +88,8 @@ func (p *planner) addTo(cmd *cobra.Command) {
 	flags.BoolVar(&p.asJSON, "json", false, "print the plan as JSON with stable keys")
 	flags.BoolVar(&p.probe, "probe", false, "measure the bandwidth between ranks of this host; takes some seconds")
 	flags.Float64Var(&p.bandwidth, "bandwidth", 0, "bandwidth at which each rank sends, in GB/s, instead of --probe")
+	flags.IntVar(&p.hosts, "hosts", 0, "number of hosts, with equal numbers of ranks (default one host)")
+	flags.DurationVar(&p.latency, "latency", 10*time.Microsecond, "time of an empty message from host to host, with --hosts")
 	flags.DurationVar(&p.step, "step", 0, "measured time of a step without communication")
 	addSourceFlags(cmd, p.source)
 	complete(cmd, "program", cobra.FixedCompletions(planPrograms(), cobra.ShellCompDirectiveNoFileComp))
@@ -117,15 +125,21 @@ func (p *planner) run(ctx context.Context) ([]byte, error) {
 // check rejects invalid flags, independent of the settings.
 func (p *planner) check() error {
 	switch {
-	case p.ranksGiven && checkRanks(p.ranks) != nil:
-		return checkRanks(p.ranks)
+	case p.ranksGiven && checkRanks(over(p.ranks, max(p.hosts, 1))) != nil:
+		return checkRanks(over(p.ranks, max(p.hosts, 1)))
 	case p.bandwidthGiven && !(p.bandwidth >= plan.LeastGBps && p.bandwidth <= math.MaxFloat64):
 		return fmt.Errorf("--bandwidth %v: want a positive number of GB/s, at least %v", p.bandwidth, plan.LeastGBps)
+	case p.hosts < 0 || p.hosts > hostcost.MostHosts:
+		return fmt.Errorf("--hosts %d: want 1 to %d", p.hosts, hostcost.MostHosts)
+	case p.latency <= 0:
+		return fmt.Errorf("--latency %v: want a positive time", p.latency)
+	case p.hosts > 0 && p.probe:
+		return errors.New("--probe measures one host: leave it out, or --hosts")
 	case p.probe && p.bandwidth > 0:
 		return errors.New("--probe or --bandwidth: choose one")
 	case p.stepGiven && p.step <= 0:
 		return fmt.Errorf("--step %v: want a positive time", p.step)
-	case p.step > 0 && !p.probe && p.bandwidth == 0:
+	case p.step > 0 && !p.probe && p.bandwidth == 0 && p.hosts == 0:
 		return errors.New("--step needs a communication time: add --probe or --bandwidth")
 	}
 	return nil
@@ -172,6 +186,11 @@ func lookAt(cfg *config.Config, program string, ranks int) (plan.Job, error) {
 // link returns the cost model of collectives; nil if no flag asks for times.
 func (p *planner) link(ctx context.Context, ranks int) (*plan.Link, error) {
 	switch {
+	case p.hosts > 1:
+		if ranks%p.hosts != 0 {
+			return nil, usageError{fmt.Errorf("plan: --hosts %d: %d ranks cannot be spread evenly; set -n to a multiple", p.hosts, ranks)}
+		}
+		return plan.Between(hostcost.Net{Hosts: p.hosts, Ranks: ranks / p.hosts, Latency: p.latency.Seconds(), Bandwidth: p.bandwidth * 1e9})
 	case p.bandwidth > 0:
 		return plan.Given(p.bandwidth)
 	case p.probe:

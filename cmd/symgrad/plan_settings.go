@@ -67,7 +67,7 @@ func plansGPU(c *config.Config) (bool, error) {
 		return false, nil
 	case c.Run.Device == "cpu":
 		return false, fmt.Errorf("comm.backend=%s: only between GPUs, and run.device is cpu", c.Comm.Backend)
-	case c.Comm.Backend == backend.SHM || c.Comm.Backend == backend.Sim:
+	case backend.OnHost(c.Comm.Backend):
 		return false, fmt.Errorf("run.device=cuda: comm.backend=%s is between ranks of the host", c.Comm.Backend)
 	}
 	return true, nil

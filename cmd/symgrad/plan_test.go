@@ -54,6 +54,10 @@ func TestPlanRefuses(t *testing.T) {
 		"--bandwidth 1e-320":           "want a positive number of GB/s, at least 1e-09",
 		"--step 0 --probe":             "--step 0s: want a positive time",
 		"--bandwidth 3 --probe":        "--probe or --bandwidth: choose one",
+		"--hosts -1":                   "--hosts -1: want 1 to 65536",
+		"--hosts 2 --latency 0":        "--latency 0s: want a positive time",
+		"--hosts 2 --probe":            "--probe measures one host",
+		"--hosts 2 -n 3 " + tinyPlan:   "--hosts 2: 3 ranks cannot be spread evenly",
 		"--step 3ms":                   "add --probe or --bandwidth",
 		"--step -3ms --probe":          "--step -3ms: want a positive time",
 		"--set model.name=rnn":         "model.name",
@@ -97,6 +101,22 @@ func TestPlanJSONIsThePlan(t *testing.T) {
 	}
 	if p.Link == nil || p.Link.GBps != 2.5 || on.Time == nil || on.Time.Exposed == nil || on.Volume != plan.Sum(on.Step) {
 		t.Errorf("%+v, %+v", p.Link, on)
+	}
+}
+
+// Between hosts, each collective has its time, and an allreduce its algorithm.
+func TestPlanNamesTheAlgorithmBetweenHosts(t *testing.T) {
+	const flags = "-n 8 --hosts 4 --latency 20us --bandwidth 1 --step 10ms --set data.global_batch=64 --set data.path=. "
+	for line, want := range map[string]string{
+		flags:                             " chain",
+		flags + "--set model.hidden=[8]":  " parts",
+		flags + "--set model.hidden=[64]": "4 hosts with 2 ranks each; a message takes 20",
+		flags + "--set shard.stage=1":     "reducescatter",
+	} {
+		code, stdout, stderr := planText(t, line)
+		if code != exitOK || stderr != "" || !strings.Contains(stdout, want) || !strings.Contains(stdout, "algorithm") {
+			t.Errorf("%s: want %q, code %d: %s\n%s", line, want, code, stderr, stdout)
+		}
 	}
 }
 

@@ -54,10 +54,12 @@ func configPage(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString(`# Settings
 
-The settings of a run from a file. ` + "`symgrad config keys` prints them, and `symgrad config show FILE`" + `
-prints their values with where each comes from. A later source wins: defaults, the file, variables
-of the environment such as ` + "`SYMGRAD_OPTIM_LR`, then `--set optim.lr=0.1`" + `. Settings "in the hash" must
-be equal on all ranks, and a checkpoint resumes only with the same ones.
+The settings of a run from a file. ` + "`symgrad config keys`" + ` prints them, and
+` + "`symgrad config show --config FILE`" + ` prints their values with where each comes from. A later source
+wins: defaults, the file, variables of the environment such as ` + "`SYMGRAD_OPTIM_LR`, then\n`--set optim.lr=0.1`" + `.
+
+Settings "in the hash" must be equal on all ranks. A resumed run may change many of them: see
+[resume and reshard](../how-to/resume-and-reshard.md).
 [Run from a file](../how-to/run-from-a-file.md) shows how to use them.
 `)
 	section := ""
@@ -73,13 +75,13 @@ be equal on all ranks, and a checkpoint resumes only with the same ones.
 }
 
 // measuring are the commands with a page of their own.
-var measuring = []string{"bench", "plan", "tune"}
+var measuring = []string{"bench", "plan", "scale", "tune"}
 
 // cliPage returns the help of the commands in measuring, or of the others.
 func cliPage(t *testing.T, measure bool) string {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString("# Command line\n\nThe help of `symgrad` and its commands; [bench, plan and tune](cli-measure.md) have a page of their own.\n")
+	b.WriteString("# Command line\n\nThe help of `symgrad` and its commands; [bench, plan, scale and tune](cli-measure.md) have a page of their own.\n")
 	if measure {
 		b.Reset()
 		b.WriteString("# Command line: measure\n\nThe help of the commands that measure and predict. [The others](cli.md) have another page.\n")

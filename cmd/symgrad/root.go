@@ -32,6 +32,7 @@ func newRootCommand() *cobra.Command {
 		newDoctorProbeCommand(),
 		newPlanCommand(),
 		newRunCommand(),
+		newScaleCommand(),
 		newSecretCommand(),
 		newTuneCommand(),
 		newVersionCommand(),
@@ -88,14 +89,21 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// usageArgs turns the error of an argument check into a usageError.
+// usageArgs turns the error of an argument check into a usageError, which begins with the name of
+// the command.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return usageError{fmt.Errorf("%s: %w", cmd.CommandPath(), err)}
+			return usageError{fmt.Errorf("%s: %w", nameOf(cmd), err)}
 		}
 		return nil
 	}
+}
+
+// nameOf returns the name of a command without "symgrad", because errors already begin with
+// "symgrad".
+func nameOf(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
 // noArgs rejects arguments. Cobra's NoArgs calls them unknown commands.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,6 +41,12 @@ travels: see symgrad secret. Ranks are numbered host by host, and -n may differ.
 a rank, a launcher or the network fails, all launchers end their ranks within seconds
 and return the same exit code. They return 0 only if all ranks did.
 
+With --max-restarts a failed job begins again, on all hosts together. Ranks then resume
+from their newest checkpoint, as the example programs do. It begins after a pause of
+1s, which doubles up to 30s while no rank gets further. It does not begin again when
+the same rank fails twice in a row at the same step, or after Ctrl-C. With it, exit code
+0 of mpirun, srun or torchrun as PROGRAM is a failure unless rank 0 marked its success.
+
 The first Ctrl-C is passed on to the ranks, the second one kills them.
 
 Exit codes: that of the rank that failed first (128 plus the number of the signal
@@ -47,6 +54,7 @@ that killed it), 130 Ctrl-C, 143 SIGTERM, 141 the reader of the output ended (| 
 75 a host or its launcher is lost, 2 invalid command line.`,
 		Example: `  symgrad run -n 4 ./train --config configs/mnist-mlp.yaml
   symgrad run -n 2 --log-dir logs -- sh -c 'exec ./train --set run.name=$USER'
+  symgrad run -n 4 --max-restarts 10 ./train --config configs/mnist-mlp.yaml
   symgrad run --nnodes 2 --node-rank 0 --store hostA:29500 --secret job.secret -n 4 ./train`,
 		Args: usageArgs(checkProgram),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -70,6 +78,7 @@ that killed it), 130 Ctrl-C, 143 SIGTERM, 141 the reader of the output ended (| 
 	flags.StringVar(&cfg.Store, "store", "", "host:port at which all hosts reach the host with --node-rank 0, which listens there")
 	flags.StringVar(&secretFile, "secret", "", "file with the job's secret; empty means SYMGRAD_SECRET, or the file that SYMGRAD_SECRET_FILE names")
 	flags.DurationVar(&cfg.Wait, "wait", launch.DefaultWait, "time for all hosts to join")
+	flags.IntVar(&cfg.MaxRestarts, "max-restarts", 0, "times that a failed job begins again; on several hosts that of --node-rank 0 counts")
 	flags.DurationVar(&cfg.Grace, "grace", 2*time.Second, "time from the first failure until all ranks are killed")
 	flags.StringVar(&cfg.Bind, "bind", launch.BindNone, "core gives each rank an equal number of its own cores; none lets all ranks use all cores")
 	complete(cmd, "bind", cobra.FixedCompletions([]string{launch.BindCore, launch.BindNone}, cobra.ShellCompDirectiveNoFileComp))
@@ -85,7 +94,8 @@ that killed it), 130 Ctrl-C, 143 SIGTERM, 141 the reader of the output ended (| 
 func checkProgram(cmd *cobra.Command, args []string) error {
 	n, err := cmd.Flags().GetInt("ranks")
 	grace, graceErr := cmd.Flags().GetDuration("grace")
-	switch err := errors.Join(err, graceErr); {
+	bind, bindErr := cmd.Flags().GetString("bind")
+	switch err := errors.Join(err, graceErr, bindErr); {
 	case err != nil:
 		return err
 	case !cmd.Flags().Changed("ranks"):
@@ -94,6 +104,8 @@ func checkProgram(cmd *cobra.Command, args []string) error {
 		return checkRanks(n)
 	case grace <= 0:
 		return fmt.Errorf("--grace %v: want more than 0", grace)
+	case bind != launch.BindCore && bind != launch.BindNone:
+		return fmt.Errorf("--bind %q: use %s or %s", bind, launch.BindCore, launch.BindNone)
 	case len(args) == 0:
 		return errors.New("no program to run: add one after the flags")
 	}
@@ -106,10 +118,21 @@ func run(ctx context.Context, cfg launch.SpawnConfig) error {
 	res, err := launch.Spawn(ctx, cfg)
 	switch {
 	case errors.Is(err, dist.ErrInvalid):
-		return usageError{err}
+		return usageError{invalidRun{err}}
 	case res.Code != 0:
 		return &exitError{code: res.Code, err: err}
 	default:
 		return err
 	}
 }
+
+// invalidRun is a dist.ErrInvalid of package launch, as command run reports it.
+type invalidRun struct{ error }
+
+// Error returns the text without the name of the package and without the words of dist.ErrInvalid,
+// which the exit code already says.
+func (e invalidRun) Error() string {
+	return "run: " + strings.TrimSuffix(strings.TrimPrefix(e.error.Error(), "launch: "), ": "+dist.ErrInvalid.Error())
+}
+
+func (e invalidRun) Unwrap() error { return e.error }

@@ -12,20 +12,21 @@
 //
 //	shm      shared memory between processes of one host; buffers are in host memory
 //	mpi      the same inside a host, and MPI between hosts; for mpirun, mpiexec and srun
+//	ucx      the same inside a host, and UCX between hosts; for every launcher
 //	sim      goroutines of one process, for tests; only with Simulate
 //	cuda     GPUs: each operation by the fastest of NVSHMEM, NCCL and symgrad's kernels
 //	nccl     GPUs by NCCL alone
 //	nvshmem  GPUs of one host by NVSHMEM alone
 //
-// Auto is cuda if Config.Device is cuda. Otherwise, also for device auto, it is shm, or mpi if a
-// launcher of MPI has placed the ranks on several hosts. So a program without settings behaves
-// equally on machines with and without GPUs. NVIDIA's libraries are searched for and loaded only if
-// a GPU is requested.
+// Auto is cuda if Config.Device is cuda. Otherwise, also for device auto, it is shm on one host. On
+// several hosts it is mpi if a launcher of MPI started the ranks, and ucx otherwise. So a program
+// without settings behaves equally on machines with and without GPUs. NVIDIA's libraries are
+// searched for and loaded only if a GPU is requested.
 //
 // # How is a world on GPUs opened?
 //
-// First a world of the host is opened, the control group: on shared memory, and by MPI between
-// hosts. Through it ranks meet, compare
+// First a world of the host is opened, the control group: on shared memory, and by MPI or UCX
+// between hosts. Through it ranks meet, compare
 // settings, agree on errors and detect deaths. Each rank then has one GPU, that of its local rank
 // among the visible ones (launch.Env.GPU). Before any GPU is used the ranks compare ids: two ranks
 // on one GPU are an error that names both. NCCL is loaded before NVSHMEM, which then uses the same
@@ -76,6 +77,7 @@ const (
 	Auto    = "auto"    // the one for Config.Device
 	SHM     = "shm"     // shared memory of one host
 	MPI     = "mpi"     // shared memory inside a host, MPI between hosts
+	UCX     = "ucx"     // shared memory inside a host, UCX between hosts
 	Sim     = "sim"     // goroutines of one process; only with Simulate
 	CUDA    = "cuda"    // GPUs, each operation by the fastest engine
 	NCCL    = "nccl"    // GPUs, by NCCL
@@ -83,7 +85,13 @@ const (
 )
 
 // Names returns all backends, as Config.Backend takes them.
-func Names() []string { return []string{Auto, SHM, MPI, Sim, CUDA, NCCL, NVSHMEM} }
+func Names() []string { return []string{Auto, SHM, MPI, UCX, Sim, CUDA, NCCL, NVSHMEM} }
+
+// OnHost reports whether name is a backend between ranks in the memory of hosts.
+func OnHost(name string) bool { return name == SHM || name == Sim || overHosts(name) }
+
+// overHosts reports whether name is a backend between hosts.
+func overHosts(name string) bool { return name == MPI || name == UCX }
 
 // OnGPUs reports whether name is a backend between GPUs.
 func OnGPUs(name string) bool { return name == CUDA || name == NCCL || name == NVSHMEM }
@@ -168,7 +176,7 @@ func (c Config) Validate() error {
 		return invalid("at most %d blocks in a launch: want 0 to %d", c.MaxCTAs, MostCTAs)
 	case c.Device == HostDevice && OnGPUs(c.Backend):
 		return invalid("backend %s is between GPUs, and the device is cpu: use shm or auto", c.Backend)
-	case c.Device == CUDADevice && (c.Backend == SHM || c.Backend == MPI || c.Backend == Sim):
+	case c.Device == CUDADevice && OnHost(c.Backend):
 		return invalid("backend %s is between ranks of the host, and the device is cuda: use cuda, nccl, nvshmem or auto", c.Backend)
 	case OnGPUs(c.Name()):
 		if names := EngineNames(c.Name()); c.Engine != "" && !slices.Contains(names, c.Engine) {
@@ -212,13 +220,16 @@ func (c Config) Name() string {
 	return SHM
 }
 
-// NameFor is Name for the job of env: ranks that a launcher of MPI started on several hosts use
-// MPI.
+// NameFor is Name for the job of env, with Auto resolved for ranks on several hosts.
 func (c Config) NameFor(env launch.Env) string {
-	if name := c.Name(); name != SHM || c.Backend == SHM || env.OneHost() || !byMPI(env) {
+	name := c.Name()
+	switch {
+	case name != SHM || c.Backend == SHM || env.OneHost():
 		return name
+	case byMPI(env):
+		return MPI
 	}
-	return MPI
+	return UCX
 }
 
 // Open returns the world of this process.
@@ -241,7 +252,7 @@ func Open(ctx context.Context, cfg Config) (*dist.World, error) {
 	switch name := cfg.NameFor(env); {
 	case OnGPUs(name):
 		return openOnGPUs(ctx, cfg)
-	case name == MPI:
+	case overHosts(name):
 		return cfg.openOverHosts(ctx, env)
 	}
 	t, closer, err := cfg.meet(ctx, &env, cfg.StepTimeout)
@@ -298,7 +309,9 @@ func (c Config) fits(env launch.Env) error {
 			return nil
 		}
 		why = mpiWhy
-	case !env.OneHost() && !(OnGPUs(name) && betweenHosts(name, env)):
+	case name == UCX:
+		return nil
+	case !env.OneHost() && (!OnGPUs(name) || name == NVSHMEM):
 		why = severalHosts(name, env)
 	default:
 		return nil

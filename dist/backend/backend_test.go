@@ -17,7 +17,13 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain runs the tests. A process that a test has started plays its role.
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVar); role != "" {
+		os.Exit(play(role))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func sumOfRanks(w *dist.World) error {
 	x := []int64{int64(w.Rank() + 1)}
@@ -75,7 +81,7 @@ func TestOpenRefuses(t *testing.T) {
 		want error
 		text string
 	}{
-		{"unknown backend", Config{Backend: "tcp"}, dist.ErrInvalid, `unknown backend "tcp": use one of auto, shm, mpi, sim, cuda, nccl, nvshmem`},
+		{"unknown backend", Config{Backend: "tcp"}, dist.ErrInvalid, `unknown backend "tcp": use one of auto, shm, mpi, ucx, sim, cuda, nccl, nvshmem`},
 		{"unknown device", Config{Device: "tpu"}, dist.ErrInvalid, `unknown device "tpu": use auto, cpu or cuda`},
 		{"GPUs on the host", Config{Backend: NVSHMEM, Device: HostDevice}, dist.ErrInvalid, "nvshmem is between GPUs, and the device is cpu"},
 		{"host on GPUs", Config{Backend: SHM, Device: CUDADevice}, dist.ErrInvalid, "shm is between ranks of the host, and the device is cuda"},
@@ -93,11 +99,14 @@ func TestOpenRefuses(t *testing.T) {
 		{"step without NVSHMEM", Config{Backend: NCCL, HeapStep: 1 << 30}, dist.ErrInvalid, "no effect on backend nccl"},
 		{"less than no blocks", Config{Backend: CUDA, MaxCTAs: -1}, dist.ErrInvalid, "at most -1 blocks in a launch: want 0 to 128"},
 		{"too many blocks", Config{Backend: CUDA, MaxCTAs: 129}, dist.ErrInvalid, "at most 129 blocks in a launch: want 0 to 128"},
-		{"several hosts on GPUs", Config{Backend: CUDA, Env: &two}, dist.ErrUnsupported, "1 of 2 ranks are on this host, and GPUs of several hosts meet by MPI"},
+		{"several hosts on GPUs", Config{Backend: CUDA, Env: &two}, dist.ErrUnsupported, "slurm gives ranks of several hosts no address to meet at"},
 		{"negative timeout", Config{StepTimeout: -1}, dist.ErrInvalid, "timeout"},
 		{"negative ring", Config{TraceEntries: -1}, dist.ErrInvalid, "trace"},
 		{"huge ring", Config{TraceEntries: 1<<24 + 1}, dist.ErrInvalid, "trace"},
-		{"two hosts", Config{Env: &two}, dist.ErrUnsupported, "1 of 2 ranks are on this host"},
+		{"two hosts", Config{Backend: SHM, Env: &two}, dist.ErrUnsupported, "1 of 2 ranks are on this host, and shared memory needs all"},
+		{"two hosts without UCX or address", Config{Env: &two}, dist.ErrUnsupported, ""},
+		{"MPI without its launcher", Config{Backend: MPI, Env: &two}, dist.ErrUnsupported, "no launcher of MPI started this process"},
+		{"UCX on GPUs", Config{Backend: UCX, Device: CUDADevice}, dist.ErrInvalid, "ucx is between ranks of the host, and the device is cuda"},
 		{"sim by name", Config{Backend: Sim, Env: &two}, dist.ErrUnsupported, "only when asked for"},
 	} {
 		w, err := Open(context.Background(), tc.cfg)

@@ -28,17 +28,11 @@ func severalHosts(name string, env launch.Env) string {
 	if env.Host != "" {
 		where = fmt.Sprintf("SYMGRAD_HOST=%s names a host of its own", env.Host)
 	}
-	switch {
-	case name == NVSHMEM:
+	if name == NVSHMEM {
 		return where + ", and NVSHMEM is used on one host only: use cuda or nccl"
-	case OnGPUs(name):
-		return where + ", and GPUs of several hosts meet by MPI: start the program with mpirun, mpiexec or srun"
 	}
 	return where + ", and shared memory needs all"
 }
-
-// betweenHosts reports whether GPU backend name can join hosts for the job of env.
-func betweenHosts(name string, env launch.Env) bool { return name != NVSHMEM && byMPI(env) }
 
 // Choices returns all backends for the job of env: the one that Auto tries first, then those
 // between GPUs. It loads no library. For GPUs it only looks for files of devices and libraries;
@@ -59,19 +53,32 @@ func (c Config) choices(env launch.Env, at place) []Choice {
 	if byMPI(env) {
 		between.Usable, between.Why = true, "shared memory inside a host, MPI between hosts; taken when ranks are on several"
 	}
-	all := []Choice{host, between}
+	all := []Choice{host, between, at.ucx(env)}
 	missing := at.noGPU(env)
 	for _, name := range []string{CUDA, NCCL, NVSHMEM} {
 		g := Choice{Name: name, Why: missing}
 		switch {
-		case !env.OneHost() && !betweenHosts(name, env):
+		case !env.OneHost() && name == NVSHMEM:
 			g.Why = severalHosts(name, env)
+		case missing == "" && !env.OneHost() && !byMPI(env) && !at.ucx(env).Usable:
+			g.Why = at.ucx(env).Why
 		case missing == "":
 			g.Why, g.Usable = c.libraries(name, at)
 		}
 		all = append(all, g)
 	}
 	return append(all, Choice{Name: Sim, Why: simWhy})
+}
+
+// ucx is the choice of UCX, which needs a store to meet.
+func (at place) ucx(env launch.Env) Choice {
+	if at.find("UCX", "", "libucp.so.0") == "" {
+		return Choice{Name: UCX, Why: "no libucp.so.0: install package libucx0 (Debian, Ubuntu) or ucx (Fedora)"}
+	}
+	if err := env.CheckMeeting(); err != nil && !env.OneHost() {
+		return Choice{Name: UCX, Why: err.Error()}
+	}
+	return Choice{Name: UCX, Usable: true, Why: "shared memory inside a host, UCX between hosts; taken when ranks are on several without mpirun"}
 }
 
 // place is a machine, seen through its files and an environment.

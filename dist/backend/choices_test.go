@@ -46,7 +46,7 @@ func TestChoicesHoldAllBackendsAndTheHostFirst(t *testing.T) {
 			t.Errorf("%s has no reason", c.Name)
 		}
 	}
-	if text := strings.Join(names, " "); text != "shm mpi cuda nccl nvshmem sim" || !got[0].Usable || got[1].Usable || got[5].Usable {
+	if text := strings.Join(names, " "); text != "shm mpi ucx cuda nccl nvshmem sim" || !got[0].Usable || got[1].Usable || got[6].Usable {
 		t.Errorf("choices %+v", got)
 	}
 }
@@ -75,6 +75,9 @@ func TestChoicesTellWhatIsMissingForGPUs(t *testing.T) {
 		usable  bool
 		why     string
 	}{
+		{"no UCX", Config{}, apart, nil, nil, UCX, false, "no libucp.so.0: install package libucx0"},
+		{"UCX without a meeting", Config{}, apart, []string{"usr/lib/libucp.so.0"}, nil, UCX, false, "gives ranks of several hosts no address to meet at"},
+		{"UCX", Config{}, two, []string{"usr/lib/x86_64-linux-gnu/libucp.so.0"}, nil, UCX, true, "taken when ranks are on several without mpirun"},
 		{"no GPU", Config{}, two, nil, nil, CUDA, false, "no GPU here: there is no /dev/nvidia0"},
 		{"all there", Config{}, two, twoGPUs, nil, CUDA, true, "between GPUs by own kernels (/usr/local/cuda/lib64/libnvrtc.so.13), NCCL (/opt/torch/"},
 		{"all there, nccl", Config{}, two, twoGPUs, nil, NCCL, true, "libnccl.so.2); taken when it is asked for"},
@@ -83,7 +86,7 @@ func TestChoicesTellWhatIsMissingForGPUs(t *testing.T) {
 		{"too few", Config{}, three, twoGPUs, nil, CUDA, false, "3 ranks on this host for 2 GPUs: each rank needs one of its own"},
 		{"too few shown", Config{}, three, twoGPUs, []string{"CUDA_VISIBLE_DEVICES=0,1"}, CUDA, false, "3 ranks on this host for 2 GPUs (CUDA_VISIBLE_DEVICES=0,1)"},
 		{"several hosts", Config{}, apart, twoGPUs, nil, NVSHMEM, false, "2 of 4 ranks are on this host, and NVSHMEM is used on one host only"},
-		{"several hosts without MPI", Config{}, apart, twoGPUs, nil, CUDA, false, "2 of 4 ranks are on this host, and GPUs of several hosts meet by MPI"},
+		{"several hosts without MPI", Config{}, apart, twoGPUs, nil, CUDA, false, "no libucp.so.0"},
 		{"several hosts by MPI", Config{}, apartByMPI, twoGPUs, nil, NCCL, true, "between GPUs"},
 		{"no driver", Config{}, two, without("libcuda"), nil, CUDA, false, "no libcuda.so.1"},
 		{"no NCCL", Config{}, two, without("libnccl"), nil, NCCL, false, "no NCCL is found"},

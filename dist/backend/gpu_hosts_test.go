@@ -60,7 +60,7 @@ func TestConformanceOverHosts(t *testing.T) {
 	for _, name := range []string{CUDA, NCCL} {
 		for _, n := range []int{2, 4} {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
-				opt := conformance.Options{AnyOrder: true, Skip: hostsSkips, OneWorld: true, Memory: needMPIRun(t, n), Ranks: []int{n}}
+				opt := conformance.Options{AnyOrder: true, NearHeaps: true, Skip: hostsSkips, OneWorld: true, Memory: needMPIRun(t, n), Ranks: []int{n}}
 				ranks := conformance.Launched(opener(Config{Backend: name}), byMPIRun(2))
 				conformance.RunWith(t, opt, ranks)
 			})
@@ -70,13 +70,13 @@ func TestConformanceOverHosts(t *testing.T) {
 
 // The suite of worlds that break, on two hosts with one GPU each.
 func TestBrokenOverHosts(t *testing.T) {
-	opt := conformance.Options{AnyOrder: true, Skip: hostsSkips, OneWorld: true, Memory: needMPIRun(t, 2), Most: 2}
+	opt := conformance.Options{AnyOrder: true, NearHeaps: true, Skip: hostsSkips, OneWorld: true, Memory: needMPIRun(t, 2), Most: 2}
 	conformance.RunBreaking(t, opt, conformance.Launched(opener(Config{Backend: CUDA}), byMPIRun(2)))
 }
 
 // Engine hier takes part in the suite for allreduces, with every count, type and reduction.
 func TestHierarchicalSums(t *testing.T) {
-	opt := conformance.Options{AnyOrder: true, Memory: needMPIRun(t, 4), Skip: func(c conformance.Case) string {
+	opt := conformance.Options{AnyOrder: true, NearHeaps: true, Memory: needMPIRun(t, 4), Skip: func(c conformance.Case) string {
 		if c.Kind != dist.KindAllReduce {
 			return "engine hier does allreduces only"
 		}

@@ -113,8 +113,8 @@ func (g *GPUs) open(ctx context.Context) error {
 	return nil
 }
 
-// meet opens the transport of the control group: shared memory for ranks of one host, and messages
-// in addition for those of several.
+// meet opens the transport of the control group: shared memory for ranks of one host, and MPI or
+// UCX in addition for those of several.
 func (g *GPUs) meet(ctx context.Context) (t dist.Transport, err error) {
 	g.local = localOf(g.env)
 	if g.env.OneHost() {
@@ -122,8 +122,9 @@ func (g *GPUs) meet(ctx context.Context) (t dist.Transport, err error) {
 		g.local.Job = g.env.Job
 		return t, err
 	}
-	t, place, err := g.cfg.join(ctx, g.env, g.cfg.controlTimeout())
+	t, place, leave, err := g.cfg.reach(ctx, g.env, g.cfg.controlTimeout())
 	if err == nil {
+		g.closeStore = leave
 		g.local.Rank, g.local.Size, g.local.Job = place.LocalRank, place.LocalSize, place.Job
 	}
 	return t, err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
@@ -11,6 +13,7 @@ import (
 	"github.com/symgrad/symgrad/internal/hosts"
 	"github.com/symgrad/symgrad/internal/mpi"
 	"github.com/symgrad/symgrad/internal/shm"
+	"github.com/symgrad/symgrad/internal/ucx"
 	"github.com/symgrad/symgrad/internal/wire"
 )
 
@@ -27,23 +30,27 @@ func byMPI(env launch.Env) bool {
 //
 // Collective: all ranks of the job.
 func (c Config) openOverHosts(ctx context.Context, env launch.Env) (*dist.World, error) {
-	t, place, err := c.join(ctx, env, c.StepTimeout)
+	t, place, leave, err := c.reach(ctx, env, c.StepTimeout)
 	if err != nil {
-		return nil, fmt.Errorf("backend: %s: %w", c.NameFor(env), err)
+		return nil, err
 	}
 	local := dist.LocalInfo{Rank: place.LocalRank, Size: place.LocalSize, Launcher: env.Launcher, Job: place.Job}
-	world, err := dist.NewWorld(t, local, c.TraceEntries, nil)
+	world, err := dist.NewWorld(t, local, c.TraceEntries, leave)
 	if err != nil {
-		return nil, errors.Join(err, t.Close())
+		return nil, errors.Join(err, t.Close(), leave())
 	}
 	return world, nil
 }
 
-// join finds the hosts of all ranks, and opens their transport. step is the longest wait for a peer
-// in one operation.
+// reach opens the transport of all ranks on the memory of their hosts. step is the longest wait for
+// a peer in one operation.
 //
-// Collective: all ranks of the job.
-func (c Config) join(ctx context.Context, env launch.Env, step time.Duration) (dist.Transport, hosts.Place, error) {
+// Collective: all ranks of the job. Returns: also a function that leaves the store, after the
+// transport is closed.
+func (c Config) reach(ctx context.Context, env launch.Env, step time.Duration) (dist.Transport, hosts.Place, func() error, error) {
+	if ctx == nil {
+		return nil, hosts.Place{}, nil, fmt.Errorf("backend: no context: %w", dist.ErrInvalid)
+	}
 	wait := c.InitTimeout
 	if wait == 0 {
 		wait = openTimeout
@@ -51,11 +58,26 @@ func (c Config) join(ctx context.Context, env launch.Env, step time.Duration) (d
 	within, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("%w after %v", dist.ErrTimeout, wait))
 	defer cancel()
 	losses := new(hosts.Losses)
-	w, err := c.openWire(env, losses)
-	if err != nil {
-		return nil, hosts.Place{}, err
+	open := c.openMPI
+	if name := c.NameFor(env); name == UCX || OnGPUs(name) && !byMPI(env) {
+		open = c.openUCX
 	}
-	host, err := shm.HostID()
+	w, leave, err := open(within, &env, losses)
+	if err != nil {
+		return nil, hosts.Place{}, nil, err
+	}
+	t, place, err := c.join(within, env, w, losses, step)
+	if err != nil {
+		return nil, hosts.Place{}, nil, errors.Join(fmt.Errorf("backend: %s: %w", c.NameFor(env), err), leave())
+	}
+	return t, place, leave, nil
+}
+
+// join opens the transport of all ranks over w, which it takes also if it fails.
+func (c Config) join(
+	ctx context.Context, env launch.Env, w wire.Wire, losses *hosts.Losses, step time.Duration,
+) (dist.Transport, hosts.Place, error) {
+	host, err := hostOf(env)
 	if err != nil {
 		return nil, hosts.Place{}, errors.Join(err, w.Close())
 	}
@@ -64,20 +86,70 @@ func (c Config) join(ctx context.Context, env launch.Env, step time.Duration) (d
 			StepTimeout: step, InitTimeout: c.InitTimeout, Dir: c.ShmDir, Unchecked: c.Unchecked,
 		})
 	}
-	own := hosts.Card{Host: host + " " + env.Host, Job: launch.JobName(env)}
-	return hosts.Join(within, w, losses, own, near, hosts.Config{StepTimeout: step, Timing: c.Timing && !OnGPUs(c.Name())})
+	own := hosts.Card{Host: host, Job: launch.JobName(env)}
+	return hosts.Join(ctx, w, losses, own, near, hosts.Config{StepTimeout: step, Timing: c.Timing && !OnGPUs(c.Name())})
 }
 
-// openWire opens the wire of the backend, and compares its ranks with those of env.
-func (c Config) openWire(env launch.Env, losses *hosts.Losses) (wire.Wire, error) {
+// hostOf returns the name of this rank's host. A launcher may number several hosts on one machine,
+// and users may name them: they do not share memory either.
+func hostOf(env launch.Env) (string, error) {
+	host, err := shm.HostID()
+	if err == nil && env.Nodes > 1 {
+		host = fmt.Sprintf("%s node %d", host, env.Node)
+	}
+	if err == nil && env.Host != "" {
+		host += " " + env.Host
+	}
+	return host, err
+}
+
+// noStore leaves no store.
+func noStore() error { return nil }
+
+// openMPI opens the wire of MPI, and compares its ranks with those of env.
+func (c Config) openMPI(_ context.Context, env *launch.Env, losses *hosts.Losses) (wire.Wire, func() error, error) {
 	w, err := mpi.Open(mpi.Config{Environ: launch.Environ(), OnLost: losses.Lost})
 	if err != nil {
-		return nil, fmt.Errorf("backend: %w: %s: %w", dist.ErrUnsupported, MPI, err)
+		return nil, nil, fmt.Errorf("backend: %w: %s: %w", dist.ErrUnsupported, MPI, err)
 	}
 	if info := w.Info(); info.Rank != env.Rank || info.Size != env.Size {
 		err := fmt.Errorf("backend: %w: the library of MPI says rank %d of %d, and the launcher's variables rank %d of %d: "+
 			"start the program with the mpirun of that library", dist.ErrInvalid, info.Rank, info.Size, env.Rank, env.Size)
-		return nil, errors.Join(err, w.Close())
+		return nil, nil, errors.Join(err, w.Close())
 	}
-	return w, nil
+	return w, noStore, nil
+}
+
+// openUCX opens the wire of UCX, whose addresses travel through the store of the rendezvous. It
+// names the job if the launcher has not.
+//
+// Returns: also a function that leaves the store.
+func (c Config) openUCX(ctx context.Context, env *launch.Env, losses *hosts.Losses) (wire.Wire, func() error, error) {
+	if _, err := ucx.Find(); err != nil {
+		return nil, nil, fmt.Errorf("backend: %w: %w", dist.ErrUnsupported, err)
+	}
+	store, closer, err := launch.Rendezvous(ctx, *env, launch.Config{Timeout: c.InitTimeout})
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := launch.NameJob(ctx, env, store); err != nil {
+		return nil, nil, errors.Join(err, closer.Close())
+	}
+	w, err := ucx.Open(ctx, env.Rank, env.Size, store, ucx.Config{
+		Job: env.Job, Transports: transports(launch.Environ()), OnLost: losses.Lost,
+	})
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("backend: %w", err), closer.Close())
+	}
+	return w, closer.Close, nil
+}
+
+// transports returns the transports of UCX, or "" if the user's UCX_TLS chooses them: all between
+// hosts. UCX takes containers of one machine for one host, and its shared memory fails between
+// them.
+func transports(environ []string) string {
+	if slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, "UCX_TLS=") }) {
+		return ""
+	}
+	return "^sm"
 }

@@ -57,7 +57,7 @@ type DDP struct {
 	stale     bool            // see Stale
 
 	zeros       [2]tensor.Buffer // by position in bucketTypes; see zeroView
-	stages      []*staging       // with Stage 2
+	stagings    []*staging       // with Stage 2
 	inputs      gorgonia.Nodes   // with Stage 3: the graph's inputs over this rank's shards of weights
 	part        partFactor
 	solver      *shardSolver // the one of NewSolver, with sharding

@@ -81,7 +81,7 @@ func alignElements(n int, dt tensor.DType) int {
 func (d *DDP) place(params gorgonia.Nodes, waits gorgonia.Nodes) error {
 	grads, values, shards := cursor{regions: &d.mem.regions}, cursor{regions: &d.mem.values}, cursor{regions: &d.mem.shards}
 	for _, m := range d.mem.staging {
-		d.stages = append(d.stages, &staging{buf: m})
+		d.stagings = append(d.stagings, &staging{buf: m})
 	}
 	d.slots = make([]*slot, len(params))
 	for i, pb := range d.plan.Buckets {
@@ -93,7 +93,7 @@ func (d *DDP) place(params gorgonia.Nodes, waits gorgonia.Nodes) error {
 		d.buckets = append(d.buckets, b)
 		var err error
 		if d.staged() {
-			s := d.stages[d.plan.stageOf(i)]
+			s := d.stagings[d.plan.stagingOf(i)]
 			b.buf, err = tensor.FromPointer(s.buf.Pointer(), b.elements, b.dtype, s.buf.Device())
 		} else {
 			b.buf, err = grads.next(b.elements, b.dtype)

@@ -82,7 +82,7 @@ func (d *DDP) Idle() bool { return d.cfg.Idle }
 
 // Layout returns the memory of a step.
 func (d *DDP) Layout() Layout {
-	l := Layout{Prefix: d.prefix, Group: d.world.Group, Weights: d.mem.words, Factors: d.mem.scales}
+	l := Layout{Prefix: d.prefix, Group: d.world.Group, Weights: d.mem.factors, Factors: d.mem.scales}
 	if c := d.cfg.WireDType; c == tensor.BF16 || c == tensor.F16 {
 		l.WireDType = c
 	}

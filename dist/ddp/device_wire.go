@@ -27,7 +27,7 @@ func newDeviceWire(d *DDP) (*deviceWire, error) {
 	dt := d.cfg.WireDType
 	places, at := d.plan.messages(dt)
 	x := &deviceWire{d: d}
-	bytes := arenaBytes(places)
+	bytes := messageBytes(places)
 	var err error
 	if x.heap, err = d.world.Heap(bytes); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func newDeviceWire(d *DDP) (*deviceWire, error) {
 func (p *Plan) cut(raw tensor.Buffer, places []Message, at []int) (wires []tensor.Buffer, err error) {
 	wires = make([]tensor.Buffer, len(at))
 	for i, k := range at {
-		from := unsafe.Add(raw.Pointer(), arenaBytes(places[:k]))
+		from := unsafe.Add(raw.Pointer(), messageBytes(places[:k]))
 		if wires[i], err = tensor.FromPointer(from, p.Buckets[i].Elements, places[k].DType, raw.Device()); err != nil {
 			return nil, err
 		}
@@ -61,7 +61,7 @@ func (p *Plan) messages(dt tensor.DType) (places []Message, at []int) {
 	for i, b := range p.Buckets {
 		k := i
 		if p.Stage >= stageGrads {
-			k = p.stageOf(i)
+			k = p.stagingOf(i)
 		}
 		for len(places) <= k {
 			places = append(places, Message{DType: dt})

@@ -50,7 +50,7 @@ func (d *DDP) imagineWires() error {
 		return nil
 	}
 	places, at := d.plan.messages(dt)
-	raw, err := a.alloc(arenaBytes(places))
+	raw, err := a.alloc(messageBytes(places))
 	if err == nil {
 		a.wires, err = d.plan.cut(raw, places, at)
 	}

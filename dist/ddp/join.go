@@ -25,8 +25,8 @@ import (
 //	}
 //
 // Gradients of a rank without samples are ignored, so its inputs may hold anything, also NaN. On
-// GPUs that needs Config.Idle; otherwise such a rank runs on an input with finite gradients, as its
-// last batch. A graph with ops.SyncBatchNorm needs zeros for the rows' weights, since its
+// GPUs that needs Config.Idle; otherwise such a rank runs on an input with finite gradients, such
+// as its last batch. A graph with ops.SyncBatchNorm needs zeros for the rows' weights, since its
 // statistics include such a rank's rows.
 //
 // Next sums the samples over the ranks, and compares the sum with 0. The exchange of weights in
@@ -56,7 +56,7 @@ import (
 // A Join is used by the goroutine that runs the graph, between runs.
 type Join struct {
 	d       *DDP
-	group   *dist.Group // names the operation
+	group   *dist.Group // view of the world that names operations "ddp join"
 	mine    tensor.Buffer
 	sum     tensor.Buffer
 	heap    symmetric.Heap // of a world on GPUs; else nil

@@ -131,7 +131,7 @@ type Room struct {
 // Room returns the bytes that Attach takes for p.
 func (p Plan) Room(gpu bool) Room {
 	a := p.areas()
-	r := Room{Staging: int64(a.stages) * a.staging, Scalars: a.scalars}
+	r := Room{Staging: int64(a.count) * a.staging, Scalars: a.scalars}
 	for k := range bucketTypes {
 		r.Grads += a.grads[k] + a.shards[k]
 		r.Params += a.values[k]
@@ -178,12 +178,12 @@ func (p Plan) Wire(cfg Config, ranks int, gpu bool) (Wire, error) {
 			return w, fmt.Errorf("hook %v bucket %d: %w", hook, i, err)
 		}
 		w.Messages = append(w.Messages, messages)
-		longest = max(longest, arenaBytes(messages))
+		longest = max(longest, messageBytes(messages))
 		w.Bytes += kept
 	}
 	if gpu {
 		places, _ := p.messages(cfg.WireDType)
-		longest = arenaBytes(places)
+		longest = messageBytes(places)
 	}
 	w.Bytes += longest
 	return w, nil

@@ -18,12 +18,12 @@ type memory struct {
 	regions [2]tensor.Buffer // of the buckets, by position in bucketTypes
 	values  [2]tensor.Buffer // with sharding: of the buckets of weights
 	shards  [2]tensor.Buffer // with Stage 2: of this rank's shards of gradients
-	staging []tensor.Buffer  // with Stage 2: the buffers of the stagings
+	staging []tensor.Buffer  // with Stage 2: the memory of DDP.stagings
 	weights tensor.Buffer    // f64: this rank's weight, and the sum over the ranks
-	scales  [2]tensor.Buffer // this rank's factor, by position in bucketTypes
-	words   [4]tensor.Buffer // f64: see Layout.Weights
+	scales  [2]tensor.Buffer // this rank's factor of its gradients, by position in bucketTypes
+	factors [4]tensor.Buffer // f64: weight, sum, multiplier of the slots, multiplier of gradients: see Layout.Weights
 
-	imagined *addresses // of Imagine, which has no memory; else nil
+	imagined *addresses // set only by Imagine: addresses that no code may read or write
 }
 
 // newMemory allocates the plan's areas, one of them for the scalars, in the symmetric heap. If the
@@ -73,7 +73,7 @@ func (m *memory) carve(parts areas, alloc func(int64) (tensor.Buffer, error)) er
 			}
 		}
 	}
-	for range parts.stages {
+	for range parts.count {
 		b, err := typed(parts.staging, tensor.F64, alloc)
 		if err != nil {
 			return err
@@ -95,9 +95,9 @@ func (m *memory) carve(parts areas, alloc func(int64) (tensor.Buffer, error)) er
 			return err
 		}
 	}
-	for i := range m.words {
+	for i := range m.factors {
 		at := unsafe.Add(raw.Pointer(), 64*(i+1+len(m.scales)))
-		if m.words[i], err = tensor.FromPointer(at, 1, tensor.F64, raw.Device()); err != nil {
+		if m.factors[i], err = tensor.FromPointer(at, 1, tensor.F64, raw.Device()); err != nil {
 			return err
 		}
 	}
@@ -118,15 +118,15 @@ func (m *memory) close() error {
 type areas struct {
 	grads   [2]int64 // whole buckets of gradients, by position in bucketTypes
 	values  [2]int64 // buckets of weights, or this rank's shards of them
-	shards  [2]int64 // this rank's shards of gradients, if whole buckets do not last
-	staging int64    // each of the buffers that gradients pass through
-	stages  int      // number of them
+	shards  [2]int64 // with Stage 2 and 3, which keep no whole buckets: this rank's shards of gradients
+	staging int64    // size of a staging buffer
+	count   int      // number of staging buffers
 	scalars int64
 }
 
 // areas returns the sizes for the plan's stage.
 func (p *Plan) areas() areas {
-	a := areas{scalars: roundUp(1), stages: min(stagings, len(p.Buckets))}
+	a := areas{scalars: roundUp(1), count: min(mostStagings, len(p.Buckets))}
 	for _, b := range p.Buckets {
 		k, size := typeIndex(b.DType), int64(b.DType.Size())
 		whole := int64(alignElements(b.Elements, b.DType)) * size
@@ -148,21 +148,21 @@ func (p *Plan) areas() areas {
 	return a
 }
 
-// stageOf returns the index of bucket i's buffer in Stage 2, if it is fixed in advance. Buckets
+// stagingOf returns the index of the staging buffer of bucket i, if it is fixed in advance. Buckets
 // take turns; with two dtypes each dtype has one buffer, since memory of a program has one dtype.
-func (p *Plan) stageOf(i int) int {
+func (p *Plan) stagingOf(i int) int {
 	first := p.Buckets[0].DType
 	for _, b := range p.Buckets {
 		if b.DType != first {
 			return typeIndex(p.Buckets[i].DType)
 		}
 	}
-	return i % stagings
+	return i % mostStagings
 }
 
 // total returns the sum of all sizes.
 func (a areas) total() int64 {
-	n := a.scalars + int64(a.stages)*a.staging
+	n := a.scalars + int64(a.count)*a.staging
 	for k := range bucketTypes {
 		n += a.grads[k] + a.values[k] + a.shards[k]
 	}
@@ -234,7 +234,7 @@ func (d *DDP) Memory() Memory {
 			}
 		}
 	}
-	for _, s := range d.stages {
+	for _, s := range d.stagings {
 		m.Staging += s.buf.Bytes()
 	}
 	for _, z := range d.zeros {

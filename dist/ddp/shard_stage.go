@@ -9,9 +9,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// stagings is the most buffers that buckets of Stage 2 share: one fills while the previous one is
-// reduced.
-const stagings = 2
+// mostStagings is the most buffers that buckets of Stage 2 share: one fills while the previous one
+// is reduced.
+const mostStagings = 2
 
 // staging is memory of a bucket from its first gradient until this rank's part of the sum has been
 // copied out.
@@ -30,7 +30,7 @@ func (d *DDP) claim(b *bucket) error {
 	s := d.freest(b.bytes())
 	if s == nil {
 		s = &staging{buf: tensor.Of(make([]float64, (b.bytes()+7)/8))}
-		d.stages = append(d.stages, s)
+		d.stagings = append(d.stagings, s)
 	}
 	if h := s.holder; h != nil {
 		if err := d.await(h); err != nil {
@@ -44,7 +44,7 @@ func (d *DDP) claim(b *bucket) error {
 // are filling.
 func (d *DDP) freest(bytes int64) *staging {
 	var oldest *staging
-	for _, s := range d.stages {
+	for _, s := range d.stagings {
 		switch {
 		case s.buf.Bytes() < bytes: // it was made for another bucket
 		case s.holder == nil:
@@ -115,7 +115,7 @@ func (d *DDP) joinFactor(b *bucket) (float64, error) {
 // dropStaged frees the buffers that an unfinished run's buckets still hold. No operation is in
 // flight.
 func (d *DDP) dropStaged() {
-	for _, s := range d.stages {
+	for _, s := range d.stagings {
 		if s.holder != nil {
 			s.holder.stage, s.holder = nil, nil
 		}

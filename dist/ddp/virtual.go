@@ -23,7 +23,7 @@ import (
 type virtual struct {
 	d       *DDP
 	runs    int // of each real rank in a step: V/n
-	mem     *arena
+	mem     *messageMemory
 	weights tensor.Buffer // f64: of all virtual ranks
 	own     []float64     // of this rank, this step; nothing is in flight when it is written
 	shares  []float64     // of all virtual ranks
@@ -69,7 +69,7 @@ func newVirtual(d *DDP) (*virtual, error) {
 		longest = max(longest, bytes)
 	}
 	var err error
-	if v.mem, err = newArena(d.world, total+int64(v.runs+1)*longest); err != nil {
+	if v.mem, err = newMessageMemory(d.world, total+int64(v.runs+1)*longest); err != nil {
 		return v, err
 	}
 	if err := v.carve(total, longest); err != nil {

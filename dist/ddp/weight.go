@@ -38,8 +38,9 @@ func (d *DDP) SetWeight(weight float64) error {
 func (d *DDP) Weight() float64 { return d.weight }
 
 // sendWeight queues the sum of the weights over the ranks, if the average needs it, and then the
-// computation of this rank's factor. The buckets' collectives read the factor when they run. So the
-// backward pass waits for other ranks' weights only on a stream that runs no host code.
+// computation of this rank's factor, which the buckets' collectives read when they run. A stream
+// that runs host code computes the factor later, so the backward pass starts at once. With other
+// streams the backward pass waits for the weights of all ranks first.
 func (d *DDP) sendWeight() error {
 	if d.virtual != nil {
 		return d.virtual.sendWeights()
@@ -117,7 +118,7 @@ type factor struct {
 	average Average
 	factor  float64 // Config.Factor, with its default
 	ranks   float64
-	alone   bool // no other rank's gradients count
+	alone   bool // with LocalSteps: gradients stay on this rank
 }
 
 // The parts of the computation: before and after the exchange.

@@ -111,7 +111,7 @@ func (d *DDP) inOrder(r dist.Runner, name string, part uint64) (dist.Work, error
 // one bucket before it begins the next.
 type hooked struct {
 	hook  Hook
-	mem   *arena
+	mem   *messageMemory
 	lines []*line // in the order of the buckets
 }
 
@@ -142,12 +142,12 @@ func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
 	lines, longest := make([]string, len(all)), int64(0)
 	for i, messages := range all {
 		lines[i] = fmt.Sprintf("messages of %s: %v", d.buckets[i].name, messages)
-		longest = max(longest, arenaBytes(messages))
+		longest = max(longest, messageBytes(messages))
 	}
 	if err := agree(d.world, lines, err); err != nil {
 		return x, err
 	}
-	if x.mem, err = newArena(d.world, longest); err != nil {
+	if x.mem, err = newMessageMemory(d.world, longest); err != nil {
 		return x, err
 	}
 	for i, l := range x.lines {

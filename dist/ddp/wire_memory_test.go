@@ -77,7 +77,7 @@ func BenchmarkWire(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			a := arena{raw: tensor.Of(make([]uint64, arenaBytes(c.Messages())/8))}
+			a := messageMemory{raw: tensor.Of(make([]uint64, messageBytes(c.Messages())/8))}
 			messages := make([]tensor.Buffer, len(c.Messages()))
 			if err := a.carve(messages, c.Messages()); err != nil {
 				b.Fatal(err)

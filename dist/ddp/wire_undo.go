@@ -18,10 +18,10 @@ func measurable(b tensor.Buffer) bool {
 	return err == nil
 }
 
-// judge undoes the last step in the codecs if it failed, or if all ranks found a gradient that is
-// not finite. With sharding each rank checks only its own part, and the solver reports for all. It
-// also clears the gaps between gradients, which later steps do not write. No operation is in
-// flight.
+// judge undoes the last step in the codecs if it failed, or if a summed gradient is not finite.
+// Without sharding all ranks see the same sums. With sharding each rank checks its own part, and
+// the solver calls takeBack on all ranks. judge also clears the gaps between gradients, which later
+// steps do not write. No operation is in flight.
 func (x *hooked) judge(failed bool) {
 	for _, l := range x.lines {
 		failed = failed || l.bad || l.ran && l.err != nil

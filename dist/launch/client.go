@@ -276,6 +276,8 @@ func (f frame) asError() error {
 		}
 	case replyInvalid:
 		return &refusal{string(f.value), dist.ErrInvalid}
+	case replyTaken:
+		return &refusal{string(f.value), errTaken}
 	case replyTimeout:
 		return &refusal{string(f.value), dist.ErrTimeout}
 	case replyRetry:

@@ -17,6 +17,8 @@ const (
 	columnsVar   = "SYMGRAD_COLUMNS"
 	handoverVar  = "SYMGRAD_HANDOVER_FD"
 	boundVar     = "SYMGRAD_BOUND"
+	restartsVar  = "SYMGRAD_RESTARTS"
+	marksVar     = "SYMGRAD_MARKS"
 	hostVar      = "SYMGRAD_HOST" // set by users; launchers pass it on
 
 	nodeVar       = "SYMGRAD_NODE"
@@ -32,7 +34,7 @@ const maxColumns = 1 << 16
 func Variables() []string {
 	return []string{
 		rankVar, sizeVar, localRankVar, localSizeVar, nodeVar, nodesVar, jobVar, masterVar, storeFDVar, columnsVar, handoverVar, boundVar,
-		secretVar, secretFileVar, hostVar,
+		secretVar, secretFileVar, restartsVar, marksVar, hostVar,
 	}
 }
 

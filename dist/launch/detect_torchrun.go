@@ -28,6 +28,7 @@ func detectTorchrun(v vars) (Env, bool, error) {
 	if v["TORCHELASTIC_USE_AGENT_STORE"] != "True" {
 		e.Master = master
 	}
+	e.Restarts, _ = parseNumber(v["TORCHELASTIC_RESTART_COUNT"])
 	// The run id is "none" unless requested; the port distinguishes jobs of one host. A restart is
 	// a new job.
 	if run := v["TORCHELASTIC_RUN_ID"]; master != "" || (run != "" && run != "none") {

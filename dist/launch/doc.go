@@ -8,6 +8,7 @@
 //	                                        table.go, frame.go, credentials.go)
 //	spawn*.go, child_linux.go               starting ranks (bind*.go, handover*.go)
 //	nodes*.go, secret.go                    launchers of several hosts
+//	restart.go, marks*.go                   restarts of failed jobs
 //	supervise_linux.go, report.go, exit.go  signals, failures, exit codes (orphans_linux.go)
 //	output.go, tail.go, lastword.go         output of the ranks
 //	device.go                               which GPU belongs to a rank
@@ -47,6 +48,14 @@
 // live; after 3.5 s of silence a launcher is lost. The job has succeeded if all ranks exited with
 // code 0, and those that joined the store also left it: the goodbye of rank 0 is its mark.
 //
+// # Restarts
+//
+// With SpawnConfig.MaxRestarts the launcher starts a failed job again, on several hosts together
+// with the other launchers. Each start is a generation: it has a store, credentials and a job id of
+// its own. Launchers that join tell the least generation they take part in, and all take the
+// greatest: so a launcher whose host was started anew joins, on node 0 too. Ranks mark the steps
+// that they begin (Marks): a rank that fails twice in a row at one step ends the job.
+//
 // # Starting ranks
 //
 // Spawn starts N ranks of a program on this host and watches them. Self does the same with the
@@ -71,6 +80,8 @@
 //	SYMGRAD_COLUMNS                               rank 0: width of the launcher's terminal, if any
 //	SYMGRAD_BOUND                                 core, if the launcher gave each rank its own cores
 //	SYMGRAD_HANDOVER_FD                           inherited descriptor with SpawnConfig.Handover
+//	SYMGRAD_RESTARTS                              times that the job began again, if any
+//	SYMGRAD_MARKS                                 file and key of Marks, if the job may begin again
 //	SYMGRAD_HOST                                  name of the host, set by users
 //
 // A launcher of several hosts reads SYMGRAD_SECRET, the secret of the job, or SYMGRAD_SECRET_FILE,

@@ -31,8 +31,10 @@ type Env struct {
 	Columns              int    // width of the terminal that shows this rank's output, or 0
 	Bound                bool   // the launcher gave this rank cores that no other rank uses
 	HandoverFD           int    // descriptor with SpawnConfig.Handover of the launcher, or 0
+	Restarts             int    // times that the launcher has started this job again after a failure
 	Host                 string // name that sets ranks apart from others of this machine; "" for none
 
+	marks   string  // file and key of Marks, or ""
 	secret  *Secret // of a job on several hosts whose launcher gives no credentials; nil without
 	from    string  // the variable that Rank was read from
 	runtime string  // the user's folder for sockets, from the environment, or ""
@@ -63,6 +65,14 @@ func Detect(environ []string) (Env, error) {
 	if job := v[jobVar]; job != "" {
 		e.Job = job
 	}
+	if v.any(restartsVar) {
+		n, err := v.number(restartsVar, "the launcher's number of restarts", 0, maxRanks)
+		if err != nil {
+			return Env{}, err
+		}
+		e.Restarts = n
+	}
+	e.marks = v[marksVar]
 	e.runtime = v["XDG_RUNTIME_DIR"]
 	if e.StoreFD == 0 && !e.OneHost() {
 		if err := e.takeMeeting(v); err != nil {

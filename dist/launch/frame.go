@@ -44,6 +44,7 @@ const (
 	replyDied                     // value: uint32 rank, text
 	replyRetry                    // value: text; to a hello: this meeting is over, try the next
 	replyClosed                   // the server ends in good order; with id goodbyeID it is not a reply
+	replyTaken                    // value: text; to a hello of a launcher: another one has this node
 )
 
 const (

@@ -12,6 +12,9 @@ import (
 // errOver is the reply to a rank that returns to a store with a single meeting.
 var errOver = errors.New("this meeting is over")
 
+// errTaken is the error of a launcher whose node another one has, which may be lost.
+var errTaken error = &refusal{"another launcher has this node", dist.ErrInvalid}
+
 // errLeft is the error of ranks that wait for rank, which has left.
 func errLeft(rank int) error {
 	return &dist.RankError{Rank: rank, How: "it left before all ranks had come"}
@@ -76,7 +79,7 @@ func (r *roster) join(rank int) (*meeting, error) {
 	case r.closed || (r.once && r.joins[rank] > 0 && !r.present[rank]):
 		return nil, errOver
 	case r.present[rank] && r.noun == "node":
-		return nil, fmt.Errorf("node %d has joined already: two launchers have this --node-rank: %w", rank, dist.ErrInvalid)
+		return nil, fmt.Errorf("node %d has joined already: two launchers have this --node-rank: %w", rank, errTaken)
 	case r.present[rank]:
 		return nil, fmt.Errorf("rank %d has joined already: two processes of this job have one rank, or one meets again before closing its store: %w",
 			rank, dist.ErrInvalid)
@@ -139,6 +142,13 @@ func (r *roster) leaveLocked(rank int, m *meeting) {
 	if m.left++; m.left == len(r.joins) {
 		delete(r.meetings, r.joins[rank]-1)
 	}
+}
+
+// vanish records that rank is lost. Its successor waits for the next store.
+func (r *roster) vanish(rank int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.present[rank] = false
 }
 
 // exit records that the process of rank has ended with code 0 and will join no more meetings. If it

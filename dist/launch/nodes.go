@@ -26,14 +26,17 @@ func patienceOfBeat(beat time.Duration) time.Duration { return 3*beat + beat/2 }
 
 // layout is the distribution of a job's ranks over nodes. Ranks are numbered node by node.
 type layout struct {
-	Job   string
-	Nodes []nodeInfo
+	Job        string
+	Nodes      []nodeInfo
+	Generation int // number of restarts before
 }
 
 // nodeInfo describes one node.
 type nodeInfo struct {
 	Ranks int
 	Host  string // its name
+
+	Generation int // the least that its launcher takes part in
 }
 
 // first returns the lowest rank of a node; the number of ranks for the node after the last.
@@ -87,6 +90,8 @@ type news struct {
 	Signal int        // of kindSignal
 	How    string     // of kindGone
 	Code   int        // of kindVerdict: the exit code of all launchers
+	Again  bool       // of kindVerdict: all launchers begin the next generation
+	Why    string     // of kindVerdict: the reason against a restart, or ""
 }
 
 func newsKey(number int) string { return "news/" + strconv.Itoa(number) }
@@ -113,6 +118,7 @@ func (d *nodeDesk) end(node int, err error) {
 	how := "its launcher left"
 	if err != nil {
 		how = "its launcher is lost: " + describeLoss(err)
+		d.roster.vanish(node)
 	}
 	d.lead.lose(node, how)
 }
@@ -125,6 +131,7 @@ type launchers struct {
 	master    string     // where ranks of this node reach the store
 	store     dist.Store // of the launchers
 	leave     func()     // ends this launcher's part
+	restarts  *restarts
 
 	send    func(report) error // passes a report to node 0
 	outbox  chan report
@@ -158,7 +165,8 @@ func (l *launchers) listen(ctx context.Context) {
 		}
 		if err != nil {
 			how := strings.TrimPrefix(err.Error(), fmt.Sprintf("store get %q: ", newsKey(number)))
-			n = news{Kind: kindVerdict, Node: -1, End: RankResult{Rank: -1}, How: how, Code: ExitPeerLost}
+			n = news{Kind: kindVerdict, Node: -1, End: RankResult{Rank: -1, Step: NoStep}, How: how, Code: ExitPeerLost}
+			n.Again, n.Why = l.restarts.decide(n.End)
 		}
 		select {
 		case l.news <- n:

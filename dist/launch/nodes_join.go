@@ -20,11 +20,11 @@ import (
 //
 // Owns: the caller closes the launchers. Errors: dist.ErrTimeout, naming the missing nodes; a wrong
 // secret; a node that is taken.
-func joinNodes(ctx context.Context, cfg SpawnConfig) (*launchers, error) {
+func joinNodes(ctx context.Context, cfg SpawnConfig, r *restarts) (*launchers, error) {
 	tooLate := fmt.Errorf("%w after %v", dist.ErrTimeout, cfg.Wait)
 	inTime, cancel := context.WithTimeoutCause(ctx, cfg.Wait, tooLate)
 	defer cancel()
-	l := &launchers{node: cfg.Node}
+	l := &launchers{node: cfg.Node, restarts: r}
 	var err error
 	if cfg.Node == 0 {
 		err = l.serve(inTime, cfg)
@@ -64,12 +64,12 @@ func nodeKey(node int) string { return "node/" + strconv.Itoa(node) }
 const layoutKey = "layout"
 
 // describe returns this node as the value of its key.
-func (c SpawnConfig) describe() ([]byte, error) {
+func (l *launchers) describe(cfg SpawnConfig) ([]byte, error) {
 	name, err := os.Hostname()
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(nodeInfo{Ranks: c.N, Host: name})
+	return json.Marshal(nodeInfo{Ranks: cfg.N, Host: name, Generation: l.restarts.generation})
 }
 
 // serve starts the store on node 0 and waits for the other launchers.
@@ -81,7 +81,7 @@ func (l *launchers) serve(ctx context.Context, cfg SpawnConfig) (err error) {
 	}
 	desk := &nodeDesk{size: cfg.Nodes, roster: newRoster(cfg.Nodes, true), patience: patienceOfBeat(heartbeat)}
 	desk.roster.noun = "node"
-	desk.lead = newLead(desk.roster, cfg)
+	desk.lead = newLead(desk.roster, cfg, l.restarts)
 	m, err := desk.roster.join(0)
 	if err != nil {
 		return err
@@ -166,7 +166,7 @@ func (l *launchers) serverConfig(secret Secret) (*tls.Config, error) {
 
 // settle reads the nodes' descriptions into the layout.
 func (l *launchers) settle(ctx context.Context, cfg SpawnConfig, m *meeting) error {
-	own, err := cfg.describe()
+	own, err := l.describe(cfg)
 	if err != nil {
 		return err
 	}
@@ -186,10 +186,12 @@ func (l *launchers) settle(ctx context.Context, cfg SpawnConfig, m *meeting) err
 			return fmt.Errorf("description of node %d: %w", node, err)
 		}
 		l.layout.Nodes = append(l.layout.Nodes, info)
+		l.layout.Generation = max(l.layout.Generation, info.Generation)
 	}
 	if n := l.layout.size(); n > maxRanks {
 		return fmt.Errorf("%d ranks on %d nodes: want at most %d: %w", n, cfg.Nodes, maxRanks, dist.ErrInvalid)
 	}
+	l.restarts.generation = l.layout.Generation
 	return nil
 }
 
@@ -211,9 +213,7 @@ func (l *launchers) dial(ctx context.Context, cfg SpawnConfig) error {
 	if err != nil {
 		return err
 	}
-	c, err := Dial(ctx, DialConfig{
-		Address: cfg.Store, Job: launchersJob, Rank: cfg.Node, Size: cfg.Nodes, TLS: config, beat: heartbeat, patient: true,
-	})
+	c, err := dialAsNode(ctx, cfg, config)
 	switch {
 	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return fmt.Errorf("the launcher of node 0 at %s has another job secret: %w", cfg.Store, err)
@@ -239,9 +239,31 @@ func (l *launchers) dial(ctx context.Context, cfg SpawnConfig) error {
 	return nil
 }
 
+// dialAsNode joins the launchers' store. If the job has restarts, another launcher with this node
+// may be one that is lost, which node 0 notices soon.
+func dialAsNode(ctx context.Context, cfg SpawnConfig, config *tls.Config) (c *Client, err error) {
+	late := time.NewTimer(2*patienceOfBeat(heartbeat) + cfg.Grace + verdictSlack)
+	defer late.Stop()
+	for {
+		c, err = Dial(ctx, DialConfig{
+			Address: cfg.Store, Job: launchersJob, Rank: cfg.Node, Size: cfg.Nodes, TLS: config, beat: heartbeat, patient: true,
+		})
+		if !errors.Is(err, errTaken) || cfg.MaxRestarts == 0 {
+			return c, err
+		}
+		select {
+		case <-late.C:
+			return nil, err
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(heartbeat / 2):
+		}
+	}
+}
+
 // meet exchanges descriptions over c.
 func (l *launchers) meet(ctx context.Context, cfg SpawnConfig, c *Client) error {
-	own, err := cfg.describe()
+	own, err := l.describe(cfg)
 	if err != nil {
 		return err
 	}
@@ -269,6 +291,7 @@ func (l *launchers) meet(ctx context.Context, cfg SpawnConfig, c *Client) error 
 	if len(l.layout.Nodes) != cfg.Nodes || l.layout.Nodes[cfg.Node].Ranks != cfg.N {
 		return fmt.Errorf("layout of the job: %d nodes, not %d: %w", len(l.layout.Nodes), cfg.Nodes, dist.ErrInvalid)
 	}
+	l.restarts.generation = l.layout.Generation
 	l.authority, err = cfg.Secret.authority(ranksPurpose + l.layout.Job)
 	return err
 }

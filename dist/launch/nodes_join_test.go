@@ -38,7 +38,7 @@ type joined struct {
 func join(ctx context.Context, cfg SpawnConfig) <-chan joined {
 	done := make(chan joined, 1)
 	go func() {
-		l, err := joinNodes(ctx, cfg)
+		l, err := joinNodes(ctx, cfg, newRestarts(cfg))
 		done <- joined{l, err}
 	}()
 	return done
@@ -240,7 +240,7 @@ func TestHeartbeatsNoticeACutLink(t *testing.T) {
 		cut := make(chan struct{})
 		near, far := net.Pipe()
 		desk := &nodeDesk{size: 2, roster: newRoster(2, true), patience: patienceOfBeat(heartbeat)}
-		desk.lead = newLead(desk.roster, SpawnConfig{})
+		desk.lead = newLead(desk.roster, SpawnConfig{}, new(restarts))
 		ctx, stop := context.WithCancel(t.Context())
 		s := &Server{cfg: ServerConfig{nodes: desk}, ctx: ctx, stop: stop, conns: map[*serverConn]struct{}{}}
 		s.start(cuttable{far, cut})

@@ -18,6 +18,7 @@ const verdictSlack = 5 * time.Second
 type lead struct {
 	roster          *roster // of the launchers
 	grace, patience time.Duration
+	restarts        *restarts
 
 	mu      sync.Mutex
 	server  *Server  // nil before begin
@@ -29,12 +30,13 @@ type lead struct {
 	running []int        // ranks without an end, by node
 	why     *news        // the first event that ends the job
 	gone    *news        // the first loss of a node
+	halted  bool         // a signal forbids a restart
 	over    bool
 	timer   *time.Timer // for a verdict without all reports; nil before the first failure
 }
 
-func newLead(r *roster, cfg SpawnConfig) *lead {
-	return &lead{roster: r, grace: cfg.Grace, patience: cfg.Patience}
+func newLead(r *roster, cfg SpawnConfig, restarts *restarts) *lead {
+	return &lead{roster: r, grace: cfg.Grace, patience: cfg.Patience, restarts: restarts}
 }
 
 // begin makes l ready for reports.
@@ -74,6 +76,7 @@ func (l *lead) take(node int, r report) error {
 	case kindFewer:
 		l.running[node] = max(0, l.running[node]-r.Count)
 	case kindSignal:
+		l.halted = true
 		l.announce(news{Kind: kindSignal, Node: node, Signal: r.Signal}, l.patience)
 	case kindGone:
 		l.loseLocked(node, r.How)
@@ -161,14 +164,18 @@ func (l *lead) conclude(late bool) {
 			return
 		}
 	}
-	l.announce(l.verdict(), 0)
+	v := l.verdict()
+	if v.Code != 0 && !l.halted {
+		v.Again, v.Why = l.restarts.decide(v.End)
+	}
+	l.announce(v, 0)
 	l.over = true
 }
 
 // verdict returns the end of the job: the exit code of all launchers, and the rank or node to
 // blame.
 func (l *lead) verdict() news {
-	v := news{Kind: kindVerdict, Node: -1, End: RankResult{Rank: -1}}
+	v := news{Kind: kindVerdict, Node: -1, End: RankResult{Rank: -1, Step: NoStep}}
 	blame := culprit(l.ends)
 	switch {
 	case l.why == nil:

@@ -18,6 +18,7 @@ type cluster struct {
 	*stage
 	store, secret string
 	wait, grace   time.Duration
+	restarts      int
 	nodes         []*program
 }
 
@@ -39,7 +40,7 @@ func newCluster(t *testing.T) *cluster {
 // launch starts the launcher of one node with n ranks.
 func (c *cluster) launch(nodes, node, n int) *program {
 	c.t.Helper()
-	data, err := json.Marshal(map[string]any{"N": n, "Nodes": nodes, "Node": node, "Store": c.store, "Wait": c.wait, "Grace": c.grace})
+	data, err := json.Marshal(map[string]any{"N": n, "Nodes": nodes, "Node": node, "Store": c.store, "Wait": c.wait, "Grace": c.grace, "MaxRestarts": c.restarts, "Pause": 1})
 	if err != nil {
 		c.t.Fatal(err)
 	}

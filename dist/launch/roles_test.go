@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -30,6 +31,7 @@ var roles = map[string]func(args []string) int{
 	"node":     playNode,
 	"nohup":    playNohup,
 	"self":     playSelf,
+	"shell":    playShell,
 }
 
 // playLauncher spawns as many puppets as its argument says, like symgrad run does.
@@ -55,6 +57,20 @@ func playNode(args []string) int {
 	if err != nil {
 		return fail(err)
 	}
+	res, err := Spawn(context.Background(), cfg)
+	if err != nil && res.Code == 0 {
+		return fail(err)
+	}
+	return res.Code
+}
+
+// playShell is playNode with a shell as the program.
+func playShell(args []string) int {
+	cfg, err := nodeConfig(args)
+	if err != nil {
+		return fail(err)
+	}
+	cfg.Program = "sh"
 	res, err := Spawn(context.Background(), cfg)
 	if err != nil && res.Code == 0 {
 		return fail(err)
@@ -151,6 +167,7 @@ func (p *puppet) obey(command, arg string, e Env) string {
 	switch command {
 	case "whoami":
 		type fields Env // without String
+		e.marks = ""    // random
 		return fmt.Sprintf("%+v", fields(e))
 	case "getenv":
 		return os.Getenv(arg)
@@ -188,12 +205,29 @@ func (p *puppet) obey(command, arg string, e Env) string {
 		}
 	case "child":
 		err = startGrandchild(arg)
+	case "lost":
+		_, err = p.store.Get(context.Background(), "never")
+	case "step", "succeed":
+		err = mark(e, arg)
 	case "kill":
 		err = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	default:
 		err = fmt.Errorf("no command %q", command)
 	}
 	return fmt.Sprint(err)
+}
+
+// mark marks a step, or success for "".
+func mark(e Env, step string) error {
+	m := OpenMarks(e)
+	if step == "" {
+		return errors.Join(m.Succeed(), m.Close())
+	}
+	n, err := strconv.Atoi(step)
+	if err == nil {
+		err = m.Begin(n)
+	}
+	return errors.Join(err, m.Close())
 }
 
 // exitOnSignal makes this process end with code 0 and a word on SIGINT or SIGTERM.

@@ -12,8 +12,9 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// foreign returns the environments of two ranks on two hosts, by launcher. They meet at address.
-func foreign(address, secret string) map[string]func(rank int) []string {
+// foreignRanks returns the environments of two ranks on two hosts, by launcher. They meet at
+// address.
+func foreignRanks(address, secret string) map[string]func(rank int) []string {
 	_, port, _ := strings.Cut(address, ":")
 	return map[string]func(rank int) []string{
 		"kubernetes": func(rank int) []string {
@@ -52,10 +53,10 @@ func detected(t *testing.T, environ func(rank int) []string) func(rank int) Env 
 }
 
 func TestRanksOfForeignLaunchersMeetByASecret(t *testing.T) {
-	for name := range foreign("", "") {
+	for name := range foreignRanks("", "") {
 		t.Run(name, func(t *testing.T) {
 			address := freeAddress(t)
-			env := detected(t, foreign(address, NewSecret())[name])
+			env := detected(t, foreignRanks(address, NewSecret())[name])
 			if e := env(1); e.Rank != 1 || e.Size != 2 || e.LocalRank != 0 || e.LocalSize != 1 || e.Node != 1 || e.Nodes != 2 || e.Master != address {
 				t.Errorf("rank 1 is %+v", e)
 			}
@@ -82,8 +83,8 @@ func TestRanksOfForeignLaunchersMeetByASecret(t *testing.T) {
 
 func TestRankWithAnotherSecretDoesNotMeet(t *testing.T) {
 	address := freeAddress(t)
-	zero := detected(t, foreign(address, NewSecret())["slurm"])(0)
-	one := detected(t, foreign(address, NewSecret())["slurm"])(1)
+	zero := detected(t, foreignRanks(address, NewSecret())["slurm"])(0)
+	one := detected(t, foreignRanks(address, NewSecret())["slurm"])(1)
 	m := meetAll(t.Context(), func(rank int) Env { return []Env{zero, one}[rank] }, time.Second, 0, 1)
 	if m[0].err == nil || m[1].err == nil || !strings.Contains(m[1].err.Error(), "the store and this process are not of one job") {
 		t.Errorf("rank 0: %v; rank 1: %v", m[0].err, m[1].err)
@@ -92,7 +93,7 @@ func TestRankWithAnotherSecretDoesNotMeet(t *testing.T) {
 
 func TestMeetingPointWithoutAHostNeedsALauncherThatNamesIt(t *testing.T) {
 	for _, address := range []string{":29500", "host", "host:0"} {
-		environ := append(foreign("h:1", NewSecret())["kubernetes"](1), "SYMGRAD_MASTER="+address)
+		environ := append(foreignRanks("h:1", NewSecret())["kubernetes"](1), "SYMGRAD_MASTER="+address)
 		var wrong *EnvError
 		if _, err := Detect(environ); !errors.As(err, &wrong) || wrong.Variable != masterVar {
 			t.Errorf("%s: got %v", address, err)
@@ -123,7 +124,7 @@ func TestFirstOfSlurmsHosts(t *testing.T) {
 }
 
 func TestSeveralHostsNeedASafeMeeting(t *testing.T) {
-	environ := foreign("10.0.0.7:1", "")["kubernetes"](1)
+	environ := foreignRanks("10.0.0.7:1", "")["kubernetes"](1)
 	e := detected(t, func(int) []string { return environ })(1)
 	_, _, err := Rendezvous(t.Context(), e, Config{Timeout: patience})
 	if !errors.Is(err, dist.ErrUnsupported) || !strings.Contains(err.Error(), secretFileVar) {

@@ -241,6 +241,8 @@ func (c *serverConn) reply(id uint32, value []byte, err error) {
 		f.kind, f.value = replyRetry, []byte(err.Error())
 	case errors.Is(err, dist.ErrClosed):
 		f.kind, f.value = replyClosed, nil
+	case errors.Is(err, errTaken):
+		f.kind, f.value = replyTaken, []byte(err.Error())
 	case errors.Is(err, dist.ErrTimeout):
 		f.kind, f.value = replyTimeout, []byte(err.Error())
 	default:

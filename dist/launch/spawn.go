@@ -35,8 +35,12 @@ type SpawnConfig struct {
 	LogDir   string        // folder for rank-0.log, rank-1.log, ...; "" means no logs
 	Bind     string        // BindCore gives each rank its own cores; "" and BindNone leave ranks on all cores
 	Handover []byte        // data that each rank reads with Env.Handover, at most MostHandover bytes; nil means none
-	Stdout   io.Writer     // nil means os.Stdout
-	Stderr   io.Writer     // nil means os.Stderr
+
+	MaxRestarts int           // times that a failed job begins again; 0 means never
+	Pause       time.Duration // before a restart; doubles without progress, up to 30 s; 0 means DefaultPause
+
+	Stdout io.Writer // nil means os.Stdout
+	Stderr io.Writer // nil means os.Stderr
 
 	// A job on several hosts has a launcher on each. These settings are for Nodes > 1.
 	Nodes  int           // number of hosts; 0 and 1 mean this one
@@ -48,9 +52,10 @@ type SpawnConfig struct {
 
 // Result is the end of a job.
 type Result struct {
-	Code    int          // for os.Exit: the culprit's, 128+signal if one ended it or the job, 0 on success
-	Culprit int          // the first rank that failed, except by the loss of a peer; -1 if none
-	Ranks   []RankResult // of this host, by rank; fewer than N if the job ended before all were started
+	Code     int          // for os.Exit: the culprit's, 128+signal if one ended it or the job, 0 on success
+	Culprit  int          // the first rank that failed, except by the loss of a peer; -1 if none
+	Restarts int          // times that the job began again; the rest is of the last time
+	Ranks    []RankResult // of this host, by rank; fewer than N if the job ended before all were started
 }
 
 // RankResult is the end of one rank.
@@ -60,6 +65,7 @@ type RankResult struct {
 	Code    int    // its exit code, or 128+signal
 	How     string // "exited with code 3", "was killed by signal: killed"; also lack of memory, with limit and use
 	Stopped bool   // the launcher sent it a signal before it ended
+	Step    int    // the last that it marked by Marks.Begin, or NoStep
 }
 
 // Validate checks c.
@@ -74,8 +80,10 @@ func (c SpawnConfig) Validate() error {
 		return fmt.Errorf("launch: bind %q: use %s or %s: %w", c.Bind, BindCore, BindNone, dist.ErrInvalid)
 	case len(c.Handover) > MostHandover:
 		return fmt.Errorf("launch: handover of %d B: want at most %d: %w", len(c.Handover), MostHandover, dist.ErrInvalid)
-	case c.Grace < 0 || c.Patience < 0:
-		return fmt.Errorf("launch: grace %v, patience %v: want 0 or more: %w", c.Grace, c.Patience, dist.ErrInvalid)
+	case c.Grace < 0 || c.Patience < 0 || c.Pause < 0:
+		return fmt.Errorf("launch: grace %v, patience %v, pause %v: want 0 or more: %w", c.Grace, c.Patience, c.Pause, dist.ErrInvalid)
+	case c.MaxRestarts < 0:
+		return fmt.Errorf("launch: %d restarts: want 0 or more: %w", c.MaxRestarts, dist.ErrInvalid)
 	case c.Master != "" && !validListenAddress(c.Master):
 		return fmt.Errorf("launch: master %q: want host:port, port 0 to 65535: %w", c.Master, dist.ErrInvalid)
 	case c.Nodes > 1:
@@ -131,6 +139,9 @@ func (c SpawnConfig) withDefaults() (SpawnConfig, error) {
 	if c.Patience == 0 {
 		c.Patience = DefaultPatience
 	}
+	if c.Pause == 0 {
+		c.Pause = DefaultPause
+	}
 	if c.Wait == 0 {
 		c.Wait = DefaultWait
 	}
@@ -165,6 +176,12 @@ func (c SpawnConfig) withDefaults() (SpawnConfig, error) {
 // store. After half of Grace those that still run get SIGTERM, after seven eighths SIGKILL, each
 // with its process group.
 //
+// Restarts. With MaxRestarts a failed job begins again, with a new store, new credentials and a new
+// job id. Ranks find their state themselves, as in the newest checkpoint; Env.Restarts says that
+// there may be one. The job does not begin again after a signal, or if the same rank fails twice in
+// a row at the same step, see Marks. If Program is mpirun or another foreign launcher, exit code 0
+// is a failure unless rank 0 called Marks.Succeed.
+//
 // Signals. SIGINT, SIGTERM, SIGHUP and SIGQUIT, unless ignored, are passed on to all ranks once. A
 // second one, or the end of Patience, kills. The end of ctx is SIGTERM, and SIGKILL within Grace.
 // When the reader of the output pipe is gone, the ranks get SIGTERM, and SIGKILL after Patience.
@@ -179,7 +196,18 @@ func Spawn(ctx context.Context, cfg SpawnConfig) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	return spawn(ctx, cfg)
+	r := newRestarts(cfg)
+	for {
+		end, err := spawn(ctx, cfg, r)
+		end.Restarts = r.generation
+		if !end.again {
+			return end.Result, err
+		}
+		// The other hosts wait for the store of node 0, so only node 0 pauses.
+		if pause := r.advance(end.blame); cfg.Node == 0 && !rest(ctx, pause) {
+			return end.Result, context.Cause(ctx)
+		}
+	}
 }
 
 // Self runs this program, with its arguments, as cfg.N ranks, if e has no launcher and N is more
@@ -220,6 +248,8 @@ type rankVariables struct {
 	handoverFD  int // 0 without a handover
 	columns     int // of the terminal, or 0
 	bound       bool
+	restarts    int
+	marks       string // "" without
 }
 
 // env returns the environment of a rank: the job's, with the rank's variables instead of existing
@@ -239,6 +269,12 @@ func (r rankVariables) env(job []string) []string {
 	}
 	if r.bound {
 		own[boundVar] = BindCore
+	}
+	if r.restarts > 0 {
+		own[restartsVar] = strconv.Itoa(r.restarts)
+	}
+	if r.marks != "" {
+		own[marksVar] = r.marks
 	}
 	var out []string
 	for _, s := range job {

@@ -16,6 +16,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/symgrad/symgrad/dist"
 )
 
 // job is one call of Spawn.
@@ -40,31 +42,29 @@ type job struct {
 	waiters sync.WaitGroup // one for each rank
 	relays  sync.WaitGroup // two for each rank
 	closing chan struct{}  // closed when no rank is left
+
+	restarts *restarts
+	marks    *markFile // nil without restarts
 }
 
-func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
+func spawn(ctx context.Context, cfg SpawnConfig, r *restarts) (end outcome, err error) {
 	// Pdeathsig kills a child when the thread that started it ends, not the process. A thread that
 	// a goroutine is locked to lives as long as the goroutine, and this one outlives the children.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return Result{}, fmt.Errorf("launch: prctl(PR_SET_CHILD_SUBREAPER): %w", err)
+		return outcome{}, fmt.Errorf("launch: prctl(PR_SET_CHILD_SUBREAPER): %w", err)
 	}
-	j := &job{cfg: cfg, closing: make(chan struct{})}
+	j := &job{cfg: cfg, closing: make(chan struct{}), restarts: r}
 	j.exits = make(chan *child, cfg.N)
 	j.console, j.columns = newConsole(cfg.Stdout, cfg.Stderr)
-	if j.processors, err = cfg.deal(); err != nil {
-		return Result{}, err
+	if err := j.prepare(); err != nil {
+		return outcome{}, err
 	}
-	if cfg.Handover != nil {
-		if j.handover, err = memoryFile("symgrad-handover", cfg.Handover); err != nil {
-			return Result{}, fmt.Errorf("launch: %w", err)
-		}
-		defer j.handover.Close()
-	}
+	defer j.release()
 	endStore, err := j.meet(ctx)
 	if err != nil {
-		return Result{}, err
+		return j.unmet(ctx, err)
 	}
 	defer func() { err = errors.Join(err, endStore()) }()
 	j.console.words.size = j.size
@@ -77,13 +77,77 @@ func spawn(ctx context.Context, cfg SpawnConfig) (res Result, err error) {
 		for _, c := range j.ranks {
 			c.signal(syscall.SIGKILL, true)
 		}
-		return Result{}, errors.Join(err, s.finish())
+		return outcome{}, errors.Join(err, s.finish())
 	}
 	s.run(ctx)
-	outputErr := s.finish()
-	res = s.result()
-	s.report(res)
-	return res, errors.Join(s.cancelled, outputErr)
+	err = s.finish()
+	end = s.outcome()
+	s.report(end.Result)
+	end.again = end.again && ctx.Err() == nil && err == nil
+	j.announce(end)
+	return end, errors.Join(s.cancelled, err)
+}
+
+// prepare makes the files that ranks inherit or open, and deals out the cores.
+//
+// Owns: the caller calls release, unless there is an error.
+func (j *job) prepare() (err error) {
+	if j.processors, err = j.cfg.deal(); err != nil {
+		return err
+	}
+	if j.cfg.MaxRestarts > 0 {
+		if j.marks, err = newMarkFile(); err != nil {
+			return err
+		}
+	}
+	if j.cfg.Handover == nil {
+		return nil
+	}
+	if j.handover, err = memoryFile("symgrad-handover", j.cfg.Handover); err != nil {
+		j.marks.close()
+		return fmt.Errorf("launch: %w", err)
+	}
+	return nil
+}
+
+// release frees the files of prepare.
+func (j *job) release() {
+	j.marks.close()
+	if j.handover != nil {
+		_ = j.handover.Close() // memory
+	}
+}
+
+// unmet returns the end of a generation whose launchers did not meet. The loss of a launcher is a
+// failure of the job, after which it may begin again.
+func (j *job) unmet(ctx context.Context, err error) (outcome, error) {
+	if ctx.Err() != nil || !errors.Is(err, dist.ErrAborted) {
+		return outcome{}, err
+	}
+	end := outcome{blame: RankResult{Rank: -1, Step: NoStep, How: err.Error()}}
+	if end.again, _ = j.restarts.decide(end.blame); !end.again {
+		return outcome{}, err
+	}
+	j.announce(end)
+	return end, nil
+}
+
+// announce prints that the job begins again after end, or the reason against it.
+func (j *job) announce(end outcome) {
+	if end.why != "" {
+		j.console.printf("no restart: %s", end.why)
+	}
+	if !end.again {
+		return
+	}
+	reason := end.blame.How
+	if end.blame.Rank >= 0 {
+		reason = fmt.Sprintf("rank %d %s", end.blame.Rank, end.blame.How)
+	}
+	if end.blame.Step != NoStep {
+		reason += " at " + stepName(end.blame.Step)
+	}
+	j.console.printf("restart %d of %d: %s", j.restarts.generation+1, j.restarts.max, reason)
 }
 
 // newConsole returns the console over the two writers, and the width of the terminal on stdout.
@@ -102,7 +166,7 @@ func (j *job) meet(ctx context.Context) (end func() error, err error) {
 	if j.cfg.Nodes <= 1 {
 		return j.serve()
 	}
-	n, err := joinNodes(ctx, j.cfg)
+	n, err := joinNodes(ctx, j.cfg, j.restarts)
 	if err != nil {
 		return nil, err
 	}
@@ -166,13 +230,14 @@ func (j *job) startRank(local int) (*child, error) {
 	defer credentials.Close()
 	output := &rankOutput{number: rank}
 	if j.cfg.LogDir != "" {
-		if output.log, err = os.Create(filepath.Join(j.cfg.LogDir, "rank-"+strconv.Itoa(rank)+".log")); err != nil {
+		if output.log, err = j.openLog(rank); err != nil {
 			return nil, err
 		}
 	}
 	variables := rankVariables{
 		rank: rank, size: j.size, localRank: local, localSize: j.cfg.N, node: j.cfg.Node, nodes: max(j.cfg.Nodes, 1),
 		job: j.id, master: j.master, storeFD: credentialsFD, handoverFD: j.handoverFD(), columns: j.columns, bound: j.processors != nil,
+		restarts: j.restarts.generation, marks: j.marks.variable(),
 	}
 	env := variables.env(j.cfg.Env)
 	c, err := j.bound(local, func() (*child, error) { return startChild(j.cfg, env, rank, credentials, j.handover) })
@@ -191,6 +256,15 @@ func (j *job) startRank(local int) (*child, error) {
 	j.relay(c.stdout, &stream{c: j.console, to: &j.console.out, rank: output, prefix: prefix, live: live})
 	j.relay(c.stderr, &stream{c: j.console, to: &j.console.err, rank: output, prefix: prefix})
 	return c, nil
+}
+
+// openLog opens the log of a rank. A restart continues it.
+func (j *job) openLog(rank int) (*os.File, error) {
+	flags := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	if j.restarts.generation > 0 {
+		flags = os.O_WRONLY | os.O_CREATE | os.O_APPEND
+	}
+	return os.OpenFile(filepath.Join(j.cfg.LogDir, "rank-"+strconv.Itoa(rank)+".log"), flags, 0o666)
 }
 
 // relay copies the output of a rank from r, which it closes at the end.

@@ -9,6 +9,6 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-func spawn(context.Context, SpawnConfig) (Result, error) {
-	return Result{}, fmt.Errorf("launch: local ranks are started on Linux only: %w", dist.ErrUnsupported)
+func spawn(context.Context, SpawnConfig, *restarts) (outcome, error) {
+	return outcome{}, fmt.Errorf("launch: local ranks are started on Linux only: %w", dist.ErrUnsupported)
 }

@@ -52,7 +52,7 @@ func TestSpawnTellsRanksWhoTheyAre(t *testing.T) {
 		t.Errorf("got %+v, want success", res)
 	}
 	for rank, r := range res.Ranks {
-		if r != (RankResult{Rank: rank, PID: ranks[rank].pid, How: "exited with code 0"}) {
+		if r != (RankResult{Rank: rank, PID: ranks[rank].pid, How: "exited with code 0", Step: NoStep}) {
 			t.Errorf("got %+v", r)
 		}
 	}

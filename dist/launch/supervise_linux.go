@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -21,6 +22,7 @@ type supervisor struct {
 	elsewhere *news    // the failure on another host that ends the job; nil without
 	verdict   *news    // the end of a job on several hosts; nil before
 	asked     syscall.Signal
+	halted    bool  // a signal, or the end of the output's reader, forbids a restart
 	cancelled error // why ctx ended, if that ended the job
 	plan      []step
 	timer     *time.Timer // for the first step of plan
@@ -124,7 +126,7 @@ func (s *supervisor) bury(c *child) {
 	}
 	switch {
 	case s.nodes != nil:
-		s.nodes.report(report{Kind: kindEnd, End: c.result()})
+		s.nodes.report(report{Kind: kindEnd, End: s.resultOf(c)})
 	case c.code() == 0:
 		s.server.Exit(c.rank, c.how())
 	default:
@@ -155,6 +157,7 @@ func (s *supervisor) ending() bool { return s.asked != 0 || s.cancelled != nil }
 // interrupt passes on the first signal. It kills on the second, or if the ranks are already being
 // ended.
 func (s *supervisor) interrupt(sig syscall.Signal) {
+	s.halted = true
 	if s.asked != 0 || s.failing() {
 		s.reportSignal(syscall.SIGKILL)
 		s.signalAll(syscall.SIGKILL)
@@ -173,6 +176,7 @@ func (s *supervisor) interrupt(sig syscall.Signal) {
 // hangUp ends the ranks because their output has no reader. They get SIGTERM: a Go program ignores
 // SIGPIPE.
 func (s *supervisor) hangUp() {
+	s.halted = true
 	if s.failing() || s.ending() {
 		return
 	}
@@ -235,7 +239,7 @@ func (s *supervisor) result() Result {
 	var ends []RankResult
 	slices.SortFunc(s.past, func(a, b *child) int { return cmp.Compare(a.order, b.order) })
 	for _, c := range s.past {
-		r := c.result()
+		r := s.resultOf(c)
 		res.Ranks[c.rank-s.first] = r
 		ends = append(ends, r)
 	}
@@ -254,9 +258,33 @@ func (s *supervisor) result() Result {
 	return res
 }
 
+// outcome returns the end of this generation.
+func (s *supervisor) outcome() outcome {
+	end := outcome{Result: s.result(), blame: RankResult{Rank: -1, Step: NoStep}}
+	switch local := end.Culprit - s.first; {
+	case s.verdict != nil:
+		end.blame, end.again, end.why = s.verdict.End, s.verdict.Again, s.verdict.Why
+		if end.blame.Rank < 0 {
+			end.blame.How = strings.TrimPrefix(s.verdict.Where+": "+s.verdict.How, ": ")
+		}
+	case end.Code == 0 && foreign(s.cfg.Program) && s.marks != nil && !s.marks.succeeded():
+		end.Code, end.Culprit = 1, 0
+		end.blame = end.Ranks[0]
+		end.blame.How = "exited with code 0 without the mark of success, see launch.Marks"
+		end.again, end.why = s.restarts.decide(end.blame)
+	case s.failed:
+		end.blame = end.Ranks[local]
+		end.again, end.why = s.restarts.decide(end.blame)
+	}
+	if s.halted || s.ending() {
+		end.again, end.why = false, ""
+	}
+	return end
+}
+
 // result returns the end of an ended rank.
-func (c *child) result() RankResult {
-	return RankResult{Rank: c.rank, PID: c.pid(), Code: c.code(), How: c.how(), Stopped: c.stopped}
+func (j *job) resultOf(c *child) RankResult {
+	return RankResult{Rank: c.rank, PID: c.pid(), Code: c.code(), How: c.how(), Stopped: c.stopped, Step: j.marks.step(c.rank)}
 }
 
 // report prints the failure of the job, if any.

@@ -14,7 +14,6 @@
 // This package defines the problem: mnist reads the images, model builds the graphs, digits.go
 // combines them. The training is in examples/internal/train: setup.go there is the part to copy
 // into your program, train.go is the loop.
-// there is the part that a program of one's own copies, train.go the loop.
 package main
 
 import (

@@ -29,6 +29,11 @@ type Options struct {
 	// FMin means that min and max are those of C: a NaN loses against a number, and the zeros are
 	// equal.
 	FMin bool
+	// FarPeers means that some peers' parts of a heap have no address: Region.Peer of another rank
+	// may be dist.ErrUnsupported. The suite then reads these parts by Get.
+	FarPeers bool
+	// NearHeaps means that one-sided calls reach some ranks only: the suite calls no other rank.
+	NearHeaps bool
 	// Skip returns why the backend does not support c; "" means that it must. An error that matches
 	// dist.ErrUnsupported passes only with a reason. Operations that work are checked in any case.
 	// nil means no reasons.
@@ -44,6 +49,23 @@ func (o Options) large() int {
 
 // space returns an empty space on the device of g.
 func (o Options) space(g *dist.Group) *space { return &space{mem: o.Memory, dev: g.Device()} }
+
+// peerPart returns n bytes at offset at of rank's part of r. They are a copy if the part has no
+// address and needs none.
+func (o Options) peerPart(r symmetric.Region, own, rank int, at, n int64) (tensor.Buffer, error) {
+	b, err := r.Peer(rank)
+	if err == nil && b.Bytes() != r.Local().Bytes() {
+		return b, fmt.Errorf("rank %d has a part of %d B, this rank %d B", rank, b.Bytes(), r.Local().Bytes())
+	}
+	if err == nil {
+		return b.Slice(int(at), int(at+n))
+	}
+	if !o.FarPeers || rank == own || !errors.Is(err, dist.ErrUnsupported) {
+		return b, err
+	}
+	b = tensor.Of(make([]byte, n))
+	return b, r.Get(b, rank, at)
+}
 
 // part is a piece of the suite, run by each rank of a world. It leaves the world usable.
 type part struct {

@@ -22,13 +22,16 @@ type Random struct {
 	Seed  uint64
 	Steps int           // calls between two collective ones, times eight; 0 means 1000
 	For   time.Duration // minimum duration; 0 means until Steps are done
-	Turns bool          // one rank at a time, for the race detector: conflicting calls have no defined outcome
+	// FarPeers is that of Options.
+	FarPeers bool
+	Turns    bool // one rank at a time, for the race detector: conflicting calls have no defined outcome
 }
 
 // thrower is the state of one rank.
 type thrower struct {
 	w       *dist.World
 	turns   bool
+	far     bool // some peers have no address
 	shared  *rand.Rand
 	own     *rand.Rand
 	heap    symmetric.Heap
@@ -48,7 +51,7 @@ func (r Random) Run(w *dist.World) (calls, refused int, err error) {
 		r.Steps = 1000
 	}
 	t := &thrower{
-		w: w, turns: r.Turns, shared: rand.New(rand.NewPCG(r.Seed, 0)), own: rand.New(rand.NewPCG(r.Seed, uint64(w.Rank()+1))),
+		w: w, turns: r.Turns, far: r.FarPeers, shared: rand.New(rand.NewPCG(r.Seed, 0)), own: rand.New(rand.NewPCG(r.Seed, uint64(w.Rank()+1))),
 		buf: make([]uint64, 128),
 	}
 	begin := time.Now()
@@ -249,7 +252,7 @@ func (t *thrower) alone() error {
 		{"put", func() error { return r.Put(rank, at, t.buffer()) }},
 		{"put nbi", func() error { return r.PutNBI(rank, at, t.buffer()) }},
 		{"get", func() error { return r.Get(t.buffer(), rank, at) }},
-		{"get nbi", func() error { return r.GetNBI(t.buffer(), rank, at) }},
+		{"get nbi", func() error { return errors.Join(r.GetNBI(t.buffer(), rank, at), t.heap.Quiet()) }}, // the next call uses the buffer
 		{"iput", func() error { return r.IPut(rank, at, t.buffer(), strides) }},
 		{"iget", func() error { return r.IGet(t.buffer(), rank, at, strides) }},
 		{"p", func() error { return r.PutWord(rank, at, t.dtype(), t.own.Uint64()) }},
@@ -268,7 +271,7 @@ func (t *thrower) alone() error {
 			_, err := r.Wait(ctx, t.watch(at))
 			return err
 		}},
-		{"peer", func() error { _, err := r.Peer(rank); return err }},
+		{"peer", func() error { return t.peer(r, rank) }},
 		{"slice", func() error { _, err := r.Slice(at, t.offset(r)); return err }},
 		{"local", func() error { _ = r.Local().Bytes() + r.Offset(); return nil }},
 		{"quiet", func() error { return t.heap.Quiet() }},
@@ -285,6 +288,15 @@ func (t *thrower) alone() error {
 	return t.sound(c.name, c.call())
 }
 
+// peer takes a direct view, which some ranks may not have.
+func (t *thrower) peer(r symmetric.Region, rank int) error {
+	_, err := r.Peer(rank)
+	if t.far && rank != t.w.Rank() && errors.Is(err, dist.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
 func (t *thrower) watch(at int64) symmetric.Watch {
 	return symmetric.Watch{
 		At: at, Count: t.own.IntN(9) - 1, DType: t.dtype(), Cmp: symmetric.Comparison(t.own.IntN(8)),
@@ -294,6 +306,6 @@ func (t *thrower) watch(at int64) symmetric.Watch {
 
 // shortRandom makes random calls for a short time.
 func (s *suite) shortRandom(symmetric.Heap) error {
-	_, _, err := Random{Seed: 1, Steps: 2000, Turns: true}.Run(s.w)
+	_, _, err := Random{Seed: 1, Steps: 2000, Turns: true, FarPeers: s.opt.FarPeers}.Run(s.w)
 	return err
 }

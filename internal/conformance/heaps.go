@@ -25,6 +25,9 @@ func (s *suite) heaps() error {
 	if s.mem != nil {
 		steps = steps[:len(steps)-2] // they need host memory: see Options.Memory
 	}
+	if s.opt.NearHeaps {
+		steps = []func(symmetric.Heap) error{s.allocation, s.fullHeap}
+	}
 	for _, step := range steps {
 		if err := s.allowed(step(h)); err != nil {
 			return err
@@ -135,16 +138,12 @@ func (s *suite) oneSided(h symmetric.Heap) error {
 		return err
 	}
 	for peer := range s.n {
-		b, err := r.Peer(peer)
+		b, err := s.opt.peerPart(r, s.rank, peer, 0, 64)
 		if err != nil {
 			return err
 		}
 		from := uint64((peer + s.n - 1) % s.n)
 		raw := s.load(b)
-		if len(raw) != 64 {
-			s.fault("peer %d: %d bytes, want 64", peer, len(raw))
-			continue
-		}
 		if a, c, d := get(raw, tensor.U32, 4), get(raw, tensor.U32, 5), get(raw, tensor.U64, 3); a != from || c != from*from || d != 77 {
 			s.fault("peer %d holds %d %d %d, want %d %d 77", peer, a, c, d, from, from*from)
 		}

@@ -40,13 +40,19 @@ var litmusTests = []litmus{
 // ranks.
 func RunLitmus(t *testing.T, rounds int, launch Launch) {
 	t.Helper()
+	RunLitmusWith(t, Options{}, rounds, launch)
+}
+
+// RunLitmusWith is RunLitmus with Options, of which it uses FarPeers.
+func RunLitmusWith(t *testing.T, opt Options, rounds int, launch Launch) {
+	t.Helper()
 	for _, n := range []int{2, 4} {
 		for _, c := range litmusTests {
 			if c.ranks > n {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%d", c.name, n), func(t *testing.T) {
-				launch(t, n, LaunchOptions{}, func(w *dist.World) error { return runLitmus(w, c, rounds) })
+				launch(t, n, LaunchOptions{}, func(w *dist.World) error { return runLitmus(w, opt, c, rounds) })
 			})
 		}
 	}
@@ -57,11 +63,13 @@ func RunLitmus(t *testing.T, rounds int, launch Launch) {
 //
 // Collective: all ranks of w, same rounds. Errors: the first forbidden outcome of each test, or the
 // error that ended it.
-func Litmus(w *dist.World, rounds int) error {
+func Litmus(w *dist.World, rounds int) error { return Options{}.litmus(w, rounds) }
+
+func (o Options) litmus(w *dist.World, rounds int) error {
 	var errs []error
 	for _, c := range litmusTests {
 		if c.ranks <= w.Size() {
-			errs = append(errs, runLitmus(w, c, rounds))
+			errs = append(errs, runLitmus(w, o, c, rounds))
 		}
 	}
 	return errors.Join(errs...)
@@ -81,6 +89,7 @@ const (
 
 // lab is the state of a litmus test on one rank.
 type lab struct {
+	opt     Options
 	g       *dist.Group
 	ctx     context.Context
 	n, rank int
@@ -95,8 +104,8 @@ type lab struct {
 	spun    uint64
 }
 
-func runLitmus(w *dist.World, c litmus, rounds int) error {
-	l := &lab{g: w.Blocking(), ctx: context.Background(), n: w.Size(), rank: w.Rank(), next: (w.Rank() + 1) % w.Size()}
+func runLitmus(w *dist.World, opt Options, c litmus, rounds int) error {
+	l := &lab{opt: opt, g: w.Blocking(), ctx: context.Background(), n: w.Size(), rank: w.Rank(), next: (w.Rank() + 1) % w.Size()}
 	l.delay = rand.New(rand.NewPCG(1, uint64(l.rank)))
 	var err error
 	if l.h, err = w.Heap(instances*instanceBytes + 64*int64(l.n) + 2*symmetric.Alignment); err != nil {
@@ -173,12 +182,11 @@ func (l *lab) record(i int, values ...uint64) error {
 
 // reads returns the values that rank has recorded.
 func (l *lab) reads(rank, i int) (a, b uint64) {
-	peer, err := l.vars.Peer(rank)
+	values, err := l.opt.peerPart(l.vars, l.rank, rank, variable(i, readAt), 16)
 	if err != nil {
 		return 0, 0
 	}
-	raw := peer.Raw()[variable(i, readAt):]
-	return get(raw, tensor.U64, 0), get(raw, tensor.U64, 1)
+	return get(values.Raw(), tensor.U64, 0), get(values.Raw(), tensor.U64, 1)
 }
 
 // fresh returns the data of this batch.
@@ -190,10 +198,12 @@ func (l *lab) fresh(i int) tensor.Buffer {
 }
 
 // stale returns an error if the data on the own part is not that of this batch.
-func (l *lab) stale(i int, after string) error { return l.staleIn(l.vars.Local(), i, after) }
+func (l *lab) stale(i int, after string) error {
+	return l.staleIn(l.vars.Local().Raw()[variable(i, dataAt):], i, after)
+}
 
-func (l *lab) staleIn(part tensor.Buffer, i int, after string) error {
-	raw := part.Raw()[variable(i, dataAt):]
+// staleIn is stale for the data of instance i on any part.
+func (l *lab) staleIn(raw []byte, i int, after string) error {
 	for k := range l.data {
 		if got, want := get(raw, tensor.U64, k), l.batch<<16|uint64(i)<<4|uint64(k); got != want {
 			return fmt.Errorf("forbidden: word %d is %#x %s, want %#x", k, got, after, want)
@@ -203,4 +213,4 @@ func (l *lab) staleIn(part tensor.Buffer, i int, after string) error {
 }
 
 // shortLitmus runs the litmus tests for a short time.
-func (s *suite) shortLitmus(symmetric.Heap) error { return Litmus(s.w, 2*instances) }
+func (s *suite) shortLitmus(symmetric.Heap) error { return s.opt.litmus(s.w, 2*instances) }

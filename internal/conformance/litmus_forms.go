@@ -67,11 +67,11 @@ func (l *lab) barrier(i int) error {
 	if err := finish(l.g.Barrier()); err != nil {
 		return err
 	}
-	there, err := l.vars.Peer((l.next + 1) % l.n)
+	there, err := l.opt.peerPart(l.vars, l.rank, (l.next+1)%l.n, variable(i, dataAt), 64)
 	if err != nil {
 		return err
 	}
-	return l.staleIn(there, i, "after a barrier")
+	return l.staleIn(there.Raw(), i, "after a barrier")
 }
 
 // partner returns the other rank of a pair; a rank without one is its own partner.

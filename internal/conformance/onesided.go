@@ -289,7 +289,7 @@ func (s *suite) views(h symmetric.Heap) error {
 		inner.Local().Bytes() != 8 {
 		s.fault("slice of a slice: %d at offset %d, %v; want %d at %d", got, inner.Offset(), inner.Local(), from, whole.Offset()+104)
 	}
-	peer, err := inner.Peer(next)
+	peer, err := s.opt.peerPart(inner, s.rank, next, 0, 8)
 	if err != nil || get(s.load(peer), tensor.U32, 0) != uint64(s.rank+5) {
 		s.fault("view of rank %d: %v, %v", next, peer, err)
 	}

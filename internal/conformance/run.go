@@ -74,6 +74,25 @@ func RunBreaking(t *testing.T, opt Options, launch Launch) {
 	t.Run("Broken", func(t *testing.T) { runBroken(t, opt, launch) })
 }
 
+// RunHeap runs the checks of symmetric heaps, which are a part of Suite, on worlds of every size.
+func RunHeap(t *testing.T, opt Options, launch Launch) {
+	t.Helper()
+	ranks := opt.Ranks
+	if len(ranks) == 0 {
+		ranks = opt.upTo(sizes()...)
+	}
+	for _, p := range parts {
+		for _, n := range ranks {
+			if p.name != "Heap" {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%d", p.name, n), func(t *testing.T) {
+				launch(t, n, LaunchOptions{}, func(w *dist.World) error { return runPart(w, opt, p, nil) })
+			})
+		}
+	}
+}
+
 // upTo returns the sizes up to Most.
 func (o Options) upTo(sizes ...int) []int {
 	if o.Most <= 0 {

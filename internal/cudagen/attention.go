@@ -38,7 +38,8 @@ func (g *generator) attention(i int, op *program.Attention) error {
 }
 
 // attentionGrad generates the kernels of an AttentionGrad: one with blocks of keys, and one with
-// blocks of queries. Both recompute the shares, so that each sum belongs to one block.
+// blocks of queries. Both recompute the softmax probabilities, so that each sum belongs to one
+// block.
 func (g *generator) attentionGrad(i int, op *program.AttentionGrad) error {
 	const bias = 6
 	if err := g.checkAttention(i, &op.Attention, 4, 3); err != nil {

@@ -36,7 +36,8 @@
 //	products     tiles in shared memory, 4 by 4 results a thread, if no library does them;
 //	             convolutions read their operands in place
 //	Attention    a block for 64 queries of a head scans its keys in tiles, on tensor cores; the
-//	             gradient has blocks for queries and for keys, which recompute the shares
+//	             gradient has blocks for queries and for keys, which recompute the
+//	             softmax probabilities
 //	thin         convolutions with C*R*S up to 32, and filter gradients: windows in registers
 //
 // Every sum has a fixed order, whatever the timing, without floating-point atomics. If several
@@ -48,9 +49,9 @@
 //
 // Arithmetic is in f32, or f64 if an operand is, as in package program. Functions are CUDA's
 // accurate ones, never those of --use_fast_math. Denormal numbers are kept, and the compiler may
-// fuse a product and a sum. Copies move bits. Attention multiplies bf16: its shares and their
-// gradients are rounded to bf16, and its exponentials are ex2.approx, with an error of 2 units in
-// the last place of f32.
+// fuse a product and a sum. Copies move bits. Attention multiplies bf16: its softmax
+// probabilities and their gradients are rounded to bf16. Its exponentials are ex2.approx, with an
+// error of 2 units in the last place of f32.
 //
 // Sources: CUDA C++ Programming Guide, "Mathematical Functions", "Memory Fence Functions" (the last
 // block); T. Dao, FlashAttention-2; M. Harris, "Optimizing Parallel Reduction in CUDA"; J. Salmon

@@ -226,8 +226,8 @@ func (g *generator) view(a Arg) program.View {
 	return g.p.Steps[a.Step].Out[a.Index]
 }
 
-// function returns the text of f as a function of its pointers, the number of turns and the number
-// of the block.
+// function returns the text of f as a function of its pointers, the number of iterations and the
+// number of the block.
 func (f *flat) function() string {
 	var b strings.Builder
 	params := append(slices.Clone(f.params), "int n", "int block")

@@ -25,7 +25,7 @@ type Engine struct {
 // Tunable is an engine whose launches can be shaped; all of Make's are.
 type Tunable interface {
 	gpu.Engine
-	gpu.Native // packets do operations without an algorithm of the engine's own
+	gpu.Native // packets do an operation without an algorithm of this engine
 	// Shape returns the shape in which the engine would launch op.
 	Shape(op *dist.Op) Shape
 	// Shapes returns the shapes that a tuner tries.
@@ -199,21 +199,21 @@ func (e *Engine) byCopies(op *dist.Op, l *call, s *cuda.Stream) (bool, error) {
 	if !ok {
 		return false, nil
 	}
-	h := &st.hands
-	*h = copyMover{
+	m := &st.mover
+	*m = copyMover{
 		s: st, stream: s, lane: s, opening: variantOf(onceShort, st.n, op), adding: variantOf(combine, st.n, op), call: *l,
 		shape: e.Shape(op),
 	}
-	if err := c.run(op.Kind, h); err != nil {
+	if err := c.run(op.Kind, m); err != nil {
 		return true, st.fail(op, err)
 	}
 	if op.Kind == dist.KindAllGather {
-		st.adder.number = op.Seq
+		st.adder.number = op.Seq // the next all-gather may follow this one without a meeting: see along.View
 	}
 	return true, nil
 }
 
-// launch queues the kernel v for piece q of l, which begins off bytes into every block.
+// launch queues the kernel v for piece q of l, which begins off bytes into each rank's block.
 func (s *state) launch(v variant, l *call, q *piece, off uint64, p part, shape Shape, stream *cuda.Stream) error {
 	f, err := s.kernels.of(v)
 	if err != nil {
@@ -273,7 +273,8 @@ func (s *state) locateBuffers(op *dist.Op, l *call) (staged bool) {
 	return staged
 }
 
-// words returns the kernel's arguments for piece q of l, which begins off bytes into every block.
+// words returns the kernel's arguments for piece q of l, which begins off bytes into each rank's
+// block.
 func (s *state) words(l *call, q *piece, off uint64, p part, shape Shape) (w [arguments]uint64) {
 	w[0] = uint64(s.slab.Base[s.p.Rank]) // this rank's board, then those of the others in order
 	for r, base := range s.slab.Base {

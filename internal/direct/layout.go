@@ -171,8 +171,8 @@ func ownFirst(ranks uint8, rank int) uint8 {
 
 func align(n, to uint64) uint64 { return (n + to - 1) / to * to }
 
-// piece is one launch's part of an operation: the bytes of every block, the distance of an
-// allreduce's slices (else 0), and the distance of slots in scratch memory.
+// piece is one launch's part of an operation: the bytes of each rank's block, the distance
+// of an allreduce's slices (else 0), and the distance of slots in scratch memory.
 type piece struct{ bytes, stride, slot uint64 }
 
 // maxPiece returns the most bytes of a block for one launch of prog. It is a multiple of 8, or of
@@ -205,7 +205,7 @@ func maxPiece(prog program, s *span, n int, p part, staged bool) uint64 {
 	return ((p.half-shift)/uint64(n) - 2*shift) &^ 127
 }
 
-// pieceOf returns the launch for bytes bytes of every block.
+// pieceOf returns the launch for bytes bytes of each rank's block.
 func pieceOf(prog program, s *span, n int, bytes uint64) piece {
 	q := piece{bytes: bytes}
 	switch prog {

@@ -16,8 +16,7 @@ import (
 var shapesFile []byte
 
 // builtinRules returns the built-in rules. TestSweep measured them on H100s and H200s, those of
-// packets last among 2 and 4 H100s. The rules of host up to 4 MiB are those of ll128-twoshot, whose
-// algorithm it uses there. Shapes without a rule are guessed.
+// packets last among 2 and 4 H100s. Shapes without a rule are guessed.
 var builtinRules = sync.OnceValues(func() ([]Rule, error) { return DecodeRules(shapesFile) })
 
 // ruleLine is a Rule in a file.

@@ -34,7 +34,7 @@ type state struct {
 	stop   *cuda.HostMemory // a word of the host that ends waits
 	stopAt uintptr          // its address for kernels
 	args   *cuda.Args
-	hands  copyMover // of the operation that is being queued
+	mover  copyMover // of the operation that is being queued
 	adder  adder
 	seams  seams
 	kept   kept

@@ -39,7 +39,7 @@ func (t *Transport) await(a *awaited) error {
 		if done || err != nil {
 			return err
 		}
-		if t.p.w.Progress() {
+		if t.p.progress() {
 			pause.Reset()
 			continue
 		}

@@ -10,6 +10,14 @@
 // data of all: it compares the calls, and computes its own result. So sums are taken in rank order,
 // with the bits of one host, in every layout of ranks over hosts.
 //
+// # How a symmetric heap works
+//
+// A heap over hosts is one of package farheap: near ranks use a heap of the inner transport, and
+// requests to a far rank go to its own process, which applies them. All requests have two tags on
+// the wire, and every goroutine that polls the wire handles them. A barrier of a group first
+// completes the one-sided calls of its ranks on all heaps. A group on one host uses the heap of the
+// inner transport itself.
+//
 // # How failures are found
 //
 //   - The calls of all ranks are compared in the first exchange of every collective.
@@ -30,6 +38,7 @@
 //	move.go       collectives
 //	moves.go      messages between two ranks
 //	split.go      parts of a group
+//	heap.go       symmetric heaps
 //	await.go      waits
 //	peers.go      the state of the other ranks
 package hosts

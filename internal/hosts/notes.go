@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/symmetric"
 )
 
 // NoteBytes is the most bytes of a note.
@@ -54,13 +53,4 @@ func (t *Transport) OnNote(f func(from int, note []byte)) {
 func (t *Transport) Progress() {
 	t.p.w.Progress()
 	t.p.handle()
-}
-
-// nearHeap is Heap for a group on one host.
-func (t *Transport) nearHeap(bytes int64) (heap symmetric.Heap, err error) {
-	err = t.exclusive(dist.KindHeap, func() error {
-		heap, err = t.inner.Heap(bytes)
-		return err
-	})
-	return heap, err
 }

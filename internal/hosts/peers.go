@@ -162,6 +162,18 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.text }
 func (e *remoteError) Unwrap() error { return e.of }
 
+// allClosed reports whether all ranks except own have closed their ends.
+func (p *peers) allClosed(own int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for r := range p.by {
+		if r != own && !p.by[r].gone {
+			return false
+		}
+	}
+	return true
+}
+
 // closed reports whether rank has closed its end.
 func (p *peers) closed(rank int) bool {
 	p.mu.Lock()

@@ -34,12 +34,15 @@ type process struct {
 	in     [4]incoming
 	next   int // of in
 	beats  beats
+
+	heaps heaps
 }
 
 // firstGroup is the number of the world. 0 is for messages about processes.
 const firstGroup = 1
 
-// channels are the purposes of messages of one group.
+// channels are the purposes of messages of one group. Those of heaps serve all groups, by the tags
+// of group 0.
 const (
 	channelControl = iota
 	channelRounds
@@ -97,7 +100,7 @@ func (p *process) run() {
 			p.tick(now)
 		default:
 		}
-		moved := p.w.Progress()
+		moved := p.progress()
 		if p.handle() || moved {
 			pause.Reset()
 			continue
@@ -174,6 +177,9 @@ func (p *process) apply(from int, c control) {
 		p.early[c.group] = append(p.early[c.group], c)
 	}
 	p.mu.Unlock()
+	if s := p.heaps.service.Load(); s != nil && c.kind == controlLeave && c.group == firstGroup {
+		s.Left(from)
+	}
 	switch {
 	case c.kind == controlDied:
 		p.lost(c.rank, c.text)
@@ -220,6 +226,9 @@ func (p *process) lost(rank int, how string) {
 	}
 	p.mu.Unlock()
 	p.w.Lose(rank, how)
+	if s := p.heaps.service.Load(); s != nil {
+		s.Lost(rank, how)
+	}
 	for _, t := range groups {
 		if r := slices.Index(t.ranks, rank); r >= 0 && !t.peers.closed(r) {
 			t.fail(&dist.RankError{Rank: r, How: how})
@@ -279,9 +288,12 @@ func (p *process) stop() {
 		if left == 0 {
 			break
 		}
-		if !p.w.Progress() {
+		if !p.progress() {
 			pause.Pause()
 		}
+	}
+	if s := p.heaps.service.Load(); s != nil {
+		_ = s.Close()
 	}
 	for i := range p.in {
 		p.w.Cancel(&p.in[i].req)

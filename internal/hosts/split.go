@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/symmetric"
 )
 
 // textBytes is the most bytes of an error that ranks report to each other.
@@ -106,14 +105,4 @@ func (p *process) free(least uint32) uint32 {
 	defer p.mu.Unlock()
 	p.nextID = max(p.nextID, least)
 	return p.nextID
-}
-
-// Heap implements dist.Transport.
-//
-// Errors: those of the transport of this host; ErrUnsupported for ranks of several hosts.
-func (t *Transport) Heap(bytes int64) (symmetric.Heap, error) {
-	if len(t.l.far) == 0 {
-		return t.nearHeap(bytes)
-	}
-	return nil, fmt.Errorf("%w: a symmetric heap over several hosts", dist.ErrUnsupported)
 }

@@ -229,6 +229,10 @@ func (t *Transport) collective(op *dist.Op) error {
 		}
 		h.scalar = bits
 	}
+	if op.Kind == dist.KindBarrier {
+		flushed := t.p.flush(t)
+		return errors.Join(t.move(op, &h), flushed)
+	}
 	return t.move(op, &h)
 }
 
@@ -289,6 +293,7 @@ func (t *Transport) Close() error {
 	if closed {
 		return nil
 	}
+	_ = t.p.flush(t) // before the news that this rank leaves, which may overtake its calls
 	t.leave()
 	t.p.remove(t)
 	for _, r := range t.recvs {

@@ -45,12 +45,19 @@ var layers = []layer{
 	{"internal/wire", []string{"internal/invariants"}, "bytes between processes have no ranks of a group and no types"},
 	{"internal/wire/wiretest", []string{"internal/wire"}, "the suite tests wires, so it shares no code with them"},
 	{"internal/wire/fake", []string{"internal/wire", "internal/wire/wiretest"}, "wires never import each other"},
+	{
+		"internal/farheap",
+		[]string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/wire"},
+		"it needs a wire and a heap of each host, of any kind",
+	},
+	{"internal/hostcost", nil, "formulas; hosts choose by them"},
+	{"internal/hostsim", []string{"internal/hostcost"}, "it simulates the algorithms of internal/hosts and shares no code with them"},
 	{"internal/ucx", []string{"internal/wire", "internal/wire/wiretest", "internal/dl"}, "wires never import each other"},
 	{"internal/mpi", []string{"internal/wire", "internal/dl", "internal/wire/wiretest"}, "wires never import each other"},
 	{"internal/sim", []string{"dist", "symmetric", "tensor", "internal/hostheap", "internal/reduce"}, "backends never import each other"},
 	{
 		"internal/hosts",
-		[]string{"dist", "symmetric", "tensor", "internal/reduce", "internal/sim", "internal/wire", "internal/wire/fake"},
+		[]string{"dist", "symmetric", "tensor", "internal/farheap", "internal/hostheap", "internal/reduce", "internal/sim", "internal/wire", "internal/wire/fake"},
 		"it joins a transport of each host by a wire; only its tests know one of each",
 	},
 	{
@@ -75,7 +82,7 @@ var layers = []layer{
 	{
 		"dist/backend",
 		[]string{
-			"dist", "dist/launch", "internal/shm", "internal/hosts", "internal/mpi", "internal/wire", "internal/sim", "internal/dl", "internal/cuda", "internal/gpu", "internal/nccl",
+			"dist", "dist/launch", "internal/shm", "internal/hosts", "internal/mpi", "internal/ucx", "internal/wire", "internal/sim", "internal/dl", "internal/cuda", "internal/gpu", "internal/nccl",
 			"internal/nvshmem", "internal/direct", "internal/foreign",
 		},
 		"the only package that imports the backends, and it needs nothing else",
@@ -118,7 +125,7 @@ var layers = []layer{
 	{"internal/settings", []string{"config", "dist/ddp", "optim", "tensor"}, "it connects settings with packages, for all programs"},
 	{
 		"internal/plan",
-		[]string{"config", "dist", "dist/ddp", "internal/program", "machine", "optim", "tensor"},
+		[]string{"config", "dist", "dist/ddp", "internal/hostcost", "internal/program", "machine", "optim", "tensor"},
 		"it predicts the cost of a run from its graph, before ranks exist",
 	},
 	{"machine/machinetest", nil, "models and the oracle share no code with the code they test"},
@@ -137,6 +144,7 @@ var inTests = map[string][]string{
 		"internal/dl/dltest", "internal/hosttest",
 	},
 	"dist/ddp":          {"internal/shm", "checkpoint"}, // sums on both host backends; an example saves
+	"internal/farheap":  {"internal/wire/fake"},         // hosts in one process
 	"internal/hostexec": {"internal/program/oracle"},
 	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
 	"internal/cudaexec": {"internal/program/oracle"},

@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/hostcost"
 )
 
 // Link is the speed of collectives between the ranks.
 type Link struct {
-	Source string  `json:"source"` // "probe of shm", "given"
-	Points []Point `json:"points"` // measured allreduces by size; a point of 0 bytes is the latency
-	GBps   float64 `json:"gbps"`   // bus bandwidth: bytes that a rank sends in a nanosecond, for large sizes
+	Source string        `json:"source"`        // "probe of shm", "given"
+	Points []Point       `json:"points"`        // measured allreduces by size; a point of 0 bytes is the latency
+	GBps   float64       `json:"gbps"`          // bus bandwidth: bytes that a rank sends in a nanosecond, for large sizes
+	Net    *hostcost.Net `json:"net,omitempty"` // between several hosts; Points is empty and GBps that of a host
 }
 
 // Point is the time of one allreduce.
@@ -35,6 +37,17 @@ func Given(gbps float64) (*Link, error) {
 		return nil, fmt.Errorf("%w: bandwidth of %v GB/s: want a positive, finite one", ErrJob, gbps)
 	}
 	return &Link{Source: "given", GBps: gbps}, nil
+}
+
+// Between returns the link between hosts.
+//
+// Errors: ErrJob for an invalid network.
+func Between(n hostcost.Net) (*Link, error) {
+	if err := n.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrJob, err)
+	}
+	n = n.WithDefaults()
+	return &Link{Source: "given", GBps: n.Bandwidth / 1e9, Net: &n}, nil
 }
 
 // Probed returns the link on which allreduces of n ranks were measured.
@@ -63,6 +76,9 @@ func (l *Link) Seconds(c Collective, n int) float64 {
 	if n < 2 {
 		return 0
 	}
+	if l.Net != nil && l.Net.Hosts > 1 {
+		return l.between(c)
+	}
 	if len(l.Points) == 0 {
 		return float64(c.Sent) / l.GBps / 1e9
 	}
@@ -81,6 +97,29 @@ func (l *Link) Seconds(c Collective, n int) float64 {
 	a, b := l.Points[k-1], l.Points[k]
 	slope := (b.Seconds - a.Seconds) / float64(max(b.Bytes-a.Bytes, 1))
 	return max(a.Seconds+slope*(bytes-float64(a.Bytes)), 0)
+}
+
+// Algorithm returns the algorithm of an allreduce between hosts, or "" for other collectives.
+func (l *Link) Algorithm(c Collective) string {
+	if l.Net == nil || l.Net.Hosts < 2 || c.Kind != dist.KindAllReduce.String() {
+		return ""
+	}
+	return hostcost.Choose(*l.Net, c.Bytes, true).Algorithm.String()
+}
+
+// between returns the time of a collective between hosts.
+func (l *Link) between(c Collective) float64 {
+	switch c.Kind {
+	case dist.KindReduceScatter.String():
+		return l.Net.ReduceScatter(c.Bytes)
+	case dist.KindAllGather.String():
+		return l.Net.AllGather(c.Bytes)
+	case dist.KindAllToAll.String():
+		return l.Net.AllToAll(c.Bytes)
+	case dist.KindBroadcast.String():
+		return l.Net.Broadcast(c.Bytes)
+	}
+	return hostcost.Choose(*l.Net, c.Bytes, true).Seconds
 }
 
 // Exposure is the predicted communication time of a step, and the part that the step waits for.

@@ -29,7 +29,7 @@ func (p *Plan) String() string {
 	b.WriteByte('\n')
 	p.volumeTable(&b)
 	if l := p.Link; l != nil {
-		fmt.Fprintf(&b, "times assume that each rank sends %.3g GB/s: %s\n", l.GBps, l.Source)
+		fmt.Fprintln(&b, l)
 	}
 	for _, s := range p.Stages {
 		if s.Refused != "" {
@@ -43,8 +43,17 @@ func (p *Plan) String() string {
 	if s.Every > 1 {
 		fmt.Fprintf(&b, "one step of %d has these, the others none\n", s.Every)
 	}
-	s.stepTable(&b)
+	s.stepTable(&b, p.Link, p.Ranks)
 	return b.String()
+}
+
+// String returns the assumption of the times.
+func (l *Link) String() string {
+	if n := l.Net; n != nil {
+		return fmt.Sprintf("times assume %s with %s each; a message takes %s, a host's link moves %.3g GB/s in each direction",
+			plural(n.Hosts, "host"), plural(n.Ranks, "rank"), secondsText(n.Latency), l.GBps)
+	}
+	return fmt.Sprintf("times assume that each rank sends %.3g GB/s: %s", l.GBps, l.Source)
 }
 
 func (p *Plan) times() string {
@@ -123,12 +132,21 @@ func (s *Stage) bucketTable(b *strings.Builder) {
 	_ = w.Flush()
 }
 
-// stepTable writes the collectives of a step in order.
-func (s *Stage) stepTable(b *strings.Builder) {
+// stepTable writes the collectives of a step in order; between hosts also their times.
+func (s *Stage) stepTable(b *strings.Builder, l *Link, ranks int) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "collective\tof\tdtype\telements\tbytes\tsent by a rank")
+	hosts := l != nil && l.Net != nil
+	fmt.Fprint(w, "collective\tof\tdtype\telements\tbytes\tsent by a rank")
+	if hosts {
+		fmt.Fprint(w, "\ttime\talgorithm")
+	}
+	fmt.Fprintln(w)
 	for _, c := range s.Step {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", c.Kind, c.Name, c.DType, c.Count, bytesText(c.Bytes), bytesText(c.Sent))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s", c.Kind, c.Name, c.DType, c.Count, bytesText(c.Bytes), bytesText(c.Sent))
+		if hosts {
+			fmt.Fprintf(w, "\t%s\t%s", secondsText(l.Seconds(c, ranks)), l.Algorithm(c))
+		}
+		fmt.Fprintln(w)
 	}
 	_ = w.Flush()
 }

@@ -81,6 +81,18 @@ func mpiVersion(text string) string {
 	return line
 }
 
+// askUCX asks for the version, which needs no context.
+func askUCX(lib *dl.Library, a *Answer) error {
+	var api struct {
+		version func() string `dl:"ucp_get_version_string"`
+	}
+	if err := lib.Bind(&api); err != nil {
+		return err
+	}
+	a.Version = "UCX " + api.version()
+	return nil
+}
+
 // askSHMEM asks for name and version, which need no shmem_init (OpenSHMEM 1.4, section 9.1.11).
 func askSHMEM(lib *dl.Library, a *Answer) error {
 	var api struct {

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -161,6 +162,9 @@ func TestBackendsFollowEnginesAndSettings(t *testing.T) {
 			if b.Chosen {
 				chosen += b.Name
 			}
+			if b.Name == backend.UCX { // by this machine's files
+				continue
+			}
 			if want := b.Name != "nvshmem" && b.Name != "sim" && b.Name != "mpi"; b.Usable != want || b.Why == "" {
 				t.Errorf("%s: %+v, want usable %v", tt.chosen, b, want)
 			}
@@ -210,5 +214,45 @@ func TestRanksThatAProgramStartsItselfAreTheJob(t *testing.T) {
 	launched := launch.Env{Size: 2, LocalSize: 2, Launcher: "torchrun"}
 	if got := ownRanks(launched, 5); got.LocalSize != 2 {
 		t.Errorf("a launcher has started 2 ranks, and the job has %d", got.LocalSize)
+	}
+}
+
+// Engines between hosts follow the launcher and name the package of a missing library.
+func TestHostEnginesFollowTheLauncher(t *testing.T) {
+	openMPI := Library{Name: "openmpi", Version: "Open MPI 4.1.4 (MPI 3.1)", Path: "/lib/libmpi.so.40", Usable: true}
+	mpich := Library{Name: "mpich", Version: "MPICH 4.0.2 (MPI 3.1)", Path: "/lib/libmpich.so.12", Usable: true}
+	ucx := Library{Name: "ucx", Version: "UCX 1.13.1", Path: "/lib/libucp.so.0", Usable: true}
+	broken := Library{Name: "ucx", Path: "/lib/libucp.so.0", Problem: "the process that loaded it died"}
+	for _, tt := range []struct {
+		mpi      []Library
+		ucx      Library
+		launcher string
+		want     string
+	}{
+		{
+			[]Library{openMPI, mpich},
+			ucx, launch.None,
+			"mpi true Open MPI 4.1.4 (MPI 3.1), /lib/libmpi.so.40; MPICH 4.0.2 (MPI 3.1), /lib/libmpich.so.12. ucx true UCX 1.13.1, /lib/libucp.so.0. ",
+		},
+		{
+			[]Library{openMPI, {Name: "mpich"}},
+			broken, launch.MPICH,
+			"mpi false not found: apt-get install mpich. ucx false not usable: /lib/libucp.so.0: the process that loaded it died. ",
+		},
+		{
+			[]Library{{Name: "openmpi"}, mpich},
+			Library{Name: "ucx"},
+			launch.OpenMPI,
+			"mpi false not found: apt-get install openmpi-bin. ucx false not found: apt-get install libucx0. ",
+		},
+		{nil, ucx, launch.Torchrun, "mpi false not found: apt-get install openmpi-bin, or mpich. ucx true UCX 1.13.1, /lib/libucp.so.0. "},
+	} {
+		got := ""
+		for _, e := range JudgeHostEngines(Report{MPI: tt.mpi, UCX: []Library{tt.ucx}}, launch.Env{Launcher: tt.launcher}) {
+			got += fmt.Sprintf("%s %t %s. ", e.Name, e.Usable, e.Why)
+		}
+		if got != tt.want {
+			t.Errorf("%s:\n%s\nwant\n%s", tt.launcher, got, tt.want)
+		}
 	}
 }

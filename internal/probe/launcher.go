@@ -32,6 +32,8 @@ var marks = []struct{ name, of string }{
 	{"SYMGRAD_LOCAL_", launch.Symgrad},
 	{"SYMGRAD_NODE", launch.Symgrad},
 	{"SYMGRAD_NODES", launch.Symgrad},
+	{"SYMGRAD_RESTARTS", launch.Symgrad},
+	{"SYMGRAD_MARKS", launch.Symgrad},
 	{"SYMGRAD_SECRET", launch.Symgrad},
 	{"SYMGRAD_SECRET_FILE", launch.Symgrad},
 	{"SYMGRAD_MASTER", launch.Symgrad},
@@ -98,7 +100,7 @@ type Backend struct {
 }
 
 // ListBackends returns all backends for the job of env, in the order of preference, and marks the
-// one that cfg selects. Backends between GPUs are judged by engines.
+// one that cfg selects. Backends between GPUs and between hosts are judged by engines.
 func ListBackends(cfg backend.Config, env launch.Env, engines []Engine) []Backend {
 	list := []Backend{}
 	for _, c := range cfg.Choices(env) {
@@ -106,7 +108,10 @@ func ListBackends(cfg backend.Config, env launch.Env, engines []Engine) []Backen
 		if backend.OnGPUs(c.Name) && env.OneHost() {
 			b.Usable, b.Why = ofEngines(backend.EngineNames(c.Name), engines)
 		}
-		b.Chosen = b.Usable && b.Name == cfg.Name()
+		if i := slices.IndexFunc(engines, func(e Engine) bool { return e.Name == b.Name }); b.Usable && !backend.OnGPUs(b.Name) && i >= 0 && !engines[i].Usable {
+			b.Usable, b.Why = false, engines[i].Why
+		}
+		b.Chosen = b.Usable && b.Name == cfg.NameFor(env)
 		list = append(list, b)
 	}
 	return list

@@ -170,20 +170,22 @@ func chooseOne(libs []Library) {
 	}
 }
 
-// FindLibraries returns the libraries of MPI, OpenSHMEM and the GPU toolkits.
-func FindLibraries(ctx context.Context, r Roots, o Options) (mpi, shmem, gpu []Library) {
+// FindLibraries returns the libraries of MPI, UCX, OpenSHMEM and the GPU toolkits.
+func FindLibraries(ctx context.Context, r Roots, o Options) (mpi, ucx, shmem, gpu []Library) {
 	var wanted []product
 	for _, p := range products {
-		if p.family == familyMPI || p.family == familySHMEM || p.family == familyGPU {
+		if slices.Contains([]family{familyMPI, familyUCX, familySHMEM, familyGPU}, p.family) {
 			wanted = append(wanted, p)
 		}
 	}
-	mpi, shmem, gpu = []Library{}, []Library{}, []Library{}
+	mpi, ucx, shmem, gpu = []Library{}, []Library{}, []Library{}, []Library{}
 	libs, _ := search(ctx, r, o, wanted)
 	for _, l := range libs {
 		switch p, _ := productByName(l.Name); p.family {
 		case familyMPI:
 			mpi = append(mpi, l)
+		case familyUCX:
+			ucx = append(ucx, l)
 		case familySHMEM:
 			shmem = append(shmem, l)
 		default:
@@ -191,5 +193,5 @@ func FindLibraries(ctx context.Context, r Roots, o Options) (mpi, shmem, gpu []L
 		}
 	}
 	chooseOne(mpi)
-	return mpi, shmem, gpu
+	return mpi, ucx, shmem, gpu
 }

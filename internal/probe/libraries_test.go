@@ -116,7 +116,7 @@ func TestSearchReportsEveryFileAndWhichIsTaken(t *testing.T) {
 			if tt.set != "" {
 				o.Files = map[string]string{"nccl": tt.set}
 			}
-			_, _, libs := FindLibraries(t.Context(), r, o)
+			_, _, _, libs := FindLibraries(t.Context(), r, o)
 			if diff := cmp.Diff(tt.want, only(libs, "nccl"), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got):\n%s\nasked %v", diff, a.asked)
 			}
@@ -140,7 +140,7 @@ func TestLibraryOfItsOwnVariableIsTheOnlyOne(t *testing.T) {
 		if set != "" {
 			o.Files["nccl"] = set
 		}
-		_, _, libs := FindLibraries(t.Context(), r, o)
+		_, _, _, libs := FindLibraries(t.Context(), r, o)
 		if diff := cmp.Diff([]Library{want}, only(libs, "nccl"), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("set %q (-want +got):\n%s", set, diff)
 		}
@@ -148,7 +148,7 @@ func TestLibraryOfItsOwnVariableIsTheOnlyOne(t *testing.T) {
 }
 
 func TestSearchNamesWhatItLookedFor(t *testing.T) {
-	mpi, shmem, gpu := FindLibraries(t.Context(), roots(), Options{})
+	mpi, ucx, shmem, gpu := FindLibraries(t.Context(), roots(), Options{})
 	names := func(libs []Library) (names []string) {
 		for _, l := range libs {
 			names = append(names, l.Name)
@@ -159,6 +159,9 @@ func TestSearchNamesWhatItLookedFor(t *testing.T) {
 		return names
 	}
 	if diff := cmp.Diff([]string{"mpi-abi", "openmpi", "mpich"}, names(mpi)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"ucx"}, names(ucx)); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"openshmem"}, names(shmem)); diff != "" {
@@ -176,7 +179,7 @@ func TestOneMPIIsChosen(t *testing.T) {
 		{"mpich", "libmpich.so.12"}:    {Loaded: true, Path: "/lib/libmpich.so.12"},
 		{"mpi-abi", "libmpi_abi.so.0"}: {Loaded: true, Path: "/lib/libmpi_abi.so.0", Problem: "broken"},
 	}}).ask
-	mpi, _, _ := FindLibraries(t.Context(), r, Options{})
+	mpi, _, _, _ := FindLibraries(t.Context(), r, Options{})
 	for _, l := range mpi {
 		if l.Chosen != (l.Name == "openmpi") || l.Usable != (l.Name != "mpi-abi") {
 			t.Errorf("%+v", l)

@@ -8,6 +8,7 @@ type family int
 const (
 	familyBLAS family = iota
 	familyMPI
+	familyUCX
 	familySHMEM
 	familyDriver
 	familyGPU
@@ -35,6 +36,7 @@ var products = []product{
 	{Name: "openmpi", family: familyMPI, sonames: []string{"libmpi.so.40"}, global: true, ask: askMPI},
 	// libmpi.so.12 is MPICH under its own name, Intel MPI and MVAPICH.
 	{Name: "mpich", family: familyMPI, sonames: []string{"libmpich.so.12", "libmpi.so.12"}, global: true, ask: askMPI},
+	{Name: "ucx", family: familyUCX, sonames: []string{"libucp.so.0"}, ask: askUCX},
 	{Name: "openshmem", family: familySHMEM, sonames: []string{"liboshmem.so.40", "libsma.so.1"}, global: true, ask: askSHMEM},
 
 	{Name: "cuda-driver", family: familyDriver, sonames: []string{"libcuda.so.1"}, ask: askDriver},

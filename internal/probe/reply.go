@@ -38,7 +38,8 @@ func answer(q Question) (a Answer) {
 	}
 	before := signalHandlers()
 	defer func() {
-		if taken := before.changed(signalHandlers()); len(taken) > 0 {
+		// Package ucx puts the handlers back.
+		if taken := before.changed(signalHandlers()); len(taken) > 0 && p.family != familyUCX {
 			a.Notes = append(a.Notes, "replaces the signal handlers of "+strings.Join(taken, ", "))
 		}
 	}()

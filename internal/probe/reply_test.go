@@ -48,6 +48,7 @@ func TestLibrariesAreAskedForTheirVersion(t *testing.T) {
 			[]string{"MPICH's ABI"},
 		},
 		{"MPI-5 ABI", "mpi-abi", []string{`MPI="MPICH Version:\t5.0.0\n"`, "ABI"}, "MPICH 5.0.0 (MPI 3.1)", "", []string{"the MPI-5 ABI"}},
+		{"UCX", "ucx", []string{"UCX"}, "UCX 1.13.1", "", nil},
 		{"OpenSHMEM", "openshmem", []string{"SHMEM"}, "OpenSHMEM 1.4", "", []string{"Fake SHMEM", "no signals, which came with OpenSHMEM 1.5"}},
 		{"something else under the name", "nccl", []string{"CUBLAS"}, "", `field version: symbol "ncclGetVersion": unsupported`, nil},
 		{

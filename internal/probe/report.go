@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/symgrad/symgrad/dist/backend"
@@ -21,11 +22,13 @@ type Report struct {
 	Limits       Limits       `json:"limits"`
 	BLAS         BLAS         `json:"blas"`
 	MPI          []Library    `json:"mpi"`
+	UCX          []Library    `json:"ucx"`
 	OpenSHMEM    []Library    `json:"openshmem"`
 	GPUs         GPUs         `json:"gpus"`
 	GPULibraries []Library    `json:"gpu_libraries"`
 	Launcher     Launcher     `json:"launcher"`
 	Engines      []Engine     `json:"engines"`
+	HostEngines  []Engine     `json:"host_engines"`
 	Table        Table        `json:"table"`
 	Backends     []Backend    `json:"backends"`
 	Worlds       []World      `json:"worlds"`
@@ -40,7 +43,7 @@ func Collect(ctx context.Context, r Roots, o Options) Report {
 	var libraries sync.WaitGroup
 	libraries.Go(func() { rep.BLAS = FindBLAS(ctx, r, o) })
 	libraries.Go(func() { rep.GPUs = FindGPUs(ctx, r, o) })
-	libraries.Go(func() { rep.MPI, rep.OpenSHMEM, rep.GPULibraries = FindLibraries(ctx, r, o) })
+	libraries.Go(func() { rep.MPI, rep.UCX, rep.OpenSHMEM, rep.GPULibraries = FindLibraries(ctx, r, o) })
 	rep.System = ReadSystem(r)
 	rep.CPU = ReadCPU(r)
 	rep.Memory = ReadMemory(r)
@@ -52,10 +55,11 @@ func Collect(ctx context.Context, r Roots, o Options) Report {
 	libraries.Wait()
 	chooseNVRTC(rep.GPULibraries, rep.GPUs)
 	rep.Engines = JudgeEngines(rep, env)
-	rep.Backends = ListBackends(o.Settings, env, rep.Engines)
+	rep.HostEngines = JudgeHostEngines(rep, env)
+	rep.Backends = ListBackends(o.Settings, env, slices.Concat(rep.Engines, rep.HostEngines))
 	rep.Table = tableFor(o, rep.GPUs)
 	rep.Worlds = TryWorlds() // when nothing else runs, because its ranks wait for each other
-	rep.OK, rep.Verdict = rep.judge(o.Settings.Name())
+	rep.OK, rep.Verdict = rep.judge(o.Settings.NameFor(env))
 	rep.Advice = Advise(rep)
 	return rep
 }
@@ -80,7 +84,10 @@ func (rep Report) judge(name string) (ok bool, verdict string) {
 		return true, fmt.Sprintf("ready: backend %s, %s, BLAS %s", b.Name, rep.accelerators(), rep.BLAS.Name)
 	}
 	for _, b := range rep.Backends {
-		if b.Name == name && backend.OnGPUs(name) {
+		switch {
+		case b.Name == name && (name == backend.MPI || name == backend.UCX):
+			return false, fmt.Sprintf("backend %s is for this job but cannot be used: %s", name, b.Why)
+		case b.Name == name && backend.OnGPUs(name):
 			return false, fmt.Sprintf("backend %s is configured but cannot be used: %s", name, b.Why)
 		}
 	}

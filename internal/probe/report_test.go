@@ -106,7 +106,7 @@ func TestVerdictFollowsTheJobAndTheTrial(t *testing.T) {
 	}{
 		{"plainly", nil, true, "ready: backend shm, ", "shm"},
 		{"torchrun, one host", []string{"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"}, true, "ready: backend shm, ", "shm"},
-		{"two hosts", []string{"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"}, false, "no backend is usable for this job", ""},
+		{"two hosts", []string{"RANK=1", "WORLD_SIZE=4", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2"}, false, "backend ucx is for this job but cannot be used: ", ""},
 		{"half an environment", []string{"RANK=1"}, false, "programs would refuse to start here: environment variable WORLD_SIZE is not set", "shm"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -31,8 +31,8 @@ type attentionOf struct {
 	f       *flow
 	op      Attention // of one head
 	softmax int
-	output  int     // the product of shares and values
-	shares  ID      // result of the softmax
+	output  int     // the product of probabilities and values
+	probs   ID      // probabilities: result of the softmax
 	rows    [4]View // queries, keys, values, and the gradient of the output; each (Batch, M or N, Depth)
 	bias    *View   // (M, N)
 	grad    [3]int  // the products for the gradients of queries, keys and values
@@ -48,18 +48,18 @@ const (
 // isForward finds the steps from the product of queries and keys to the output.
 func (a *attentionOf) isForward() bool {
 	s := &a.p.Steps[a.softmax]
-	a.shares = s.Out[0].Value
-	if a.f.maker(a.shares) != a.softmax {
+	a.probs = s.Out[0].Value
+	if a.f.maker(a.probs) != a.softmax {
 		return false
 	}
-	a.output = slices.IndexFunc(a.f.readers[a.shares], func(j int) bool {
+	a.output = slices.IndexFunc(a.f.readers[a.probs], func(j int) bool {
 		m, ok := a.p.Steps[j].Op.(*MatMul)
-		return ok && a.p.Steps[j].In[0].Value == a.shares && a.p.Steps[j].In[0].Strides[2] == 1 && m.Beta == 0 && m.Alpha == 1
+		return ok && a.p.Steps[j].In[0].Value == a.probs && a.p.Steps[j].In[0].Strides[2] == 1 && m.Beta == 0 && m.Alpha == 1
 	})
 	if a.output < 0 {
 		return false
 	}
-	a.output = a.f.readers[a.shares][a.output]
+	a.output = a.f.readers[a.probs][a.output]
 	o := &a.p.Steps[a.output]
 	m, _ := o.Op.(*MatMul)
 	a.op = Attention{Batch: m.Batch, Heads: 1, M: m.M, N: m.K, Depth: m.N, Scale: 1}
@@ -180,11 +180,11 @@ func (a *attentionOf) scaled(s *Step, id ID) (View, bool) {
 	return s.In[0], true
 }
 
-// isBackward finds the gradient, if present. It fails if any other step reads the shares, as these
-// would have to be in memory.
+// isBackward finds the gradient, if present. It fails if any other step reads the probabilities,
+// because these would have to be in memory.
 func (a *attentionOf) isBackward() bool {
 	a.begin = -1
-	readers := a.f.readers[a.shares]
+	readers := a.f.readers[a.probs]
 	if len(readers) == 1 {
 		return true
 	}
@@ -198,7 +198,7 @@ func (a *attentionOf) isBackward() bool {
 		case *SoftmaxGrad:
 			soft = j
 		case *MatMul:
-			if j != a.output && a.isGrad(j, o, a.shares, true) {
+			if j != a.output && a.isGrad(j, o, a.probs, true) {
 				a.grad[2], a.rows[3] = j, a.p.Steps[j].In[1]
 			}
 		}
@@ -206,7 +206,7 @@ func (a *attentionOf) isBackward() bool {
 	if soft < 0 || a.grad[2] < 0 || !a.areLines(a.rows[3:]) {
 		return false
 	}
-	return a.ofShares(soft) && a.ofScores(soft) && a.output < a.begin
+	return a.ofProbs(soft) && a.ofScores(soft) && a.output < a.begin
 }
 
 // isGrad reports whether step j is the product of value id, which has the form of the scores, with
@@ -221,12 +221,12 @@ func (a *attentionOf) isGrad(j int, o *MatMul, id ID, transposed bool) bool {
 		s.In[1].Value != id && a.isAll(&s.In[0], transposed) && a.f.maker(s.Out[0].Value) == j
 }
 
-// ofShares checks that the softmax's gradient comes from the product of the output's gradient with
+// ofProbs checks that the softmax's gradient comes from the product of the output's gradient with
 // the values.
-func (a *attentionOf) ofShares(soft int) bool {
+func (a *attentionOf) ofProbs(soft int) bool {
 	s := &a.p.Steps[soft]
 	op, _ := s.Op.(*SoftmaxGrad)
-	if op.Log || s.In[0].Value != a.shares || s.In[1].Value == a.shares || !a.isByRows(op.Outer, op.Axis, &s.In[0], &s.In[1], &s.Out[0]) {
+	if op.Log || s.In[0].Value != a.probs || s.In[1].Value == a.probs || !a.isByRows(op.Outer, op.Axis, &s.In[0], &s.In[1], &s.Out[0]) {
 		return false
 	}
 	i := a.f.maker(s.In[1].Value)

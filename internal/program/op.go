@@ -57,7 +57,6 @@ type Scalar uint8
 // each has 64 bits, low word first. So a number depends on its use, the step and the place in the
 // whole batch. Sign(0) is 0, Maximum and Minimum of a NaN are NaN, Softplus is log(1 + exp),
 // Inverse is 1/x.
-// are NaN, Softplus is log(1 + exp), Inverse is 1/x.
 const (
 	Load Scalar = iota
 	Const

@@ -67,7 +67,8 @@ func (o *MatMul) String() string {
 	return s
 }
 
-// String returns "(64, 3, 28, 28) window 5x5", followed by settings other than the defaults.
+// String returns "(64, 3, 28, 28) window 5x5 to 24x24", with settings other than the defaults
+// before "to".
 func (w Window) String() string {
 	s := fmt.Sprintf("(%d, %d, %d, %d) window %dx%d", w.N, w.C, w.H, w.W, w.R, w.S)
 	if w.StrideH != 1 || w.StrideW != 1 {
@@ -170,7 +171,8 @@ func trained(training bool) string {
 	return ""
 }
 
-// String returns "allreduce sum group 0" or "allgather fetch group 0".
+// String returns "allreduce sum group 0" or "allgather fetch group 0", with Part, Whole, Fetch,
+// Early and Root if they are set.
 func (o *Collective) String() string {
 	s := o.Kind.String()
 	if o.Kind.Reduces() {

@@ -91,8 +91,8 @@ func (o *order) spans(p *Program) []span {
 	return all
 }
 
-// over reports whether all steps of a are certainly done when the first of b starts.
-func (o *order) over(a, b *span) bool {
+// precedes reports whether all steps of a are certainly done when the first of b starts.
+func (o *order) precedes(a, b *span) bool {
 	for _, last := range a.last {
 		if last >= 0 && !o.startsAfter(b, last) {
 			return false

@@ -41,7 +41,7 @@ type planner struct {
 	p     *Program
 	order *order
 	spans []span
-	kept  []span // spans, or longer ones with Rows
+	kept  []span // spans; with Program.Rows longer, so that rows of a run of steps do not meet: see keptSpans
 }
 
 // slot is memory for values that follow each other in place.
@@ -68,7 +68,7 @@ func (pl *planner) keptApart(a, b ID) bool { return pl.dies(a, b, pl.kept) || pl
 
 // dies reports whether a is certainly unused when the first step of b starts.
 func (pl *planner) dies(a, b ID, spans []span) bool {
-	return pl.p.Values[a].Role == Temp && !pl.p.Values[b].early() && pl.order.over(&spans[a], &spans[b])
+	return pl.p.Values[a].Role == Temp && !pl.p.Values[b].early() && pl.order.precedes(&spans[a], &spans[b])
 }
 
 // early reports whether a value has contents before the first step.

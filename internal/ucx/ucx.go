@@ -231,6 +231,8 @@ func (w *Wire) setAddresses(all []byte) error {
 func (w *Wire) Info() wire.Info { return w.info }
 
 // endpoint returns the endpoint to a peer that is not lost, and makes it at the first call.
+//
+// Errors: *wire.PeerError for a peer that cannot be reached, which Progress then loses.
 func (w *Wire) endpoint(p int) (uintptr, error) {
 	q := &w.peers[p]
 	if q.endpoint != 0 {
@@ -243,9 +245,14 @@ func (w *Wire) endpoint(p int) (uintptr, error) {
 	}
 	r, err := w.lib.epCreate.Call(w.worker, uintptr(unsafe.Pointer(params)), uintptr(unsafe.Pointer(&q.endpoint)))
 	runtime.KeepAlive(q.address)
-	if err := w.lib.failed("ucp_ep_create", r, err); err != nil {
-		q.endpoint = 0
-		return 0, fmt.Errorf("%w: to process %d: check that both have a common network interface", err, p)
+	if err = w.lib.failed("ucp_ep_create", r, err); err == nil {
+		return q.endpoint, nil
 	}
-	return q.endpoint, nil
+	q.endpoint = 0
+	s := status(r)
+	if s.local() {
+		return 0, fmt.Errorf("%w: to process %d", err, p)
+	}
+	w.notes.add(p, s) // TCP connects here, and a process that has ended refuses
+	return 0, &wire.PeerError{Peer: p, How: w.lib.text(s) + ": it has ended, or has no network interface in common"}
 }

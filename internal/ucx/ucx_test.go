@@ -78,6 +78,7 @@ func TestKilledProcessEndsTheRequestsWithIt(t *testing.T) {
 		err := wantLost(w, 2, &in, &out)
 		w.Send(&late, 2, 3, make([]byte, 8))
 		err = errors.Join(err, wantLost(w, 2, &late))
+		w.Progress() // the requests may have ended without one
 		if len(lost) != 1 || lost[0] != 2 {
 			err = errors.Join(err, fmt.Errorf("OnLost for %v, want [2]", lost))
 		}
@@ -123,7 +124,9 @@ func TestProcessKilledAmidAMessageEndsIt(t *testing.T) {
 						return err
 					}
 				}
-				return wantLost(w, 1, &rs[len(rs)-1])
+				var late wire.Request // UCX moves long messages together: all may have arrived
+				w.Recv(&late, 1, 2, make([]byte, 1))
+				return wantLost(w, 1, &late)
 			})
 		})
 	}

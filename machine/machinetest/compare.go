@@ -20,7 +20,6 @@ const (
 // may differ by tol*max(1,|b|), and an element of a tensor by tol*max|b| over the tensor. For a
 // gradient that maximum is at least leastGradient, and gradientShare of the maximum over all
 // gradients of the step. NaN differs from everything.
-// leastGradient. NaN differs from everything.
 func Differences(want, got *Record, tol float64, ignoreStats bool) []string {
 	d := differ{model: want.Model, tol: tol}
 	if w, g := len(want.Losses), len(got.Losses); w != g {

@@ -89,8 +89,17 @@ func find(dir, name string) (string, error) {
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("%s and its .gz are missing: %w", path, os.ErrNotExist)
+	return "", missingError(path)
 }
+
+// missingError is the os.ErrNotExist for a file, by its path, that is missing with and without .gz.
+type missingError string
+
+// Error returns the text, without that of os.ErrNotExist.
+func (e missingError) Error() string { return string(e) + " and its .gz are missing" }
+
+// Unwrap returns os.ErrNotExist.
+func (e missingError) Unwrap() error { return os.ErrNotExist }
 
 // openIDX reads name, or name.gz, in dir.
 func openIDX(dir, name string, wantDims int) (dims []int, data []byte, err error) {

@@ -47,7 +47,6 @@ type Model struct {
 //
 // Errors: an unknown name, a non-positive width, more poolings than an image can be halved, weights
 // of the wrong shape.
-// that do not fit.
 func New(cfg Config, weights []*gtensor.Dense) (*Model, error) {
 	b := &builder{Builder: graph.New(cfg.Seed, weights), cfg: cfg, activate: G.Rectify, gain: 2}
 	if cfg.Shapes {

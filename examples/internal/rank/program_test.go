@@ -119,7 +119,7 @@ func TestWrongCommandLinesAreOneLineAndCode2(t *testing.T) {
 		{"-n -3", "--ranks -3: want 1 or more"},
 		{"--timeout 0s", "--timeout 0s: want more than 0"},
 		{"--timeout -1s", "--timeout -1s: want more than 0"},
-		{"--backend tcp", `unknown backend "tcp": use one of auto, shm, mpi, sim, cuda, nccl, nvshmem`},
+		{"--backend tcp", `unknown backend "tcp": use one of auto, shm, mpi, ucx, sim, cuda, nccl, nvshmem`},
 		{"-n 2 --fail 2", "rank 2 of 2 cannot fail, 0 names"},
 		{"a b", "2 names"},
 	} {

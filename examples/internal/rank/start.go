@@ -36,15 +36,18 @@ func (o *options) start(stdout, stderr io.Writer) (int, error) {
 }
 
 // join runs this process as a rank of its job.
-func (o *options) join(ctx context.Context, stdout io.Writer) (err error) {
+func (o *options) join(ctx context.Context, stdout io.Writer) error {
 	cfg := o.config()
 	cfg.Env = &o.env
 	w, err := backend.Open(ctx, cfg)
 	if err != nil {
 		return fmt.Errorf("rank %d of %d: %w", o.env.Rank, o.env.Size, err)
 	}
-	defer func() { err = errors.Join(err, w.Close()) }()
-	return o.rank(ctx, w, stdout)
+	if err := errors.Join(o.rank(ctx, w, stdout), w.Close()); err != nil {
+		return err
+	}
+	marks := launch.OpenMarks(o.env)
+	return errors.Join(marks.Succeed(), marks.Close())
 }
 
 // simulate runs all ranks as goroutines of this process. It returns the first of several errors,

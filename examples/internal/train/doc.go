@@ -38,6 +38,6 @@
 //	spans.go               the timeline
 //	header.go progress.go summary.go   reports
 //	gpu.go                 the GPU and its libraries, for reports
-//	talk.go exchange.go    small collectives on host values, wherever the world is
+//	exchanger.go exchange.go   small collectives on host values, wherever the world is
 //	signal.go              signals that end a run
 package train

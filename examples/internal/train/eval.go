@@ -57,7 +57,7 @@ func (t *trainer) evaluate(ctx context.Context, s *Summary) (err error) {
 		counts[0] += int64(right)
 		counts[1] += int64(all)
 	}
-	if err := sum(t.talk, "test samples", counts); err != nil {
+	if err := sum(t.exchanger, "test samples", counts); err != nil {
 		return err
 	}
 	s.tested(counts[0], counts[1])

@@ -22,7 +22,7 @@ func done(work dist.Work, err error) error {
 // gather returns mine of every rank, by rank. Lengths may differ.
 //
 // Collective: all ranks.
-func gather(k *talk, name string, mine []byte) ([][]byte, error) {
+func gather(k *exchanger, name string, mine []byte) ([][]byte, error) {
 	lengths, err := every(k, name, []int64{int64(len(mine))})
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ var errDiffer = errors.New("ranks differ")
 //
 // Collective: all ranks. Errors: errDiffer, with the first different line of each rank that differs
 // from rank 0.
-func agree(k *talk, facts []string) error {
+func agree(k *exchanger, facts []string) error {
 	text := strings.Join(facts, "\n")
 	digest := sha256.Sum256([]byte(text))
 	digests, err := gather(k, "digest of the settings", digest[:])
@@ -92,7 +92,7 @@ func difference(a, b string) (inA, inB string, ok bool) {
 // sameParams compares the digests of the final parameters.
 //
 // Collective: all ranks. Errors: errDiffer, naming the ranks that differ from rank 0.
-func sameParams(k *talk, digest []byte) error {
+func sameParams(k *exchanger, digest []byte) error {
 	digests, err := gather(k, "digest of the parameters", digest)
 	if err != nil {
 		return err

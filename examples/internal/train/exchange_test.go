@@ -21,16 +21,16 @@ import (
 )
 
 // onRanks runs body on n simulated ranks.
-func onRanks(t *testing.T, n int, body func(k *talk) error) {
+func onRanks(t *testing.T, n int, body func(k *exchanger) error) {
 	t.Helper()
-	if err := backend.Simulate(n, backend.Config{}, func(w *dist.World) error { return body(newTalk(w)) }); err != nil {
+	if err := backend.Simulate(n, backend.Config{}, func(w *dist.World) error { return body(newExchanger(w)) }); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestGatherTakesTextsOfAnyLength(t *testing.T) {
 	for n := 1; n <= 4; n++ {
-		onRanks(t, n, func(k *talk) error {
+		onRanks(t, n, func(k *exchanger) error {
 			for _, unit := range []string{"", "x", "some text"} {
 				parts, err := gather(k, "text", []byte(strings.Repeat(unit, k.w.Rank())))
 				if err != nil {
@@ -49,7 +49,7 @@ func TestGatherTakesTextsOfAnyLength(t *testing.T) {
 
 // On GPUs, exchanged values pass through symmetric memory, which grows only when needed.
 func TestRoomGrowsWithWhatIsExchanged(t *testing.T) {
-	onRanks(t, 2, func(k *talk) error {
+	onRanks(t, 2, func(k *exchanger) error {
 		for _, step := range []struct{ bytes, room int64 }{{8, leastRoom}, {leastRoom, leastRoom}, {leastRoom + 1, 2 * (leastRoom + 1)}, {1, 2 * (leastRoom + 1)}} {
 			if err := k.grow(step.bytes); err != nil {
 				return err
@@ -67,8 +67,8 @@ func TestRoomGrowsWithWhatIsExchanged(t *testing.T) {
 
 func TestAgreeNamesEveryRankThatDiffers(t *testing.T) {
 	common := []string{"header", "run.seed: 1", "optim.lr: 0.1"}
-	onRanks(t, 3, func(k *talk) error { return agree(k, common) })
-	onRanks(t, 4, func(k *talk) error {
+	onRanks(t, 3, func(k *exchanger) error { return agree(k, common) })
+	onRanks(t, 4, func(k *exchanger) error {
 		mine := slices.Clone(common)
 		switch k.w.Rank() {
 		case 1:
@@ -93,7 +93,7 @@ func TestAgreeNamesEveryRankThatDiffers(t *testing.T) {
 }
 
 func TestParametersAreComparedAtTheEnd(t *testing.T) {
-	onRanks(t, 3, func(k *talk) error {
+	onRanks(t, 3, func(k *exchanger) error {
 		if err := sameParams(k, []byte{1, 2}); err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func TestDigestSeesEveryElement(t *testing.T) {
 // shared.
 func TestMeterAddsUpOverRanks(t *testing.T) {
 	for _, every := range []int{1, 3, 10} {
-		onRanks(t, 3, func(k *talk) error {
+		onRanks(t, 3, func(k *exchanger) error {
 			m := newMeter(k)
 			for step := range 10 {
 				m.step(16, 0)
@@ -162,7 +162,7 @@ func TestMeterAddsUpOverRanks(t *testing.T) {
 // Where only losses that are shared are known, as on GPUs, a checkpoint says of which step its last
 // one is.
 func TestCurveKnowsTheStepOfItsLoss(t *testing.T) {
-	onRanks(t, 2, func(k *talk) error {
+	onRanks(t, 2, func(k *exchanger) error {
 		m := newMeter(k)
 		for step := 4; step < 20; step += 5 {
 			m.note(step, float64(step))
@@ -179,7 +179,7 @@ func TestCurveKnowsTheStepOfItsLoss(t *testing.T) {
 
 func TestMeterRefusesALossThatIsNoNumber(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1)} {
-		onRanks(t, 2, func(k *talk) error {
+		onRanks(t, 2, func(k *exchanger) error {
 			m := newMeter(k)
 			for step := range 4 {
 				loss := 1.0

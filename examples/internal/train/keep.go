@@ -24,11 +24,11 @@ type keeper struct {
 //
 // Collective: all ranks. Errors: a *checkpoint.LockedError on all ranks if another run saves there.
 func (t *trainer) keep() error {
-	if !t.lead.keep {
+	if !t.rank0Settings.keep {
 		return nil
 	}
-	k := &keeper{every: t.lead.keepEvery}
-	places, err := fromRank0(t.talk, "folder of checkpoints", func() (places, error) { return t.locked(k) })
+	k := &keeper{every: t.rank0Settings.keepEvery}
+	places, err := fromRank0(t.exchanger, "folder of checkpoints", func() (places, error) { return t.locked(k) })
 	if k.saver != nil {
 		t.keeper = k // closed even after an error
 	}

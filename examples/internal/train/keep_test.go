@@ -99,7 +99,7 @@ func TestRunThatCannotSaveClosesTheRest(t *testing.T) {
 		if err := os.RemoveAll(ck); err != nil {
 			return err
 		}
-		tr.meter = newMeter(tr.talk)
+		tr.meter = newMeter(tr.exchanger)
 		if err := tr.save(0); err != nil {
 			return err
 		}

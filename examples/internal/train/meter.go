@@ -9,9 +9,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// lead has the settings of rank 0 that decide which collectives all ranks call, but may differ
-// between ranks: logging is not part of the hash.
-type lead struct {
+// rank0Settings are the settings of rank 0 that decide which collectives all ranks call. Ranks may
+// have other values of their own: logging is not part of the hash.
+type rank0Settings struct {
 	every                 int // steps between exchanges of losses: log.every
 	traceFirst, traceLast int // steps of the timeline, -1 and -2 for none
 	verify                bool
@@ -21,10 +21,10 @@ type lead struct {
 	profile               bool // steps are profiled at the end, on GPUs: --json
 }
 
-// follow returns rank 0's lead.
+// settingsOfRank0 returns the settings of rank 0 on all ranks.
 //
 // Collective: all ranks.
-func follow(k *talk, j *job) (lead, error) {
+func settingsOfRank0(k *exchanger, j *job) (rank0Settings, error) {
 	v := []int64{int64(j.cfg.Log.Every), -1, -2, 0, 0, 0, int64(j.cfg.Checkpoint.Every), 0}
 	if j.cfg.Log.Trace != "" {
 		v[1], v[2] = int64(j.cfg.Log.TraceSteps[0]), int64(j.cfg.Log.TraceSteps[1])
@@ -42,9 +42,9 @@ func follow(k *talk, j *job) (lead, error) {
 		v[7] = 1
 	}
 	if err := fromFirst(k, "rank 0's settings", v); err != nil {
-		return lead{}, err
+		return rank0Settings{}, err
 	}
-	return lead{
+	return rank0Settings{
 		every: int(v[0]), traceFirst: int(v[1]), traceLast: int(v[2]), verify: v[3] == 1, losses: v[4] == 1,
 		keep: v[5] == 1, keepEvery: int(v[6]), profile: v[7] == 1,
 	}, nil
@@ -53,7 +53,7 @@ func follow(k *talk, j *job) (lead, error) {
 // meter records losses and times of a run. Every rank notes its own values; share sums those of
 // many steps over the ranks at once, so that the loss costs almost nothing.
 type meter struct {
-	k     *talk
+	k     *exchanger
 	now   func() time.Duration // since the first step began
 	help  string               // remedy for a loss that is not finite
 	wild  bool                 // losses need not be finite: such steps are skipped
@@ -74,7 +74,7 @@ type meter struct {
 	rate        float64       // samples per second between the last two shares
 }
 
-func newMeter(k *talk) *meter {
+func newMeter(k *exchanger) *meter {
 	start := time.Now()
 	return &meter{k: k, blind: k.w.Device() != tensor.Host, now: func() time.Duration { return time.Since(start) }}
 }

@@ -148,7 +148,7 @@ func (t *trainer) claimOnRank0() error {
 		return nil
 	}
 	var own *claim
-	c, err := fromRank0(t.talk, "output folder", func() (claim, error) {
+	c, err := fromRank0(t.exchanger, "output folder", func() (claim, error) {
 		var err error
 		if own, err = claimOutput(t.job.cfg); err != nil {
 			return claim{}, err

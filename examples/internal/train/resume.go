@@ -40,7 +40,7 @@ const (
 //
 // Collective: all ranks. Errors: usageError for settings of a different training.
 func (t *trainer) locate() error {
-	f, err := fromRank0(t.talk, "checkpoint to resume from", t.find)
+	f, err := fromRank0(t.exchanger, "checkpoint to resume from", t.find)
 	if t.broken = f.Skipped; err != nil || f.Path == "" {
 		return err
 	}
@@ -70,7 +70,8 @@ func (t *trainer) locate() error {
 	return nil
 }
 
-// find returns the checkpoint that this rank's settings ask for.
+// find returns the checkpoint that this rank's settings ask for. After a restart by the launcher it
+// prefers the newest one, which the job itself has saved.
 func (t *trainer) find() (found, error) {
 	c := t.job.cfg
 	newest, skipped, err := newestIn(c.Checkpoint.Dir)
@@ -97,6 +98,9 @@ func (t *trainer) find() (found, error) {
 		if err := errors.Join(err, c.Close()); err != nil || newest.path == "" || newest.step <= step {
 			return f, err
 		}
+	}
+	if newest.path != "" && t.job.env.Restarts > 0 {
+		return found{newest.path, skipped}, nil
 	}
 	if newest.path != "" {
 		return found{}, Usage("checkpoint.dir: %s is of another run, or later than run.resume=%s: use an empty folder, or set run.resume=auto to resume from it",

@@ -93,10 +93,15 @@ func planned(c *config.Config, env launch.Env) launch.Env {
 func one(o options, env launch.Env, stdout io.Writer) (err error) {
 	ctx, release := untilSignal(context.Background())
 	defer release()
+	marks := launch.OpenMarks(env) // the end of the process closes them
+	if err := marks.Begin(0); err != nil {
+		return err
+	}
 	j, err := newJob(o, env, stdout)
 	if err != nil {
 		return fmt.Errorf("rank %d of %d: %w", env.Rank, env.Size, err)
 	}
+	j.marks = marks
 	// One processor for communication in addition to the rank's share of cores: without it a bucket
 	// would wait for a matrix product to end.
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), j.threads+1))
@@ -113,7 +118,10 @@ func one(o options, env launch.Env, stdout io.Writer) (err error) {
 	if left {
 		return err // the rank still uses the world; the end of the process closes it
 	}
-	return errors.Join(err, w.Close())
+	if err := errors.Join(err, w.Close()); err != nil {
+		return err
+	}
+	return marks.Succeed()
 }
 
 // patience returns the time in which a rank may notice that its group broke or that a signal
@@ -217,6 +225,7 @@ func reason(first, second error) error {
 type job struct {
 	options
 	env     launch.Env // in a simulation, rank 0's
+	marks   *launch.Marks
 	site    site
 	threads int // of a rank
 	blas    blas.Info

@@ -44,7 +44,7 @@ func (t *trainer) owns(steps int, scaler json.RawMessage) ([]own, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, err := gather(t.talk, "steps of each rank", text)
+	parts, err := gather(t.exchanger, "steps of each rank", text)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (t *trainer) save(step int) error {
 		Settings: t.job.cfg.Canonical(), Data: t.job.problem.Digest(), Samples: t.meter.samples,
 		Schedule: t.rule.Schedule.String(), End: scheduleEnd(t.rule.Schedule), HookUnit: t.d.HookUnit(),
 	}
-	m.Losses, m.FirstLoss = t.meter.curve(t.lead.losses, step)
+	m.Losses, m.FirstLoss = t.meter.curve(t.rank0Settings.losses, step)
 	runs, err := t.runs(state)
 	if err != nil {
 		return fmt.Errorf("checkpoint of step %d: %w", step, err)
@@ -264,7 +264,7 @@ func (t *trainer) collected(mine []checkpoint.Run) ([]checkpoint.Run, error) {
 			all = append(all, r)
 			continue
 		}
-		parts, err := gather(t.talk, r.Tensor.Name, append(binary.LittleEndian.AppendUint64(nil, uint64(r.Offset)), r.Data.Raw()...))
+		parts, err := gather(t.exchanger, r.Tensor.Name, append(binary.LittleEndian.AppendUint64(nil, uint64(r.Offset)), r.Data.Raw()...))
 		if err != nil {
 			return nil, err
 		}

@@ -20,44 +20,44 @@ import (
 
 // trainer is one rank's model with everything that trains it.
 type trainer struct {
-	w    *dist.World
-	job  *job
-	talk *talk
-	ends ends
+	w         *dist.World
+	job       *job       // the problem, its settings and the flags
+	exchanger *exchanger // small collectives on host values
+	ends      ends       // contexts that can end this rank
 
-	first   int // steps made by the run that this one resumes
-	steps   int // of the whole training, with those
-	rows    int // of the graph's batch
-	model   *Model
-	scaled  *scaled // nil without loss scaling
-	d       *ddp.DDP
-	vm      *vm
-	rule    optim.Config
-	solver  optim.Solver
-	apart   int // with ddp.local_steps: steps since the ranks had equal weights
-	sampler *ddp.Sampler
+	first             int          // steps made by the run that this one resumes
+	steps             int          // of the whole training, with those
+	rows              int          // of the graph's batch
+	model             *Model       // graph, cost and parameters
+	scaled            *scaled      // factor of the loss; nil without loss scaling
+	d                 *ddp.DDP     // exchange of gradients
+	vm                *vm          // runs the graph
+	rule              optim.Config // the solver's settings
+	solver            optim.Solver // updates the weights
+	stepsSinceAverage int          // with ddp.local_steps: steps since the ranks had equal weights
+	sampler           *ddp.Sampler // this rank's samples of each step
 
-	claim  *claim // of the output folder; nil if the starter of the ranks has it
-	lead   lead
-	from   *origin  // checkpoint that the run resumes from; nil for none
-	broken []string // checkpoints that are not usable, with the reasons
-	keeper *keeper  // nil without checkpoints
-	began  uint64   // number of the last operation before the first step
-	ended  uint64   // number of the last operation of the last step
-	meter  *meter
-	spans  *spans
-	timing *timing
-	filled bool // with --resident: the inputs are filled and stay
+	claim         *claim        // of the output folder; nil if the starter of the ranks has it
+	rank0Settings rank0Settings // settings of rank 0 that all ranks use
+	from          *origin       // checkpoint that the run resumes from; nil for none
+	broken        []string      // checkpoints that are not usable, with the reasons
+	keeper        *keeper       // saves checkpoints; nil without them
+	began         uint64        // number of the last operation before the first step
+	ended         uint64        // number of the last operation of the last step
+	meter         *meter        // losses and times, summed over the ranks
+	spans         *spans        // the timeline of this rank
+	timing        *timing       // ends of steps, for --json
+	filled        bool          // with --resident: the inputs are filled and stay
 }
 
 // newTrainer builds the model for data-parallel training.
 //
 // Collective: all ranks. Owns: the caller closes the trainer.
-func newTrainer(k *talk, j *job, e ends) (*trainer, error) {
+func newTrainer(k *exchanger, j *job, e ends) (*trainer, error) {
 	w := k.w
-	t := &trainer{w: w, talk: k, job: j, ends: e, spans: newSpans(w)}
+	t := &trainer{w: w, exchanger: k, job: j, ends: e, spans: newSpans(w)}
 	var err error
-	if t.lead, err = follow(k, j); err != nil {
+	if t.rank0Settings, err = settingsOfRank0(k, j); err != nil {
 		return nil, err
 	}
 	if t.sampler, err = t.newSampler(w.Rank(), w.Size()); err != nil {
@@ -71,7 +71,7 @@ func newTrainer(k *talk, j *job, e ends) (*trainer, error) {
 	if err := t.locate(); err != nil {
 		return t, err
 	}
-	if first := t.lead.traceFirst; first >= t.steps {
+	if first := t.rank0Settings.traceFirst; first >= t.steps {
 		return t, usageError{fmt.Errorf("log.trace_steps: the timeline starts at step %d, but the run has %d steps, from 0", first, t.steps)}
 	}
 	if f := j.timing; f.file != "" && f.warmup >= t.steps-t.first {
@@ -184,11 +184,11 @@ func (t *trainer) whole() error {
 	if err := t.vm.sync(); err != nil {
 		return err
 	}
-	if t.apart > 0 { // averaging twice would round twice
+	if t.stepsSinceAverage > 0 { // averaging twice would round twice
 		if err := t.d.AverageWeights(); err != nil {
 			return err
 		}
-		t.apart = 0
+		t.stepsSinceAverage = 0
 	}
 	return nil
 }

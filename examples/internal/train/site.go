@@ -59,7 +59,7 @@ func hostOnly(c *config.Config) string {
 		return "set by run.device"
 	case c.Run.Machine == tape:
 		return "run.machine=tape runs on the host; set it to compiled for GPUs"
-	case c.Comm.Backend != backend.Auto && !backend.OnGPUs(c.Comm.Backend):
+	case backend.OnHost(c.Comm.Backend):
 		return "comm.backend=" + c.Comm.Backend + " is between ranks of the host"
 	}
 	return hostRule(c)

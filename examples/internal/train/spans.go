@@ -18,15 +18,15 @@ import (
 
 // spans records the actions of a rank, in the steps of the timeline.
 type spans struct {
-	on    bool // this step is part of the timeline
-	rank  int
-	epoch time.Time // origin of the times of ddp and the recorder
-	step  int
-	runs  []time.Time // start and end of each run of the graph in this step
-	all   []trace.Span
+	on     bool // this step is part of the timeline
+	rank   int
+	origin time.Time // time 0 of ddp and the recorder
+	step   int
+	runs   []time.Time // start and end of each run of the graph in this step
+	all    []trace.Span
 }
 
-func newSpans(w *dist.World) *spans { return &spans{rank: w.Rank(), epoch: w.Recorder().Epoch()} }
+func newSpans(w *dist.World) *spans { return &spans{rank: w.Rank(), origin: w.Recorder().Epoch()} }
 
 // begin starts a step.
 func (s *spans) begin(step int) { s.step, s.runs = step, s.runs[:0] }
@@ -65,7 +65,7 @@ func (s *spans) exchange(d *ddp.DDP) {
 		s.add("compute", "forward and backward, accumulated", s.runs[i], s.runs[i+1])
 	}
 	t := d.Timeline()
-	at := func(since time.Duration) time.Time { return s.epoch.Add(since) }
+	at := func(since time.Duration) time.Time { return s.origin.Add(since) }
 	s.add("compute", "forward", s.runs[last], at(t.BackwardStart))
 	s.add("compute", "backward", at(t.BackwardStart), at(t.BackwardEnd))
 	s.add("compute", "wait", at(t.BackwardEnd), s.runs[last+1])
@@ -95,14 +95,14 @@ func bucketNames(p ddp.Plan, bucket int) string {
 //
 // Collective: all ranks.
 func (t *trainer) writeTrace(s *Summary) error {
-	if t.lead.traceFirst < 0 {
+	if t.rank0Settings.traceFirst < 0 {
 		return nil
 	}
 	mine, err := json.Marshal(t.spans.all)
 	if err != nil {
 		return fmt.Errorf("timeline: %w", err)
 	}
-	parts, err := gather(t.talk, "timeline", mine)
+	parts, err := gather(t.exchanger, "timeline", mine)
 	if err != nil || t.w.Rank() != 0 {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 // they can save. On the host, a reduction during each step shares the signals. On GPUs the host
 // would have to wait for the device, so signals are shared only together with losses.
 type stopper struct {
-	k    *talk
+	k    *exchanger
 	ctx  context.Context
 	g    *dist.Group
 	v    [2]int64 // the signal that reached this rank, and the largest of all ranks
@@ -23,7 +23,7 @@ type stopper struct {
 	wanted bool // the run can save
 }
 
-func newStopper(ctx context.Context, k *talk) *stopper {
+func newStopper(ctx context.Context, k *exchanger) *stopper {
 	return &stopper{k: k, ctx: ctx, g: k.w.Named("a signal to stop")}
 }
 

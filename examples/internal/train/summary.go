@@ -44,7 +44,7 @@ type Summary struct {
 	Losses             curve    `json:"losses,omitempty"`        // of all steps, if log.losses asks for them
 	LossesFrom         int      `json:"losses_from,omitempty"`   // step of the first of them; not 0 after resuming a run without log.losses
 	SkippedSteps       int      `json:"skipped_steps,omitempty"` // by optim.skip_nonfinite or a dynamic optim.loss_scale
-	WireBytes          int64    `json:"wire_bytes"`              // sent by a rank in a step for gradients, weights and norms, as a ring sends them; a mean with ddp.local_steps
+	WireBytes          int64    `json:"wire_bytes"`              // sent by a rank in a step for gradients, weights and norms, counted as a ring algorithm would send them; a mean with ddp.local_steps
 
 	Memory plan.Memory `json:"memory"` // allocated by rank 0 on its device, in bytes
 
@@ -100,7 +100,7 @@ func (s *Summary) measured(t *trainer, digest []byte) {
 	if t.keeper != nil {
 		s.Checkpoints = t.keeper.written
 	}
-	if t.lead.losses {
+	if t.rank0Settings.losses {
 		s.Losses, s.LossesFrom = m.losses, m.firstLoss
 	}
 	s.ParamsSHA256 = hex.EncodeToString(digest)

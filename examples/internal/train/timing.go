@@ -158,13 +158,13 @@ func (t *trainer) times() ([]float64, error) {
 		}
 		t.timing.laps(between)
 	}
-	return t.timing.worst(t.talk)
+	return t.timing.worst(t.exchanger)
 }
 
 // worst returns the largest median, mean and 90th percentile of any rank.
 //
 // Collective: all ranks.
-func (t *timing) worst(k *talk) ([]float64, error) {
+func (t *timing) worst(k *exchanger) ([]float64, error) {
 	v := make([]float64, 3)
 	v[0], v[1], v[2] = t.microseconds()
 	return v, reduce(k, "step times", v, dist.Max)

@@ -21,7 +21,7 @@ import (
 // Collective: all ranks. Errors: the failure, on the rank where it happened; on other ranks also
 // the number of that rank.
 func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
-	k := newTalk(w)
+	k := newExchanger(w)
 	defer func() { err = errors.Join(err, k.close()) }()
 	if err := agree(k, j.facts); err != nil {
 		return err
@@ -50,7 +50,7 @@ func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 			return err
 		}
 	}
-	if t.lead.verify {
+	if t.rank0Settings.verify {
 		if err := t.verify(s); err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (t *trainer) finish(ctx context.Context, s *Summary) error {
 	if err != nil {
 		return err
 	}
-	if err := sameParams(t.talk, digest); err != nil {
+	if err := sameParams(t.exchanger, digest); err != nil {
 		return err
 	}
 	if err := t.judgeLoss(); err != nil {
@@ -134,7 +134,7 @@ func (t *trainer) loop(ctx context.Context) error {
 	if err := rank.Done(t.w.Barrier()); err != nil {
 		return err
 	}
-	t.meter = newMeter(t.talk)
+	t.meter = newMeter(t.exchanger)
 	t.meter.wild, t.meter.help = t.rule.SkipNonFinite, advice(t.job.cfg, false)
 	t.from.count(t.meter)
 	t.timing = newTiming(t.job.timing.warmup, t.steps-t.first)
@@ -143,15 +143,18 @@ func (t *trainer) loop(ctx context.Context) error {
 		p = newProgress(t.job.out, t.job.cfg.Log.Progress, t.job.env.Columns)
 		defer p.end()
 	}
-	stops := newStopper(ctx, t.talk)
+	stops := newStopper(ctx, t.exchanger)
 	t.began = newest(t.w)
 	for step := t.first; step < t.steps; step++ {
+		if err := t.job.marks.Begin(step + 1); err != nil {
+			return err
+		}
 		if err := stops.ask(t.keeper != nil); err != nil {
 			return err
 		}
 		batch := t.sampler.Next()
 		rate := t.solver.LearningRate()
-		t.spans.on = step >= t.lead.traceFirst && step <= t.lead.traceLast
+		t.spans.on = step >= t.rank0Settings.traceFirst && step <= t.rank0Settings.traceLast
 		if err := t.step(step, batch); err != nil {
 			return fmt.Errorf("step %d: %w", step, plain(err))
 		}
@@ -270,17 +273,17 @@ func (t *trainer) update() error {
 		return err
 	}
 	if k := t.job.cfg.DDP.LocalSteps; k > 1 {
-		t.apart = (t.apart + 1) % k // the solver averages every k steps
+		t.stepsSinceAverage = (t.stepsSinceAverage + 1) % k // the solver averages every k steps
 	}
 	return nil
 }
 
 // wanted reports whether the loss of a step must be known.
-func (t *trainer) wanted(step int) bool { return t.lead.losses || t.shared(step) }
+func (t *trainer) wanted(step int) bool { return t.rank0Settings.losses || t.shared(step) }
 
 // shared reports whether the ranks sum their losses after a step.
 func (t *trainer) shared(step int) bool {
-	return (step+1)%t.lead.every == 0 || step+1 == t.steps || t.keeper.due(step+1, t.steps)
+	return (step+1)%t.rank0Settings.every == 0 || step+1 == t.steps || t.keeper.due(step+1, t.steps)
 }
 
 // gradients computes the parameters' gradient of the mean loss over a batch of global samples. This

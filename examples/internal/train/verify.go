@@ -127,7 +127,7 @@ func (t *trainer) inShadow(mine ddp.Batch) (grads [][]float32, err error) {
 		return nil, err
 	}
 	s := &trainer{
-		w: t.w, job: t.job, talk: t.talk, first: t.first, steps: t.steps, lead: t.lead, spans: newSpans(t.w),
+		w: t.w, job: t.job, exchanger: t.exchanger, first: t.first, steps: t.steps, rank0Settings: t.rank0Settings, spans: newSpans(t.w),
 		rule: optim.Config{Name: optim.SGD, LearningRate: shadowRate, KeepGradients: true, Workers: t.job.threads},
 	}
 	defer func() { err = errors.Join(err, s.close(err)) }()
@@ -292,7 +292,7 @@ func relativeDifference(a, b []float32) float64 {
 
 // judge finds the largest difference of all ranks and prints it on rank 0.
 func (t *trainer) judge(s *Summary, worst float64, at, samples int) error {
-	all, err := every(t.talk, "verify", []float64{worst, float64(at)})
+	all, err := every(t.exchanger, "verify", []float64{worst, float64(at)})
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func built(t *testing.T, n int, body func(tr *trainer, err error) error, more ..
 		t.Fatal(err)
 	}
 	return backend.Simulate(n, j.backendConfig(), func(w *dist.World) error {
-		tr, err := newTrainer(newTalk(w), j, ends{})
+		tr, err := newTrainer(newExchanger(w), j, ends{})
 		if err = body(tr, err); tr != nil {
 			err = errors.Join(err, tr.close(err))
 		}

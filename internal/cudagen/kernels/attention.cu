@@ -1,7 +1,7 @@
 // Attention and its gradient on tensor cores, without the matrix of scores in memory. A block has
 // some queries or keys of a head and scans all of the others in tiles. It fetches the next tile
-// meanwhile. Operands are bf16, sums f32; shares are rounded to bf16 for their products. Tiles
-// whose bias is -inf everywhere are skipped. Every sum has a fixed order.
+// meanwhile. Operands are bf16, sums f32; softmax probabilities are rounded to bf16 for their
+// products. Tiles whose bias is -inf everywhere are skipped. Every sum has a fixed order.
 //
 // A warp has 16 rows. For every 8 columns of a tile of sums, thread t has the elements (t/4,
 // t%4*2), the one to the right of it, and both of them 8 rows below; see PTX ISA, "Matrix Fragments

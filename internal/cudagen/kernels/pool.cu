@@ -34,7 +34,8 @@ INLINE void maxPool(const T *x, U *y) {
   }
 }
 
-// firstLargest reports whether element (h, w) is the first of its window, whose corner is (h0, w0), that equals it.
+// firstLargest reports whether no earlier element of the window with corner (h0, w0) equals element
+// (h, w).
 template <class P, class T>
 INLINE bool firstLargest(const T *x, int h0, int w0, int h, int w) {
   typedef typename P::A A;

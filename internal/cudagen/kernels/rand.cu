@@ -1,5 +1,5 @@
-// Random numbers by counting: J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Philox-4x32-10 with
-// the constants of its section 4.
+// Random numbers by counting: J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
+// 2011. Philox-4x32-10 with the constants of its section 4.
 
 // uniform returns a number in [0, 1) of 24 bits, from the first word of Philox with counter
 // (element, step) and key key.

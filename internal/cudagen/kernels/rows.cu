@@ -137,7 +137,7 @@ INLINE void softmaxGradColumns(const T *y, const D *dy, U *dx) {
   }
 }
 
-// crossRow returns the loss of a row to its first lane, and writes its gradient with P::Grad.
+// crossRow returns the loss of a row to all its lanes, and writes its gradient with P::Grad.
 template <class P, class T, class W, class D>
 INLINE typename P::A crossRow(const T *x, const W *target, D *dx, bool in, int lane) {
   typedef typename P::A A;

@@ -1,4 +1,5 @@
-// Windows as rows, and back, a thread for each result. col2im gathers: sums have a fixed order.
+// im2col copies each window to a row, and col2im adds rows back. One thread makes each result, so
+// sums have a fixed order.
 
 template <class P, class T, class U>
 INLINE void im2col(const T *x, U *rows) {

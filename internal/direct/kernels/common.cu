@@ -70,8 +70,8 @@ struct Watch {
   }
 };
 
-// awaitPrevious waits for the end of the previous kernel in the stream, which may still run. Then it lets
-// the next kernel begin, if flags say so.
+// awaitPrevious waits for the end of the previous kernel in the stream, which may still run. Then
+// it lets the next kernel begin, if flags say so.
 __device__ __forceinline__ void awaitPrevious(u32 flags) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -4,13 +4,14 @@
 // number are a pipeline of their own among the ranks, independent of the others: while one waits
 // for its links, the others keep these full.
 //
-// For each other rank a warp has two words in its board. sent counts the tiles that that rank has
-// stored here. done counts this warp's tiles that it has reduced, and stored back. The words have
-// the epoch above the count, so they only grow, and larger values satisfy a wait. Each round has
-// one fence, after its stores and before both words.
+// For each other rank a warp has two words in its board. sent counts the tiles that the other rank
+// has stored here. done counts this warp's tiles that the other rank has reduced and, in an
+// allreduce, stored back. The words have the epoch above the count, so they only grow, and larger
+// values satisfy a wait. Each round has one fence, after its stores and before both words.
 //
-// A tile needs no meeting before it. Its scratch memory belongs to the half of the epoch's parity,
-// which no rank uses. Within the operation slot t % TILE_SLOTS is free when done counts tile t -
+// A tile needs no meeting before it. Its scratch memory is in the half with the epoch's parity. All
+// ranks were done with that half before this rank began the operation: see "Synchronization of
+// ranks" in doc.go. Within the operation slot t % TILE_SLOTS is free when done counts tile t -
 // TILE_SLOTS. A rank may store a sum to a destination, because that rank has sent its tile: so it
 // has begun the operation, and has read the data there.
 
@@ -62,7 +63,7 @@ __device__ __forceinline__ bool reached(const Call &c, const Pipe &p, u64 words,
     }
   }
   if (__any_sync(ALL_LANES, w.dead)) w.dead = true;
-  __syncwarp(); // a vote orders no memory
+  __syncwarp(); // __any_sync does not order memory accesses
   return !w.dead;
 }
 

@@ -27,8 +27,8 @@ __device__ __forceinline__ void write8(u64 p, Quad x) {
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(p), "r"(x.a), "r"(x.b) : "memory");
 }
 
-// The arguments have the addresses of peers: peer##i is this rank's memory at peer i, and peers
-// their number. local is as much memory of this rank. bytes are for each peer.
+// peer0 to peer2 are the addresses of this rank's area in the memory of each peer, and peers is the
+// number of peers. local is as much memory of this rank. bytes are for each peer.
 #define FLOOR_PARAMETERS u64 peer0, u64 peer1, u64 peer2, u64 peers, u64 local, u64 bytes, u64 passes, u64 chunk
 
 __device__ __forceinline__ u64 choose(u64 i, u64 peer0, u64 peer1, u64 peer2) { return i == 0 ? peer0 : i == 1 ? peer1 : peer2; }

@@ -1,9 +1,9 @@
-// dst[i] = src[i] * factor and dst[i] = src[i] / ranks, for the reductions that NVSHMEM lacks. dst may
-// be src.
+// dst[i] = src[i] * factor and dst[i] = src[i] / ranks, for the reductions that NVSHMEM lacks. dst
+// may be src.
 //
-// Products and quotients are rounded once to the element type. 16-bit floats are widened to float and
-// the result is rounded to nearest even. Integers wrap, and divide toward zero. The factor is read from
-// at when the kernel runs; if at is null it is the low bytes of bits.
+// Products and quotients are rounded once to the element type. 16-bit floats are widened to float,
+// and the result is rounded to nearest even. Integers wrap, and divide toward zero. The factor is
+// read from at when the kernel runs; if at is null it is the low bytes of bits.
 
 typedef unsigned long long u64;
 typedef unsigned int u32;

@@ -7,8 +7,7 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 )
 
-// scores returns the scores of row i of head h of batch b. In number bias, if present, is added to
-// them.
+// scores returns the scores of row i of head h of batch b. In[bias], if present, is added to them.
 func scores(op *program.Attention, o *operands, bias, b, h, i int) []float64 {
 	s := make([]float64, op.N)
 	for j := range s {

@@ -171,7 +171,7 @@ func (e *End) Progress() bool {
 		return false
 	}
 	moved := false
-	for i := 0; i < len(e.posted); {
+	for i := 0; i < len(e.posted) && len(e.arrived)+len(e.lost) > 0; {
 		if e.match(e.posted[i]) {
 			e.posted = append(e.posted[:i], e.posted[i+1:]...)
 			moved = true
@@ -192,12 +192,15 @@ func (e *End) Progress() bool {
 
 // match ends p if its message has arrived, or if its peer is gone. The lock is held.
 func (e *End) match(p *receive) bool {
-	skip := map[int]bool{} // senders whose earlier message with this tag is still on its way
+	var skip map[int]bool // senders whose earlier message with this tag is still on its way
 	for i, m := range e.arrived {
 		if m.tag != p.tag || p.peer != wire.AnyPeer && m.from != p.peer || skip[m.from] {
 			continue
 		}
 		if m.due.After(e.net.now()) {
+			if skip == nil { // most polls find no message, and make no map
+				skip = map[int]bool{}
+			}
 			skip[m.from] = true
 			continue
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// talk does collectives on small host values, wherever the world's buffers are. Between GPUs the
-// values pass through symmetric device memory, which grows with their size.
-type talk struct {
+// exchanger does collectives on small host values, wherever the world's buffers are. Between GPUs
+// the values pass through symmetric device memory, which grows with their size.
+type exchanger struct {
 	w        *dist.World
 	heap     symmetric.Heap   // nil on the host, and before the first exchange
 	room     int64            // bytes of each of src and dst
@@ -23,10 +23,10 @@ type talk struct {
 // run.
 const leastRoom = 64 << 10
 
-func newTalk(w *dist.World) *talk { return &talk{w: w} }
+func newExchanger(w *dist.World) *exchanger { return &exchanger{w: w} }
 
 // close frees the memory. Idempotent.
-func (k *talk) close() error {
+func (k *exchanger) close() error {
 	h := k.heap
 	k.heap, k.room = nil, 0
 	if h == nil {
@@ -38,7 +38,7 @@ func (k *talk) close() error {
 // do runs the collective op from src to dst. Both are host memory and may be equal.
 //
 // Collective: all ranks, the same lengths. Returns: when dst has the result.
-func (k *talk) do(name string, dst, src tensor.Buffer, op func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error)) error {
+func (k *exchanger) do(name string, dst, src tensor.Buffer, op func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error)) error {
 	g := k.w.Named(name)
 	switch {
 	case k.w.Device() == tensor.Host:
@@ -76,7 +76,7 @@ func (k *talk) do(name string, dst, src tensor.Buffer, op func(g *dist.Group, ds
 // grow makes room for the given bytes.
 //
 // Collective: all ranks, same bytes.
-func (k *talk) grow(bytes int64) error {
+func (k *exchanger) grow(bytes int64) error {
 	if k.heap != nil && bytes <= k.room {
 		return nil
 	}
@@ -107,7 +107,7 @@ func typed(b, like tensor.Buffer) (tensor.Buffer, error) {
 // reduce sets v to the reduction of v over all ranks, in rank order on the host.
 //
 // Collective: all ranks, one length.
-func reduce[T tensor.Element](k *talk, name string, v []T, red dist.RedOp) error {
+func reduce[T tensor.Element](k *exchanger, name string, v []T, red dist.RedOp) error {
 	return k.do(name, tensor.Of(v), tensor.Of(v), func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error) {
 		return g.AllReduce(dst, src, red)
 	})
@@ -116,12 +116,14 @@ func reduce[T tensor.Element](k *talk, name string, v []T, red dist.RedOp) error
 // sum sets v to the sum of v over all ranks.
 //
 // Collective: all ranks, one length.
-func sum[T tensor.Element](k *talk, name string, v []T) error { return reduce(k, name, v, dist.Sum) }
+func sum[T tensor.Element](k *exchanger, name string, v []T) error {
+	return reduce(k, name, v, dist.Sum)
+}
 
 // every returns mine of all ranks, by rank.
 //
 // Collective: all ranks, one length.
-func every[T tensor.Element](k *talk, name string, mine []T) ([]T, error) {
+func every[T tensor.Element](k *exchanger, name string, mine []T) ([]T, error) {
 	all := make([]T, len(mine)*k.w.Size())
 	return all, k.do(name, tensor.Of(all), tensor.Of(mine), func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error) {
 		return g.AllGather(dst, src)
@@ -131,7 +133,7 @@ func every[T tensor.Element](k *talk, name string, mine []T) ([]T, error) {
 // fromFirst sets v to rank 0's v.
 //
 // Collective: all ranks, one length.
-func fromFirst[T tensor.Element](k *talk, name string, v []T) error {
+func fromFirst[T tensor.Element](k *exchanger, name string, v []T) error {
 	return k.do(name, tensor.Of(v), tensor.Of(v), func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error) {
 		return g.Broadcast(dst, src, 0)
 	})
@@ -140,7 +142,7 @@ func fromFirst[T tensor.Element](k *talk, name string, v []T) error {
 // fromRank0 returns the answer of ask on rank 0.
 //
 // Collective: all ranks. Errors: ask's, on all ranks.
-func fromRank0[T any](k *talk, name string, ask func() (T, error)) (answer T, err error) {
+func fromRank0[T any](k *exchanger, name string, ask func() (T, error)) (answer T, err error) {
 	var text []byte
 	reply := struct {
 		Answer T

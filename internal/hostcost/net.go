@@ -1,0 +1,96 @@
+package hostcost
+
+import (
+	"fmt"
+	"math"
+)
+
+// Net describes the network between hosts. The zero value of a speed means its default.
+type Net struct {
+	Hosts     int     `json:"hosts"`
+	Ranks     int     `json:"ranks_per_host"` // ranks of each host; 0 means 1
+	Latency   float64 `json:"latency_s"`      // of an empty message from host to host; 0 means 10 us
+	Overhead  float64 `json:"overhead_s"`     // part of Latency on the processor of each end; 0 means Latency/5
+	Bandwidth float64 `json:"bandwidth"`      // B/s of a host's link, in each direction; 0 means 1.25e9 (10 Gbit/s)
+	Memory    float64 `json:"memory"`         // B/s at which one rank adds or copies; 0 means 8e9
+}
+
+// Defaults of Net: TCP over Ethernet of 10 Gbit/s, and one core that adds float32.
+const (
+	defaultLatency   = 10e-6
+	defaultBandwidth = 1.25e9
+	defaultMemory    = 8e9
+	overheadShare    = 1.0 / 5
+)
+
+// MostHosts is the most hosts of a Net.
+const MostHosts = 1 << 16
+
+// WithDefaults returns n with its zero values replaced.
+func (n Net) WithDefaults() Net {
+	n.Ranks = max(n.Ranks, 1)
+	for _, f := range []struct {
+		field *float64
+		value float64
+	}{{&n.Latency, defaultLatency}, {&n.Bandwidth, defaultBandwidth}, {&n.Memory, defaultMemory}} {
+		if *f.field == 0 {
+			*f.field = f.value
+		}
+	}
+	if n.Overhead == 0 {
+		n.Overhead = overheadShare * n.Latency
+	}
+	return n
+}
+
+// Validate returns the first invalid field of n, whose zero values are valid.
+func (n Net) Validate() error {
+	n = n.WithDefaults()
+	switch {
+	case n.Hosts < 1 || n.Hosts > MostHosts:
+		return fmt.Errorf("%d hosts: want 1 to %d", n.Hosts, MostHosts)
+	case !finite(n.Latency) || !finite(n.Overhead) || !finite(n.Bandwidth) || !finite(n.Memory):
+		return fmt.Errorf("speeds %+v: want positive, finite numbers", n)
+	case 2*n.Overhead > n.Latency:
+		return fmt.Errorf("overhead of %v s at each end: want half of the latency of %v s at most", n.Overhead, n.Latency)
+	}
+	return nil
+}
+
+func finite(x float64) bool { return x > 0 && !math.IsInf(x, 1) }
+
+// World returns the number of all ranks.
+func (n Net) World() int { return n.Hosts * max(n.Ranks, 1) }
+
+// wire returns the seconds in which an empty message is between the processors of its ends.
+func (n Net) wire() float64 { return n.Latency - 2*n.Overhead }
+
+// Message returns the seconds of a message of b bytes.
+func (n Net) Message(b float64) float64 { return n.Latency + b/n.Bandwidth }
+
+// add returns the seconds in which a rank adds or copies b bytes.
+func (n Net) add(b float64) float64 { return b / n.Memory }
+
+// within returns the seconds in which the ranks of a host add their inputs of b bytes, or copy a
+// result to all. Each rank does its part; one rank alone does nothing.
+func (n Net) within(b float64) float64 {
+	if n.Ranks < 2 {
+		return 0
+	}
+	return n.add(b)
+}
+
+// Spread returns the seconds in which every host sends a message of b bytes to each of count other
+// hosts, and takes as many, if host h sends to h+1 first, then to h+2.
+//
+// A processor is busy for 2 count Overhead, and a link for count b/Bandwidth. The first message can
+// be taken once it has arrived, and the others after it.
+func (n Net) Spread(count int, b float64) float64 {
+	if count < 1 {
+		return 0
+	}
+	k, m := float64(count), b/n.Bandwidth
+	first := n.Overhead + m + n.wire()
+	last := n.wire() + max(n.Overhead+k*m, k*n.Overhead+m)
+	return max(2*k*n.Overhead, first+k*n.Overhead, last+n.Overhead)
+}
