@@ -31,20 +31,20 @@ def times(result):
 
 
 def train(folder, each, out):
-    """Compares losses; returns whether they agree."""
+    """Compares final losses; returns whether they agree."""
     one, two = load(folder, f"train-1-{each}"), load(folder, f"train-2-{each}")
     if not one or not two:
         return True
-    a, b = one.get("losses") or [one["final_loss"]], two.get("losses") or [two["final_loss"]]
-    worst = max(abs(x - y) / max(abs(x), 1e-9) for x, y in zip(a, b))
+    a, b = one["final_loss"], two["final_loss"]
+    apart = abs(a - b) / max(abs(a), 1e-9)
     same = one["params_sha256"] == two["params_sha256"]
     out[f"train 2x{each}"] = {
-        "steps": len(a), "loss, one host": a[-1], "loss, two hosts": b[-1], "largest relative difference": worst,
-        "equal bits": same, "seconds": [one["seconds"], two["seconds"]],
+        "model": one["model"], "steps": one["steps"] + one["warmup"], "loss, one host": a, "loss, two hosts": b,
+        "relative difference": apart, "equal bits": same, "median_us": [one["median_us"], two["median_us"]],
     }
-    print(f"train 2x{each}: loss {a[-1]:.7g} on one host, {b[-1]:.7g} on two, largest difference {worst:.2g}, equal bits {same}, "
-          f"{one['seconds']:.3g} s and {two['seconds']:.3g} s")
-    return worst < 1e-4
+    print(f"train 2x{each}: loss {a:.9g} on one host, {b:.9g} on two, equal bits {same}, "
+          f"{one['median_us']:.0f} us and {two['median_us']:.0f} us a step")
+    return apart < 1e-4
 
 
 def allreduce(folder, each, out):
@@ -65,9 +65,26 @@ def allreduce(folder, each, out):
             print(f"{size:12d}" + "".join("           -" if c is None else f"{c:12.1f}" for c in cells))
 
 
+def tests(folder):
+    """Returns the number of passed tests, and the failed and skipped ones; None without tests."""
+    path = os.path.join(folder, "logs", "tests.out")
+    if not os.path.exists(path):
+        return None
+    how = {}  # by name; a failed test prints those of its ranks first
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            words = line.split()
+            if len(words) > 2 and words[0] == "---":
+                how[words[2]] = words[1].rstrip(":")
+    named = {state: [name for name, s in how.items() if s == state] for state in ("PASS", "FAIL", "SKIP")}
+    result = {"pass": len(named["PASS"]), "fail": named["FAIL"], "skip": named["SKIP"]}
+    print(f"tests: {result['pass']} passed, failed {result['fail']}, skipped {result['skip']}")
+    return result
+
+
 def main(folder, path):
     """Runs the program."""
-    out = {"session": load(folder, "session")}
+    out = {"session": load(folder, "session"), "tests": tests(folder)}
     agree = True
     for each in (1, 2):
         agree = train(folder, each, out) and agree

@@ -136,6 +136,18 @@ func (f *far) decided(state uint64) {
 	}
 }
 
+// compared waits until this rank's newest operation was compared with those of all ranks. On one
+// host, ranks that have exchanged data since have compared it.
+//
+// Errors: those of poll.
+func (p *ledger) compared() error {
+	if p.far == nil || !p.compare {
+		return nil
+	}
+	round := p.round
+	return p.poll(func() bool { return p.met(round) }, p.whereabouts)
+}
+
 // progress delivers notes that have arrived. It returns true.
 func (f *far) progress() bool {
 	f.notes.Progress()

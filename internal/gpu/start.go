@@ -254,14 +254,15 @@ func (t *Transport) place(b tensor.Buffer) uint64 {
 }
 
 // announceMessage posts a send or receive. Messages without elements are not queued. Such a receive
-// is done when its send was announced and compared.
+// is done when its send was announced and compared. So is one from another host, whose data may come
+// before the note about it.
 func (t *Transport) announceMessage(e *ticket, op *dist.Op) error {
 	out := op.Kind == dist.KindSend
 	k, err := t.ledger.post(op.Peer, out, op.DType(), op.Count)
 	if err != nil {
 		return errBroken
 	}
-	if op.Count == 0 && !out && t.ledger.compare {
+	if !out && t.ledger.compare && (op.Count == 0 || !t.member.Near(op.Peer)) {
 		if e.empty.k != 0 {
 			e.more = append(e.more, e.empty)
 		}

@@ -55,8 +55,9 @@ type ticket struct {
 	timer [2]*cuda.Event // before and after a timed operation
 }
 
-// arrival is a received message without elements. The device gets nothing of it, so its ticket
-// waits for the sender's announcement.
+// arrival is a received message without elements, or from another host. The device gets nothing of
+// the one, and perhaps nothing wrong of the other. So the ticket waits for the sender's
+// announcement.
 type arrival struct {
 	peer int
 	k    uint64 // its number; 0 for none

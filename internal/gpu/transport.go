@@ -340,6 +340,9 @@ func (t *Transport) exclusive(c *opEntry, own []byte, do func(all [][]byte) erro
 	if err != nil {
 		return t.ledger.settle(err)
 	}
+	if err := t.ledger.compared(); err != nil {
+		return err
+	}
 	if err := t.reap(all); err != nil {
 		return err
 	}
