@@ -254,8 +254,8 @@ func (t *Transport) place(b tensor.Buffer) uint64 {
 }
 
 // announceMessage posts a send or receive. Messages without elements are not queued. Such a receive
-// is done when its send was announced and compared. So is one from another host, whose data may come
-// before the note about it.
+// is done when its send was announced and compared. So is one from another host, whose data may
+// come before the note about it.
 func (t *Transport) announceMessage(e *ticket, op *dist.Op) error {
 	out := op.Kind == dist.KindSend
 	k, err := t.ledger.post(op.Peer, out, op.DType(), op.Count)
