@@ -28,7 +28,7 @@ func TestBenchRefusesFlags(t *testing.T) {
 		"--op allreduction":              `--op: unknown name "allreduction": use one of allreduce, reduce,`,
 		"-d float128":                    `--datatype: unknown name "float128": use one of f16,`,
 		"-o nand":                        `--redop: unknown name "nand": use one of sum,`,
-		"--backend nccl3":                `unknown --backend "nccl3": use one of auto, shm, mpi, sim`,
+		"--backend nccl3":                `unknown --backend "nccl3": use one of auto, shm, mpi, ucx, sim`,
 		"-b -1":                          `--minbytes: "-1" is no size`,
 		"-b 0":                           "--minbytes 0: want 1 or more",
 		"-e 64T":                         `--maxbytes: "64T" is no size`,
