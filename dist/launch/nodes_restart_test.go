@@ -92,6 +92,7 @@ func TestKilledLauncherJoinsTheNextGeneration(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = c.nodes[node].wait()
+			bury([][]*hand{ranks[:1], ranks[1:]}[node])
 			c.nodes[node] = c.launch(2, node, []int{1, 2}[node])
 			c.meetAndEnd(c.again(1, 3))
 		})

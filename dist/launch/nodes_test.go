@@ -187,9 +187,7 @@ func TestLossOfALauncherEndsTheJob(t *testing.T) {
 				t.Errorf("got code %d, want %d", code, ExitPeerLost)
 			}
 			wantText(t, other.err.String(), want)
-			for _, r := range ranks {
-				r.gone()
-			}
+			bury(ranks)
 		})
 	}
 }

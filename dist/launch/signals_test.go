@@ -227,8 +227,14 @@ func TestRanksDieWithAKilledLauncher(t *testing.T) {
 	if got := job.wait(); got != -1 {
 		t.Errorf("exit code %d of a killed process", got)
 	}
+	bury(ranks)
+}
+
+// bury waits for the end of ranks whose launcher was killed. If another test has spawned, this
+// process is a subreaper and has inherited them.
+func bury(ranks []*hand) {
 	for _, r := range ranks {
-		// If another test has spawned, this process is a subreaper and has inherited them.
+		r.gone()
 		_, _ = syscall.Wait4(r.pid, nil, 0, nil)
 	}
 }
