@@ -21,7 +21,7 @@ var far = conformance.Options{Large: 101, Most: 4, FarPeers: true}
 func overHosts(t *testing.T, test func(t *testing.T, launch conformance.Launch)) {
 	t.Helper()
 	for name, layout := range layouts {
-		if runsIn(name) {
+		if ranksIn(name) > 0 {
 			t.Run(name, func(t *testing.T) { test(t, launcher(layout, hosts.Config{}, fake.Config{Limit: 512})) })
 		}
 	}

@@ -13,7 +13,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	runtime.GOMAXPROCS(max(mostRanks, runtime.NumCPU())) // ranks are goroutines, and poll
+	goleak.VerifyTestMain(m)
+}
+
+// mostRanks is the most ranks of a world.
+const mostRanks = 4
 
 // layouts place n ranks on hosts.
 var layouts = map[string]func(rank, n int) int{
@@ -87,24 +93,30 @@ func launcher(layout func(rank, n int) int, cfg hosts.Config, net fake.Config) c
 			t.Skip("a goroutine cannot be killed; processes are")
 		}
 		cfg.StepTimeout = opt.StepTimeout
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(n, runtime.GOMAXPROCS(0))))
 		conformance.Drive(t, open(t, n, layout, cfg, net), body)
 	}
 }
 
-// runsIn reports whether a suite runs in a layout: with the race detector, with which all layouts
-// take 12 minutes, only in two mixed ones.
-func runsIn(name string) bool {
-	return !invariants.Enabled || name == "last alone" || name == "in turns"
+// ranksIn returns the most ranks of a suite in a layout, or 0 for no suite. With the race detector,
+// with which all of them take 12 minutes, only two mixed layouts run, with fewer ranks.
+func ranksIn(name string) int {
+	switch {
+	case !invariants.Enabled:
+		return mostRanks
+	case name == "last alone" || name == "in turns":
+		return 3
+	}
+	return 0
 }
 
-// TestConformance has worlds of 1 to 4 ranks in every layout.
+// TestConformance has worlds of 1 to mostRanks ranks in every layout.
 func TestConformance(t *testing.T) {
 	for name, layout := range layouts {
-		if runsIn(name) {
+		if most := ranksIn(name); most > 0 {
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				cfg := hosts.Config{SlotBytes: 1 << 10, ChainBytes: 64}
-				conformance.RunWith(t, conformance.Options{Most: 4, FarPeers: true}, launcher(layout, cfg, fake.Config{Limit: 512}))
+				conformance.RunWith(t, conformance.Options{Most: most, FarPeers: true}, launcher(layout, cfg, fake.Config{Limit: 512}))
 			})
 		}
 	}
