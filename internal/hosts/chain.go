@@ -77,11 +77,7 @@ func (t *Transport) chain(op *dist.Op) error {
 	}
 	c.begins, c.ends = c.p.Begins() && !c.pair, c.p.Ends() && !c.pair
 	if len(t.l.members[t.l.host]) > 1 {
-		near, err := t.blocking()
-		if err != nil {
-			return err
-		}
-		c.near = near
+		c.near = t.inner.group
 	}
 	c.scalars()
 	c.cut()

@@ -240,18 +240,6 @@ func view(memory []byte, n int, dt tensor.DType) (tensor.Buffer, error) {
 // near returns the number of a rank among those of this host; -1 if it is on another.
 func (t *Transport) near(rank int) int { return slices.Index(t.l.members[t.l.host], rank) }
 
-// blocking returns the group of the ranks of this host.
-func (t *Transport) blocking() (*dist.Group, error) {
-	if t.nearby == nil {
-		g, err := dist.NewGroup(t.inner.Transport, 8)
-		if err != nil {
-			return nil, err
-		}
-		t.nearby = g.Blocking()
-	}
-	return t.nearby, nil
-}
-
 // newsAfter is the time after which the news of a broken group have come to all ranks.
 const newsAfter = time.Second
 

@@ -30,6 +30,7 @@ type process struct {
 	nextID uint32
 	added  uint32         // newest group
 	dead   map[int]string // ranks of the world
+	left   map[int]bool   // ranks that close the world
 	out    []*outgoing
 	in     [4]incoming
 	next   int // of in
@@ -72,7 +73,7 @@ func newProcess(party Party, cfg Config) *process {
 	info := party.Wire.Info()
 	p := &process{
 		w: party.Wire, cfg: cfg, rank: info.Rank, hosts: party.Hosts, losses: party.Losses,
-		groups: map[uint32]*Transport{}, early: map[uint32][]control{}, dead: map[int]string{}, nextID: firstGroup + 1,
+		groups: map[uint32]*Transport{}, early: map[uint32][]control{}, dead: map[int]string{}, left: map[int]bool{}, nextID: firstGroup + 1,
 		ending: make(chan struct{}), ended: make(chan struct{}),
 	}
 	p.beats = newBeats(party.Hosts, info.Rank, cfg.Silence, time.Now())
@@ -171,7 +172,10 @@ func (p *process) handle() bool {
 // apply applies a control message of rank from.
 func (p *process) apply(from int, c control) {
 	p.mu.Lock()
-	p.beats.heard(from, c.group == firstGroup && c.kind == controlLeave, time.Now())
+	last := c.group == firstGroup && c.kind == controlLeave
+	if p.beats.heard(from, last, time.Now()); last {
+		p.left[from] = true
+	}
 	t := p.groups[c.group]
 	if t == nil && c.group > p.added && len(p.early) < 1<<10 {
 		p.early[c.group] = append(p.early[c.group], c)
@@ -270,7 +274,25 @@ func (p *process) remove(t *Transport) {
 	delete(p.groups, t.id)
 }
 
-// stop ends the goroutine, waits a moment for messages on their way, and closes the wire.
+// done reports whether all messages have left, and whether all processes have, if they close
+// together.
+func (p *process) done() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.out) > 0 || !p.w.Info().Joint {
+		return len(p.out) == 0
+	}
+	for r := range p.hosts {
+		if _, gone := p.dead[r]; r != p.rank && !gone && !p.left[r] {
+			return false
+		}
+	}
+	return true
+}
+
+// stop ends the goroutine, waits a moment for messages on their way, and closes the wire. A library
+// whose processes close together may wait for messages that a process which has closed cannot take,
+// so stop also waits a moment for the other processes.
 func (p *process) stop() {
 	select {
 	case <-p.ending:
@@ -280,12 +302,9 @@ func (p *process) stop() {
 	close(p.ending)
 	<-p.ended
 	var pause wire.Backoff
-	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
 		p.handle()
-		p.mu.Lock()
-		left := len(p.out)
-		p.mu.Unlock()
-		if left == 0 {
+		if p.done() {
 			break
 		}
 		if !p.progress() {

@@ -37,13 +37,21 @@ type Transport struct {
 
 	slots   [slots]slot // of chains
 	scratch []byte      // partial result of this rank's elements
-	nearby  *dist.Group // of the ranks of this host; nil until it is needed
 }
 
 // inner is the transport of the ranks of this host.
 type inner struct {
 	dist.Transport
+	group *dist.Group  // blocking view of these ranks, for chains; nil if there are none
 	since atomic.Int64 // nanoseconds of the time when broken first saw another reason than a death
+}
+
+// Close closes the group, or the transport.
+func (i *inner) Close() error {
+	if i.group != nil {
+		return i.group.Close()
+	}
+	return i.Transport.Close()
 }
 
 // broken returns the death of a rank of this host, if the transport knows of one. Another reason
@@ -124,6 +132,13 @@ func (p *process) newTransport(id uint32, ranks []int, near dist.Transport) (*Tr
 		t.sends[0] = append(t.sends[0], new(wire.Request))
 		t.sends[1] = append(t.sends[1], new(wire.Request))
 		t.recvs = append(t.recvs, new(wire.Request))
+	}
+	if len(t.l.far) > 0 && len(t.l.members[t.l.host]) > 1 {
+		g, err := dist.NewGroup(near, 8)
+		if err != nil {
+			return nil, errors.Join(err, t.board.close())
+		}
+		t.inner.group = g.Blocking()
 	}
 	return t, nil
 }
@@ -299,14 +314,10 @@ func (t *Transport) Close() error {
 	for _, r := range t.recvs {
 		t.p.w.Cancel(r)
 	}
-	near := t.inner.Close
-	if t.nearby != nil {
-		near = t.nearby.Close
-	}
 	if !t.quiet() {
-		return near() // the wire may still use the board: it is kept
+		return t.inner.Close() // the wire may still use the board: it is kept
 	}
-	return errors.Join(t.board.close(), near())
+	return errors.Join(t.board.close(), t.inner.Close())
 }
 
 // quiet reports whether no message uses the board, after a short wait.

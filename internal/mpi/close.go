@@ -8,7 +8,8 @@ import (
 )
 
 // Close implements wire.Wire. It waits until pending sends have left, and calls MPI_Finalize, which
-// waits for the other processes. Pending receives end with wire.ErrClosed.
+// waits for the other processes. Under MPICH's mpiexec it says goodbye to that program instead: see
+// finalize. Pending receives end with wire.ErrClosed.
 //
 // If a process is gone, Close does not call MPI_Finalize, which could wait without end. The
 // launcher then ends the job when this process exits: see the package comment. Errors: processes

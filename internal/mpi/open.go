@@ -86,8 +86,18 @@ func (w *Wire) own(cfg Config, from launcher, begun chan<- error) {
 	})
 	begun <- err
 	if err == nil && <-w.finish {
-		w.ended <- errors.Join(w.lib.do("MPI_Finalize", w.lib.finalize), w.pmi.finish())
+		w.ended <- w.finalize()
 	}
+}
+
+// finalize ends MPI. MPICH's MPI_Finalize may wait without end: a process flushes its connections,
+// and needs the progress of others, which wait for it without progress (seen with version 4.0 over
+// UCX on busy machines). The processes have met in Close already, so mpiexec only needs to know.
+func (w *Wire) finalize() error {
+	if w.pmi.fd != 0 {
+		return w.pmi.finish()
+	}
+	return w.lib.do("MPI_Finalize", w.lib.finalize)
 }
 
 // do calls a function outside the hot path; op is its name.
@@ -147,7 +157,8 @@ func (w *Wire) meet() error {
 	w.comm = l.word(comm)
 	w.table = newTable(&l.abi)
 	w.info = wire.Info{
-		Rank: int(*rank), Size: int(*size), Engine: "mpi", Library: l.Library.String(),
+		Joint: true,
+		Rank:  int(*rank), Size: int(*size), Engine: "mpi", Library: l.Library.String(),
 		Tags: uint32(**tags) + 1,
 	}
 	return nil

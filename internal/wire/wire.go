@@ -76,6 +76,7 @@ type Info struct {
 	Engine  string // "mpi", "ucx", "fake"
 	Library string // name, version and path of the library; empty for none
 	Tags    uint32 // tags are 0 to Tags-1; at least 1<<15
+	Joint   bool   // Close waits for the Close of all other processes
 	// OnLost, if not nil, is called once for each process that the library finds gone, in Progress.
 	OnLost func(peer int, how string)
 }

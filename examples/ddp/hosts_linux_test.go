@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/internal/hosttest"
+	"github.com/symgrad/symgrad/internal/long"
+)
+
+// hostRun is one training over several hosts.
+type hostRun struct {
+	launcher hosttest.MPI // "" for symgrad run
+	ranks    []int        // of each host
+	stage    int
+}
+
+// hostRuns returns the trainings of a test run.
+func hostRuns() []hostRun {
+	runs := []hostRun{
+		{hosttest.OpenMPI, []int{2, 2}, 0},
+		{hosttest.OpenMPI, []int{2, 2}, 3},
+		{hosttest.OpenMPI, []int{1, 2, 1}, 1},
+		{hosttest.MPICH, []int{2, 2}, 2},
+		{"", []int{2, 2}, 0},
+	}
+	if long.Times(0, 1) == 0 {
+		return runs
+	}
+	for stage := range 4 {
+		for _, launcher := range []hosttest.MPI{hosttest.OpenMPI, hosttest.MPICH, ""} {
+			for _, ranks := range [][]int{{2, 2}, {1, 2, 1}} {
+				if run := (hostRun{launcher, ranks, stage}); !slices.ContainsFunc(runs, run.equal) {
+					runs = append(runs, run)
+				}
+			}
+		}
+	}
+	return runs
+}
+
+func (r hostRun) equal(o hostRun) bool {
+	return r.launcher == o.launcher && r.stage == o.stage && slices.Equal(r.ranks, o.ranks)
+}
+
+// TestHostsTrainAsOneDoes trains with four ranks on two and three hosts, under each launcher. The
+// parameters and losses have the bits of four ranks on one host.
+func TestHostsTrainAsOneDoes(t *testing.T) {
+	data, folder := madeUp(t), t.TempDir()
+	h := hosttest.New(t, 3, hosttest.Options{Share: []string{data, folder}})
+	want := map[int]train.Summary{}
+	for i, run := range hostRuns() {
+		how := []string{"model.hidden=400,100", "cpu.threads=1", "run.eval=false", fmt.Sprint("shard.stage=", run.stage)}
+		if _, known := want[run.stage]; !known {
+			want[run.stage] = processes(t, data, append(how, ranks(4))...).summary(t)
+		}
+		t.Run(fmt.Sprintf("%s/%v/stage %d", cmp.Or(string(run.launcher), "symgrad run"), run.ranks, run.stage), func(t *testing.T) {
+			dir := filepath.Join(folder, fmt.Sprint("run", i))
+			if out, err := run.start(t, h, folder, settings(dir, data, how...)); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			got := outcome{dir: dir}.summary(t)
+			if w := want[run.stage]; got.ParamsSHA256 != w.ParamsSHA256 || !slices.Equal(got.Losses, w.Losses) {
+				t.Errorf("parameters %.8s, losses %v, want %.8s, %v", got.ParamsSHA256, got.Losses, w.ParamsSHA256, w.Losses)
+			}
+			if backend := map[bool]string{true: "ucx", false: "mpi"}[run.launcher == ""]; got.Backend != backend || got.WorldSize != 4 {
+				t.Errorf("%d ranks by %s, want 4 by %s", got.WorldSize, got.Backend, backend)
+			}
+		})
+	}
+}
+
+// start runs the training and returns the output of all launchers.
+func (r hostRun) start(t *testing.T, h *hosttest.Hosts, folder string, args []string) (string, error) {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := append([]string{programVar + "=1", program}, args...)
+	if r.launcher != "" {
+		out, err := h.MPIRun(r.launcher, r.ranks, "env", words...).CombinedOutput()
+		return string(out), err
+	}
+	symgrad := filepath.Join(folder, "symgrad")
+	if _, err := os.Stat(symgrad); err != nil {
+		if out, err := exec.Command("go", "build", "-o", symgrad, "../../cmd/symgrad").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	secret := filepath.Join(folder, "secret")
+	if err := os.WriteFile(secret, []byte(strings.Repeat("0123456789abcdef", 4)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nodes, out := make([]*exec.Cmd, len(r.ranks)), make([]bytes.Buffer, len(r.ranks))
+	for i, n := range r.ranks {
+		nodes[i] = h.Command(i, symgrad, slices.Concat([]string{
+			"run", "--nnodes", fmt.Sprint(len(r.ranks)), "--node-rank", fmt.Sprint(i), "--store", h.Addr(0) + ":29500",
+			"--secret", secret, "-n", fmt.Sprint(n), "--", "env",
+		}, words)...)
+		nodes[i].Stdout, nodes[i].Stderr = &out[i], &out[i]
+		if err := nodes[i].Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var failed error
+	texts := ""
+	for i, node := range nodes {
+		if err := node.Wait(); err != nil {
+			failed = fmt.Errorf("host %d: %w", i, err)
+		}
+		texts += out[i].String()
+	}
+	return texts, failed
+}
