@@ -43,7 +43,7 @@ func RunLitmus(t *testing.T, rounds int, launch Launch) {
 	RunLitmusWith(t, Options{}, rounds, launch)
 }
 
-// RunLitmusWith is RunLitmus with Options, of which it uses FarPeers.
+// RunLitmusWith is RunLitmus with Options. It uses FarPeers only.
 func RunLitmusWith(t *testing.T, opt Options, rounds int, launch Launch) {
 	t.Helper()
 	for _, n := range []int{2, 4} {

@@ -46,7 +46,7 @@ func TableNet(link, host, rank int) (Net, bool) {
 	return n, link < tableLinks && host < tableHosts && rank < tableRanks
 }
 
-// nearest returns the place of x among 1, 2, 4, ... of which there are count.
+// nearest returns the place of x among the first count powers of two: 1, 2, 4, ...
 func nearest(x float64, count int) int {
 	return min(max(int(math.Round(math.Log2(x))), 0), count-1)
 }

@@ -65,7 +65,7 @@ func (t *Transport) chains(op *dist.Op) bool {
 	return op.Kind.Reduces() && t.l.ordered && len(t.l.members) > 1 && op.Src.Bytes() >= int64(t.p.cfg.ChainBytes)
 }
 
-// chain does a reduction of which all ranks have compared the calls.
+// chain does a reduction, after all ranks have compared their calls.
 //
 // Errors: those of await.
 func (t *Transport) chain(op *dist.Op) error {
@@ -128,7 +128,7 @@ func (c *chain) chunkBytes(bytes int) int {
 	return min(max(bytes/8, least), 8*least)
 }
 
-// cut cuts the operation into chunks, each of which belongs to one block.
+// cut cuts the operation into chunks. Each belongs to one block.
 func (c *chain) cut() {
 	c.block = c.op.Src.Len()
 	if c.op.Kind == dist.KindReduceScatter {

@@ -33,7 +33,7 @@ const hostBytes = 256
 // Near opens the transport of the ranks of one host, which share store.
 type Near func(ctx context.Context, rank, size int, store dist.Store) (dist.Transport, error)
 
-// Card is what a process tells the others about itself.
+// Card is the description of a process that the others receive.
 type Card struct {
 	Host string // name of its host; processes with one name can share memory
 	Job  string // id of the job; that of process 0 counts

@@ -114,7 +114,7 @@ func (p *process) run() {
 	}
 }
 
-// tick does what is due now and then: heartbeats, and the search for ranks that are gone.
+// tick sends heartbeats and looks for ranks that are gone. run calls it every 25 ms.
 func (p *process) tick(now time.Time) {
 	for _, gone := range p.losses.take() {
 		p.lost(gone.Peer, gone.How)

@@ -62,7 +62,7 @@ func prepare(text string) (*net.UnixListener, error) {
 
 // own are the file systems of each host, with their kinds.
 var (
-	own   = []string{"/proc", "/sys", "/dev/shm", "/tmp"}
+	own   = []string{"/proc", "/sys", "/dev/shm", ownTmp}
 	kinds = []string{"proc", "sysfs", "tmpfs", "tmpfs"}
 )
 
@@ -117,7 +117,7 @@ func hidden(folders []string) (open []*os.File, err error) {
 
 // nameFiles writes /etc/hosts and the agent.
 func nameFiles(s spec) error {
-	names := "/tmp/.hosttest-names"
+	names := ownTmp + "/.hosttest-names"
 	if err := os.WriteFile(names, []byte(s.Names), 0o644); err != nil {
 		return err
 	}

@@ -14,8 +14,11 @@ const (
 	roleAgent  = "hosttest-agent"  // runs a command on another host, like ssh
 )
 
+// ownTmp is a file system that each host has for itself: see own.
+const ownTmp = "/tmp"
+
 // agentPath is the agent on each host.
-const agentPath = "/tmp/" + roleAgent
+const agentPath = ownTmp + "/" + roleAgent
 
 // init runs the role instead of the tests. It works in every test binary that imports the package;
 // a TestMain would have to call a function.

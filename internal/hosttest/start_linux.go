@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startSocket is the socket of process 1 that enter connects with, in the host's own /tmp. Outside
-// it has the path /proc/PID/root/tmp/...
-const startSocket = "/tmp/.hosttest-start"
+// startSocket is the socket of process 1 that enter connects with, in the host's own file system.
+// Outside its path begins with the root of process 1, in /proc.
+const startSocket = ownTmp + "/.hosttest-start"
 
 // children are the processes that process 1 has started. Only children of a process inside the PID
 // namespace end with it at once: the others stay until their parent outside waits for them.
