@@ -1,0 +1,8 @@
+//go:build !linux
+
+package wire
+
+import "runtime"
+
+// yield lets another goroutine use the processor.
+func yield() { runtime.Gosched() }
