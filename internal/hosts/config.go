@@ -13,7 +13,7 @@ import (
 // Defaults of Config.
 const (
 	defaultStepTimeout = 100 * time.Second
-	defaultSlotBytes   = 64 << 10
+	defaultSlotBytes   = 48 << 10 // with the headers of some ranks, below the 64 KiB from which Open MPI asks the receiver first
 	defaultChainBytes  = 64 << 10
 	defaultSilence     = 4 * time.Second
 )
@@ -22,7 +22,7 @@ const (
 type Config struct {
 	StepTimeout time.Duration // longest wait for a peer in one operation; 0 means 100 s
 	Timing      bool          // time every operation, for dist.Work.Elapsed
-	SlotBytes   int           // most bytes of one rank in one exchange; 0 means 64 KiB
+	SlotBytes   int           // most bytes of one rank in one exchange; 0 means 48 KiB
 	ChainBytes  int           // least bytes of a reduction in chunks; 0 means 64 KiB
 	Silence     time.Duration // a host that is silent for so long is lost; 0 means 4 s
 }
