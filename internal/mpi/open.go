@@ -31,6 +31,7 @@ type Wire struct {
 	lost    map[int]string
 	news    []wire.PeerError // for OnLost
 	turn    uint32           // calls of poll
+	idle    uint32           // those since a test ended a request
 	kept    [][]byte         // memory that the library may still write
 	closed  bool             // no new requests
 	over    bool             // no more calls of MPI

@@ -135,9 +135,13 @@ func (w *Wire) Cancel(r *wire.Request) {
 // messages, and one that sees them.
 const tests = 3
 
-// probeTurns is how often messages are probed for while requests are pending in the library, whose
-// test moves all messages as well.
-const probeTurns = 64
+// A probe costs as much as a test, which moves all messages as well. While requests are pending in
+// the library, polls without a test that ends one probe after probeAfter of them, and otherwise
+// every probeTurns-th poll does.
+const (
+	probeAfter = 8
+	probeTurns = 64
+)
 
 // poll moves messages, and reports whether a request ended. The lock is held.
 func (w *Wire) poll() bool {
@@ -147,7 +151,11 @@ func (w *Wire) poll() bool {
 			moved = w.test(n) || moved
 		}
 	}
-	if w.turn++; !moved && len(w.table.entries) == 0 || w.turn%probeTurns == 0 {
+	w.turn++
+	if w.idle++; moved {
+		w.idle = 0
+	}
+	if !moved && len(w.table.entries) == 0 || w.idle > probeAfter || w.turn%probeTurns == 0 {
 		moved = w.probe() || moved
 	}
 	if len(w.news) > 0 {

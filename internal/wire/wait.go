@@ -20,6 +20,10 @@ const (
 	maxSleep = time.Millisecond
 )
 
+// longYield is the duration of a yield that a program which computes took for itself. Sleeps are
+// shorter then, because the system lets a thread run soon after its sleep.
+const longYield = 200 * time.Microsecond
+
 // Pauses returns the pauses since the last Reset.
 func (b *Backoff) Pauses() int { return b.turns }
 
@@ -34,8 +38,8 @@ func (b *Backoff) Pause() {
 	case b.turns <= polls+yields:
 		if b.turns%8 == 0 {
 			runtime.Gosched()
-		} else {
-			yield()
+		} else if began := time.Now(); yieldTo() && time.Since(began) > longYield {
+			b.turns = polls + yields
 		}
 	default:
 		time.Sleep(min(time.Duration(b.turns-polls-yields)*20*time.Microsecond, maxSleep))

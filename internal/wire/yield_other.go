@@ -4,5 +4,8 @@ package wire
 
 import "runtime"
 
-// yield lets another goroutine use the processor.
-func yield() { runtime.Gosched() }
+// yieldTo lets another goroutine use the processor.
+func yieldTo() bool {
+	runtime.Gosched()
+	return true
+}
