@@ -128,8 +128,8 @@ func (t *Transport) scalars(op *dist.Op) {
 }
 
 // chunkBytes returns the bytes of a chunk of a reduction of bytes bytes.
-func (c *chain) chunkBytes(bytes int) int {
-	least := c.t.p.cfg.ChainBytes
+func (t *Transport) chunkBytes(bytes int) int {
+	least := t.p.cfg.ChainBytes
 	return min(max(bytes/8, least), 8*least)
 }
 
@@ -140,7 +140,7 @@ func (c *chain) cut() {
 		c.block = c.op.Count
 	}
 	size := c.acc.Size()
-	c.per = min(max(c.chunkBytes(int(c.op.Src.Bytes()))/size, 1), c.block)
+	c.per = min(max(c.t.chunkBytes(int(c.op.Src.Bytes()))/size, 1), c.block)
 	c.each = (c.block + c.per - 1) / c.per
 	c.chunks = c.op.Src.Len() / c.block * c.each
 	for i := range c.t.slots {

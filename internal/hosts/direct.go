@@ -12,10 +12,9 @@ import (
 // each block travels once to every host that needs it, into the destination of one rank there. That
 // rank passes it on to the others of its host.
 type direct struct {
-	t     *Transport
-	op    *dist.Op
-	bytes int         // of a block
-	near  *dist.Group // blocking view of the ranks of this host; nil for one rank
+	t    *Transport
+	op   *dist.Op
+	near *dist.Group // blocking view of the ranks of this host; nil for one rank
 }
 
 // Sizes of direct moves.
@@ -34,7 +33,7 @@ func (t *Transport) copies(op *dist.Op) bool {
 //
 // Errors: those of await.
 func (t *Transport) direct(op *dist.Op) error {
-	d := &direct{t: t, op: op, bytes: op.Count * op.DType().Size()}
+	d := &direct{t: t, op: op}
 	if len(t.l.members[t.l.host]) > 1 {
 		d.near = t.inner.group
 	}

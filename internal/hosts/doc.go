@@ -13,7 +13,8 @@
 // A large collective compares the calls in an exchange, and then moves its data in another way:
 //
 //   - A reduction of two ranks on two hosts is a pair: each sends its elements to the other.
-//   - Other reductions over hosts whose ranks follow each other go along a chain of hosts.
+//   - Reductions in parts, in every layout: each rank gets one part of the elements of all.
+//   - Larger reductions over hosts whose ranks follow each other go along a chain of hosts.
 //   - Copies go from rank to rank, once to each host that needs them.
 //
 // A blocking operation runs on its caller. A wait for another host polls the wire, and soon lets
@@ -46,7 +47,8 @@
 //	board.go      shared memory and exchanges
 //	move.go       collectives by exchanges
 //	pair.go       large reductions of two ranks
-//	chain.go      other large reductions
+//	parts.go      reductions in parts
+//	chain.go      reductions over a chain of hosts
 //	direct.go     large copies
 //	moves.go      messages between two ranks
 //	split.go      parts of a group

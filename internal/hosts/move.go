@@ -41,8 +41,11 @@ func (t *Transport) move(op *dist.Op, h *header) error {
 	if op.Count == 0 || op.DType() == tensor.Invalid {
 		return t.meet(&exchange{own: *h})
 	}
-	if t.pairs(op) {
+	switch {
+	case t.pairs(op):
 		return t.pair(op, h)
+	case t.inParts(op):
+		return t.parts(op, h)
 	}
 	if way := t.large(op); way != nil {
 		if err := t.meet(&exchange{own: *h}); err != nil {

@@ -43,9 +43,11 @@ type Transport struct {
 	exchange exchange       // scratch of it
 	gather   func(d []byte) // piece.gather
 
-	slots   [slots]slot     // of chains
-	flows   []*wire.Request // of a direct move
-	scratch []byte          // partial result of this rank's elements
+	slots [slots]slot     // of chains
+	flows []*wire.Request // of a direct move
+
+	gathered []byte // elements of all ranks, for a reduction in parts
+	scratch  []byte // partial result of this rank's elements
 }
 
 // inner is the transport of the ranks of this host.
