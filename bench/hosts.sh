@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Measures allreduces between two hosts, which it makes of this machine, by symgrad, Open MPI and
-# MPICH, interleaved, and compares them: see bench/README.md. It needs root.
+# MPICH, interleaved, and compares them; and predicts the times of symgrad on two and three hosts
+# from the speed of the wire. See bench/README.md. It needs root.
 #
-#   bench/hosts.sh [--rounds N] [--layouts "2x1 2x2"] [--engines "LIST"] [--max SIZE] [--factor N] [--budget MS] [--out FILE]
+#   bench/hosts.sh [--rounds N] [--layouts "2x1 2x2 3x1"] [--engines "LIST"] [--max SIZE] [--factor N] [--budget MS] [--out FILE]
 #
 # A layout is hosts x ranks of each. A round runs every engine twice, with sizes from 8 B and from
 # 16 B; with factor 4 these are all powers of two. Another engine is the first each time. --budget
@@ -14,7 +15,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 rounds=3
-layouts="2x1 2x2"
+layouts="2x1 2x2 3x1"
 engines=
 max=64M
 factor=4

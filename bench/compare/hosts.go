@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 )
 
 // The engines of bench/hosts.sh. The libraries are judged as they are installed; openmpi-yield has
@@ -35,6 +36,25 @@ var hostsCriteria = []hostsCriterion{
 	{2, 2, lowestBytes, 0.1},
 }
 
+// Predictions are compared with the times of one engine, on hosts with one rank each.
+const (
+	predictedEngine  = "symgrad-ucx"
+	predictionLimit  = 0.3 // of the error of each
+	predictionEngine = "prediction"
+)
+
+// predictedHosts are the numbers of hosts with predictions.
+var predictedHosts = []int{2, 3}
+
+// hostsNet is the measured network between hosts and the predicted times.
+type hostsNet struct {
+	Net  json.RawMessage `json:"net"`
+	Rows []struct {
+		Bytes int64   `json:"bytes"`
+		US    float64 `json:"time_us"`
+	} `json:"rows"`
+}
+
 // hostsRow has the times of an allreduce over hosts.
 type hostsRow struct {
 	Hosts int                `json:"hosts"`
@@ -43,6 +63,17 @@ type hostsRow struct {
 	Best  string             `json:"best"`  // the better library; "" without a time of one
 	Ratio map[string]float64 `json:"ratio"` // time of each engine of ours over the better library's
 	US    map[string]float64 `json:"time_us"`
+
+	PredictedUS float64 `json:"predicted_us,omitempty"` // from measurements of the network
+}
+
+// error returns the relative error of the prediction; NaN if either time is missing.
+func (x *hostsRow) error() float64 {
+	us := x.US[predictedEngine]
+	if x.PredictedUS == 0 || us == 0 {
+		return math.NaN()
+	}
+	return x.PredictedUS/us - 1
 }
 
 // hostsVerdict is the result of a criterion for one engine.
@@ -62,6 +93,7 @@ type hostsVerdict struct {
 type hostsReport struct {
 	session
 	runs     map[string]int // with a result, of each engine
+	nets     []any
 	rows     []hostsRow
 	verdicts []hostsVerdict
 }
@@ -100,7 +132,82 @@ func readHosts(folder string) (*hostsReport, error) {
 			r.verdicts = append(r.verdicts, c.judge(engine, r.rows))
 		}
 	}
+	for _, hosts := range predictedHosts {
+		if err := r.readNet(folder, hosts); err != nil {
+			return nil, err
+		}
+		r.verdicts = append(r.verdicts, judgePrediction(hosts, r.rows))
+	}
 	return r, nil
+}
+
+// readNet adds the predictions for a number of hosts to the rows, if there are any.
+func (r *hostsReport) readNet(folder string, hosts int) error {
+	var n hostsNet
+	err := readJSON(filepath.Join(folder, fmt.Sprintf("predicted.%dx1.json", hosts)), &n)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	r.nets = append(r.nets, n.Net)
+	for _, p := range n.Rows {
+		for i := range r.rows {
+			if x := &r.rows[i]; x.Hosts == hosts && x.Each == 1 && x.Bytes == p.Bytes {
+				x.PredictedUS = round(p.US)
+			}
+		}
+	}
+	return err
+}
+
+func judgePrediction(hosts int, rows []hostsRow) hostsVerdict {
+	v := hostsVerdict{Hosts: hosts, Each: 1, From: lowestBytes, Engine: predictionEngine, Limit: predictionLimit}
+	var s sizeRange
+	for i := range rows {
+		x := &rows[i]
+		if x.Hosts != hosts || x.Each != 1 {
+			continue
+		}
+		e := math.Abs(x.error())
+		s.add(x.Bytes, !math.IsNaN(e))
+		if e > v.Most {
+			v.Most, v.At = round(e), x.Bytes
+		}
+	}
+	v.Missing = s.missing(v.From)
+	v.Holds = v.Missing == "" && v.Most <= v.Limit
+	return v
+}
+
+// sizeRange is the range of sizes that were measured.
+type sizeRange struct {
+	low, high int64
+	gaps      int
+}
+
+func (s *sizeRange) add(bytes int64, measured bool) {
+	switch {
+	case !measured:
+		s.gaps++
+	case s.high == 0:
+		s.low, s.high = bytes, bytes
+	default:
+		s.low, s.high = min(s.low, bytes), max(s.high, bytes)
+	}
+}
+
+// missing returns the sizes of a criterion that were not measured; "" if there are none.
+func (s *sizeRange) missing(from int64) string {
+	switch {
+	case s.high == 0:
+		return "all sizes"
+	case s.low > from:
+		return "below " + formatSize(s.low)
+	case s.high < highestBytes:
+		return "above " + formatSize(s.high)
+	case s.gaps > 0:
+		return fmt.Sprintf("%d sizes", s.gaps)
+	}
+	return ""
 }
 
 // readRun reads the result of one run. Other files are left alone.
@@ -176,31 +283,18 @@ func (x *hostsRow) compare() {
 
 func (c hostsCriterion) judge(engine string, rows []hostsRow) hostsVerdict {
 	v := hostsVerdict{Hosts: c.hosts, Each: c.each, From: c.from, Engine: engine, Limit: c.most}
-	low, high, gaps := int64(highestBytes), int64(0), 0
+	var s sizeRange
 	for _, x := range rows {
 		if x.Hosts != c.hosts || x.Each != c.each || x.Bytes < c.from {
 			continue
 		}
 		ratio, ok := x.Ratio[engine]
-		if !ok || slices.ContainsFunc(hostsLibraries, func(name string) bool { return x.US[name] == 0 }) {
-			gaps++
-			continue
-		}
-		low, high = min(low, x.Bytes), max(high, x.Bytes)
-		if ratio > v.Most {
+		ok = ok && !slices.ContainsFunc(hostsLibraries, func(name string) bool { return x.US[name] == 0 })
+		if s.add(x.Bytes, ok); ok && ratio > v.Most {
 			v.Most, v.At = ratio, x.Bytes
 		}
 	}
-	switch {
-	case high == 0:
-		v.Missing = "all sizes"
-	case low > c.from:
-		v.Missing = "below " + formatSize(low)
-	case high < highestBytes:
-		v.Missing = "above " + formatSize(high)
-	case gaps > 0:
-		v.Missing = fmt.Sprintf("%d sizes", gaps)
-	}
+	v.Missing = s.missing(c.from)
 	v.Holds = v.Missing == "" && v.Most <= c.most
 	return v
 }
@@ -255,83 +349,8 @@ func (r *hostsReport) fields() []field {
 		{name: "runs", one: r.runs},
 		{name: "without_result", one: r.partial},
 		{name: "wrong", one: r.wrong},
+		{name: "nets", many: r.nets},
 		{name: "verdicts", many: verdicts},
 		{name: "rows", many: rows},
 	}
-}
-
-// hostsTables returns the tables of a result of compare hosts.
-func hostsTables(text []byte) ([]grid, error) {
-	var file struct {
-		Verdicts []hostsVerdict `json:"verdicts"`
-		Rows     []hostsRow     `json:"rows"`
-	}
-	if err := json.Unmarshal(text, &file); err != nil {
-		return nil, err
-	}
-	return hostsGrids(file.Rows, file.Verdicts, true), nil
-}
-
-// hostsGrids returns the times of each layout in microseconds, with the ratios of ours to the
-// better library; then the largest ratios. If short, it has every other size.
-func hostsGrids(rows []hostsRow, verdicts []hostsVerdict, short bool) []grid {
-	var grids []grid
-	for len(rows) > 0 {
-		n := 1
-		for n < len(rows) && rows[n].Hosts == rows[0].Hosts && rows[n].Each == rows[0].Each {
-			n++
-		}
-		grids = append(grids, hostsGrid(rows[:n], short))
-		rows = rows[n:]
-	}
-	limits := grid{append([]string{"largest ratio", "limit"}, hostsOurs...)}
-	for i := 0; i+len(hostsOurs) <= len(verdicts); i += len(hostsOurs) {
-		v := verdicts[i]
-		row := []string{fmt.Sprintf("%d hosts x %d, from %s", v.Hosts, v.Each, formatSize(v.From)), digits(v.Limit)}
-		for _, v := range verdicts[i : i+len(hostsOurs)] {
-			text := "-"
-			if v.At > 0 {
-				text = digits(v.Most) + " at " + formatSize(v.At)
-			}
-			row = append(row, text)
-		}
-		limits = append(limits, row)
-	}
-	return append(grids, limits)
-}
-
-func hostsGrid(rows []hostsRow, short bool) grid {
-	var engines []string
-	var sizes []int64
-	for _, engine := range hostsEngines {
-		if slices.ContainsFunc(rows, func(x hostsRow) bool { return x.US[engine] > 0 }) {
-			engines = append(engines, engine)
-		}
-	}
-	for _, x := range rows {
-		sizes = append(sizes, x.Bytes)
-	}
-	if short {
-		sizes = everyOther(sizes)
-	}
-	g := grid{slices.Concat([]string{fmt.Sprintf("%d hosts x %d", rows[0].Hosts, rows[0].Each)}, engines, []string{"ratios"})}
-	for _, x := range rows {
-		if !slices.Contains(sizes, x.Bytes) {
-			continue
-		}
-		row := []string{formatSize(x.Bytes)}
-		for _, engine := range engines {
-			row = append(row, timeIn(x.US, engine))
-		}
-		var ratios []string
-		for _, engine := range hostsOurs {
-			text := "-"
-			if ratio, ok := x.Ratio[engine]; ok {
-				text = digits(ratio)
-			}
-			ratios = append(ratios, text)
-		}
-		g = append(g, append(row, strings.Join(ratios, ", ")))
-	}
-	return g
 }

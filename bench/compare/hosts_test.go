@@ -31,6 +31,7 @@ func TestHostsAreComparedWithTheBetterLibrary(t *testing.T) {
 		"mpich.2x1.0.json":           libraryRun(2, 8, 15),
 		"mpich.2x1.1.json":           libraryRun(2, 64<<20, 110),
 		"mpich.2x1.3.err":            "no end",
+		"predicted.2x1.json":         `{"net": {"hosts": 2}, "rows": [{"bytes": 8, "time_us": 11.25}, {"bytes": 67108864, "time_us": 60}]}`,
 		"openmpi-yield.2x2.0.json":   libraryRun(4, 8, 15),
 	} {
 		f.write(name, text)
@@ -42,13 +43,16 @@ func TestHostsAreComparedWithTheBetterLibrary(t *testing.T) {
 	var b strings.Builder
 	r.print(&b)
 	for _, want := range []string{
-		"| 8 | 10.0 | 15.0 | 9.00 | 20.0 | 0.90, 2.00, - |",
-		"| 2 hosts x 2 | openmpi-yield | ratios |\n| --- | --- | --- |\n| 8 | 15.0 | -, -, - |",
+		"| 8 | 10.0 | 15.0 | 9.00 | 20.0 | 0.90, 2.00, - | 11.2 |",
+		"| 2 hosts x 2 | openmpi-yield |\n| --- | --- |\n| 8 | 15.0 |",
 		"| 2 hosts x 1, from 1M | 0.80 | 0.70 at 64M | - | - |",
 		"HOLDS  2 hosts x 1, from 8, symgrad-ucx: at most 0.900 (8), limit 1.1",
 		"FAILS  2 hosts x 1, from 8, symgrad-openmpi: at most 2.000 (8), limit 1.1; not measured: above 8",
 		"FAILS  2 hosts x 1, from 1M, symgrad-ucx: at most 0.700 (64M), limit 0.8; not measured: below 64M",
 		"FAILS  2 hosts x 2, from 8, symgrad-ucx: at most 0.000 (0), limit 0.1; not measured: all sizes",
+		"| 2 hosts x 1, from 8 | 0.30 | 0.25 at 8 |",
+		"HOLDS  2 hosts x 1, from 8, prediction: at most 0.250 (8), limit 0.3",
+		"FAILS  3 hosts x 1, from 8, prediction: at most 0.000 (0), limit 0.3; not measured: all sizes",
 		"note: no complete result in mpich.2x1.3.err",
 	} {
 		if !strings.Contains(b.String(), want) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/symgrad/symgrad/internal/hostcost"
 	"github.com/symgrad/symgrad/internal/hosttest"
 )
 
@@ -24,7 +26,7 @@ var (
 	bin     = flag.String("bin", "", "folder of symgrad, collbench-openmpi and collbench-mpich")
 	rounds  = flag.Int("rounds", 2, "runs of each engine and range of sizes")
 	engines = flag.String("engines", "", "engines to measure; empty means all")
-	layouts = flag.String("layouts", "2x1 2x2", "hosts x ranks of each host")
+	layouts = flag.String("layouts", "2x1 2x2 3x1", "hosts x ranks of each host")
 	most    = flag.String("max", "64M", "largest size")
 	factor  = flag.Int("factor", 4, "from one size of a range to the next")
 	budget  = flag.Int("budget", 100, "milliseconds that collbench may spend on a row")
@@ -66,15 +68,21 @@ func TestMeasureHosts(t *testing.T) {
 		}
 		chosen := slices.DeleteFunc(slices.Clone(all), func(e engine) bool {
 			return *engines != "" && !slices.Contains(strings.Fields(*engines), e.name) ||
-				e.setting != "" && hosts*each <= runtime.NumCPU()
+				e.setting != "" && hosts*each <= runtime.NumCPU() || e.name != all[0].name && hosts > 2
 		})
-		s := site{hosttest.New(t, hosts, hosttest.Options{Share: []string{*raw, *bin}}), slices.Repeat([]int{each}, hosts)}
+		s := site{Hosts: hosttest.New(t, hosts, hosttest.Options{Share: []string{*raw, *bin}}), ranks: slices.Repeat([]int{each}, hosts)}
 		for i := range *rounds * len(firstBytes) {
 			for k := range chosen {
 				e := chosen[(i+k)%len(chosen)]
 				name := filepath.Join(*raw, fmt.Sprintf("%s.%s.%d", e.name, layout, i))
 				s.measure(t, e, firstBytes[i%len(firstBytes)], name)
 			}
+			if each == 1 {
+				s.measureWire(t)
+			}
+		}
+		if s.net.Hosts > 0 {
+			s.predict(t, filepath.Join(*raw, "predicted."+layout+".json"))
 		}
 		s.Close()
 	}
@@ -84,10 +92,70 @@ func TestMeasureHosts(t *testing.T) {
 type site struct {
 	*hosttest.Hosts
 	ranks []int
+	net   hostcost.Net // as measured so far
+}
+
+// measureWire measures the wire between the hosts, with one process on each. It keeps the best of
+// each speed.
+func (s *site) measureWire(t *testing.T) {
+	t.Helper()
+	store, err := os.MkdirTemp(*raw, "wire")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(store)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes []*exec.Cmd
+	for i := range s.ranks {
+		part := fmt.Sprintf("-wire=%d %d %s", i, len(s.ranks), store)
+		nodes = append(nodes, s.Command(i, program, "-test.run=^TestWireOfHost$", part))
+	}
+	out, err := run(t, nodes)
+	var net hostcost.Net
+	if err == nil {
+		err = json.NewDecoder(bytes.NewReader(out)).Decode(&net)
+	}
+	if err != nil {
+		t.Logf("the wire failed: %v: %.400s", err, out)
+		return
+	}
+	t.Logf("wire: %+v", net)
+	if s.net.Hosts > 0 {
+		net.Latency, net.Overhead = min(net.Latency, s.net.Latency), min(net.Overhead, s.net.Overhead)
+		net.Bandwidth, net.Both = max(net.Bandwidth, s.net.Bandwidth), max(net.Both, s.net.Both)
+		net.Memory, net.Processors = max(net.Memory, s.net.Memory), max(net.Processors, s.net.Processors)
+	}
+	s.net = net
+}
+
+// predict writes the predicted times of allreduces to a file.
+func (s *site) predict(t *testing.T, name string) {
+	t.Helper()
+	type row struct {
+		Bytes int64   `json:"bytes"`
+		US    float64 `json:"time_us"`
+	}
+	file := struct {
+		Net  hostcost.Net `json:"net"`
+		Rows []row        `json:"rows"`
+	}{Net: s.net}
+	for bytes := int64(8); bytes <= 64<<20; bytes *= 2 {
+		file.Rows = append(file.Rows, row{bytes, s.net.AllReduce(bytes).Seconds * 1e6})
+	}
+	text, err := json.Marshal(file)
+	if err == nil {
+		err = os.WriteFile(name, text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // measure runs one engine on a range of sizes, and leaves its result in NAME.json or NAME.err.
-func (s site) measure(t *testing.T, e engine, first, name string) {
+func (s *site) measure(t *testing.T, e engine, first, name string) {
 	t.Helper()
 	begun, result := time.Now(), name+".json"
 	words := []string{filepath.Join(*bin, e.program)}
@@ -106,7 +174,7 @@ func (s site) measure(t *testing.T, e engine, first, name string) {
 	}
 	t.Logf("%s: %.1f s", filepath.Base(name), time.Since(begun).Seconds())
 	if err != nil {
-		t.Logf("%s failed: %v: %.400s", e.name, err, out)
+		t.Logf("%s failed: %v: ...%s", e.name, err, out[max(0, len(out)-400):])
 		if err := os.WriteFile(name+".err", fmt.Appendf(out, "%v\n", err), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +183,7 @@ func (s site) measure(t *testing.T, e engine, first, name string) {
 
 // start runs a command on all hosts, and returns the output of the first launcher, with the errors
 // of all if one fails.
-func (s site) start(t *testing.T, launcher hosttest.MPI, words []string) ([]byte, error) {
+func (s *site) start(t *testing.T, launcher hosttest.MPI, words []string) ([]byte, error) {
 	t.Helper()
 	nodes := []*exec.Cmd{}
 	if launcher != "" {
@@ -132,38 +200,36 @@ func (s site) start(t *testing.T, launcher hosttest.MPI, words []string) ([]byte
 			}, words...)...))
 		}
 	}
-	out, problems := make([]bytes.Buffer, len(nodes)), make([]bytes.Buffer, len(nodes))
-	for i, node := range nodes {
-		node.Stdout, node.Stderr, node.WaitDelay = &out[i], &problems[i], time.Second
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	err := run(ctx, nodes)
-	text := out[0].Bytes()
-	if err != nil {
-		for i := range problems {
-			text = append(text, problems[i].Bytes()...)
-		}
-	}
-	return text, err
+	return run(t, nodes)
 }
 
-// run starts commands and waits for their end. It interrupts them when ctx is done: a launcher then
-// ends its ranks.
-func run(ctx context.Context, commands []*exec.Cmd) error {
-	var failed error
-	for _, c := range commands {
+// run runs commands together, and returns the output of the first, with the errors of all if one
+// fails. After limit it interrupts them: a launcher then ends its ranks.
+func run(t *testing.T, commands []*exec.Cmd) ([]byte, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	out, problems := make([]bytes.Buffer, len(commands)), make([]bytes.Buffer, len(commands))
+	for i, c := range commands {
+		c.Stdout, c.Stderr, c.WaitDelay = &out[i], &problems[i], time.Second
 		if err := c.Start(); err != nil {
-			return err
+			t.Fatal(err)
 		}
 		stop := context.AfterFunc(ctx, func() { _ = c.Process.Signal(os.Interrupt) })
 		defer stop()
 	}
+	var failed error
 	for _, c := range commands {
 		failed = cmp.Or(failed, c.Wait())
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("no end within %v: %w", limit, failed)
+		failed = fmt.Errorf("no end within %v: %w", limit, failed)
 	}
-	return failed
+	text := out[0].Bytes()
+	if failed != nil {
+		for i := range problems {
+			text = slices.Concat(text, out[i].Bytes(), problems[i].Bytes())
+		}
+	}
+	return text, failed
 }
