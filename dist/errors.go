@@ -80,11 +80,17 @@ func (e *OpError) Unwrap() error { return e.Err }
 // group. It matches ErrAborted.
 type RankError struct {
 	Rank int    // the dead rank, numbered in the group that reports it
+	Host string // the name of its host, if the job has several and it is known
 	How  string // observation: "connection closed", "killed by script"
 }
 
-// Error returns "rank 2 died: connection closed".
-func (e *RankError) Error() string { return fmt.Sprintf("rank %d died: %s", e.Rank, e.How) }
+// Error returns "rank 2 died: connection closed", or "rank 2 on host1 died: connection closed".
+func (e *RankError) Error() string {
+	if e.Host == "" {
+		return fmt.Sprintf("rank %d died: %s", e.Rank, e.How)
+	}
+	return fmt.Sprintf("rank %d on %s died: %s", e.Rank, e.Host, e.How)
+}
 
 // Is matches ErrAborted.
 func (e *RankError) Is(target error) bool { return target == ErrAborted }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -57,16 +58,18 @@ func (c Config) reach(ctx context.Context, env launch.Env, step time.Duration) (
 	}
 	within, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("%w after %v", dist.ErrTimeout, wait))
 	defer cancel()
-	losses := new(hosts.Losses)
+	within, lost := context.WithCancelCause(within)
+	defer lost(nil)
+	deaths := &news{cancel: lost}
 	open := c.openMPI
 	if name := c.NameFor(env); name == UCX || OnGPUs(name) && !byMPI(env) {
 		open = c.openUCX
 	}
-	w, leave, err := open(within, &env, losses)
+	w, leave, err := open(within, &env, deaths)
 	if err != nil {
 		return nil, hosts.Place{}, nil, err
 	}
-	t, place, err := c.join(within, env, w, losses, step)
+	t, place, err := c.join(within, env, w, &deaths.losses, step)
 	if err != nil {
 		return nil, hosts.Place{}, nil, errors.Join(fmt.Errorf("backend: %s: %w", c.NameFor(env), err), leave())
 	}
@@ -86,7 +89,11 @@ func (c Config) join(
 			StepTimeout: step, InitTimeout: c.InitTimeout, Dir: c.ShmDir, Unchecked: c.Unchecked,
 		})
 	}
-	own := hosts.Card{Host: host, Job: launch.JobName(env)}
+	name, err := os.Hostname()
+	if err != nil {
+		name = "" // only errors need it
+	}
+	own := hosts.Card{Host: host, Name: name, Job: launch.JobName(env)}
 	return hosts.Join(ctx, w, losses, own, near, hosts.Config{StepTimeout: step, Timing: c.Timing && !OnGPUs(c.Name())})
 }
 
@@ -107,8 +114,8 @@ func hostOf(env launch.Env) (string, error) {
 func noStore() error { return nil }
 
 // openMPI opens the wire of MPI, and compares its ranks with those of env.
-func (c Config) openMPI(_ context.Context, env *launch.Env, losses *hosts.Losses) (wire.Wire, func() error, error) {
-	w, err := mpi.Open(mpi.Config{Environ: launch.Environ(), OnLost: losses.Lost})
+func (c Config) openMPI(_ context.Context, env *launch.Env, deaths *news) (wire.Wire, func() error, error) {
+	w, err := mpi.Open(mpi.Config{Environ: launch.Environ(), OnLost: deaths.losses.Lost})
 	if err != nil {
 		return nil, nil, fmt.Errorf("backend: %w: %s: %w", dist.ErrUnsupported, MPI, err)
 	}
@@ -124,7 +131,7 @@ func (c Config) openMPI(_ context.Context, env *launch.Env, losses *hosts.Losses
 // names the job if the launcher has not.
 //
 // Returns: also a function that leaves the store.
-func (c Config) openUCX(ctx context.Context, env *launch.Env, losses *hosts.Losses) (wire.Wire, func() error, error) {
+func (c Config) openUCX(ctx context.Context, env *launch.Env, deaths *news) (wire.Wire, func() error, error) {
 	if _, err := ucx.Find(); err != nil {
 		return nil, nil, fmt.Errorf("backend: %w: %w", dist.ErrUnsupported, err)
 	}
@@ -136,12 +143,16 @@ func (c Config) openUCX(ctx context.Context, env *launch.Env, losses *hosts.Loss
 		return nil, nil, errors.Join(err, closer.Close())
 	}
 	w, err := ucx.Open(ctx, env.Rank, env.Size, store, ucx.Config{
-		Job: env.Job, Transports: transports(launch.Environ()), OnLost: losses.Lost,
+		Job: env.Job, Transports: transports(launch.Environ()), OnLost: deaths.losses.Lost,
 	})
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("backend: %w", err), closer.Close())
 	}
-	return w, closer.Close, nil
+	stop := deaths.watch(store)
+	return w, func() error {
+		stop()
+		return closer.Close()
+	}, nil
 }
 
 // transports returns the transports of UCX, or "" if the user's UCX_TLS chooses them: all between

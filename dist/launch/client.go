@@ -101,12 +101,17 @@ func (c *Client) expect() error {
 
 // lost returns the error for a connection that ended with err. c.mu is held.
 func (c *Client) lost(err error) error {
+	far := c.cfg.beat > 0 && !c.cfg.ByRank0
 	switch {
-	case c.closing || errors.Is(err, errStoreClosed):
+	case c.closing:
+		return errStoreClosed
+	case far && c.cfg.Job != launchersJob: // rank 0 is on the host of the store
+		return &dist.RankError{Rank: 0, How: fmt.Sprintf("the launcher of its host at %s is lost: %s", c.cfg.Address, describeLoss(err))}
+	case errors.Is(err, errStoreClosed):
 		return errStoreClosed
 	case c.cfg.ByRank0:
 		return &dist.RankError{Rank: 0, How: "its store: " + describeLoss(err)}
-	case c.cfg.Job == launchersJob:
+	case far:
 		return fmt.Errorf("the launcher of node 0 at %s is lost: %s: %w", c.cfg.Address, describeLoss(err), dist.ErrAborted)
 	default:
 		return fmt.Errorf("the launcher is gone: %s: %w", describeLoss(err), dist.ErrAborted)

@@ -22,7 +22,7 @@ type DialConfig struct {
 	files      []string    // unix sockets in private folders, tried before Address
 	ByRank0    bool        // rank 0 serves, not the launcher: it may start later, and its loss is the loss of a rank
 
-	beat    time.Duration // of a launcher: between two heartbeats; 0 means none
+	beat    time.Duration // between two heartbeats; 0 means none, because the store is on this host
 	patient bool          // dial again after errors of the network, until the end of the context
 }
 

@@ -127,6 +127,7 @@ func (l *lead) loseLocked(node int, how string) {
 			break // only the first failure counts
 		}
 	}
+	l.server.hangUp(l.layout.first(node), l.layout.first(node+1))
 	if l.why == nil {
 		l.announce(n, l.grace)
 	}

@@ -32,7 +32,7 @@ type place struct {
 	files   []string // unix sockets in private folders, tried before address: no other user can take them
 	job     string
 	tls     *tls.Config
-	beat    time.Duration // between two heartbeats of a rank; 0 means none
+	beat    time.Duration // between two heartbeats of a rank; 0 means none, on one host
 	byRank0 bool          // rank 0 serves the store, not the launcher
 	remedy  string        // for ranks that may wait at different places, or ""
 }
@@ -181,6 +181,9 @@ func (e Env) place() (place, error) {
 				storeFDVar, e.StoreFD, err, storeFDVar)
 		}
 		p.address, p.byRank0 = e.Master, false
+		if e.Nodes > 1 { // else the kernel reports the end of the launcher
+			p.beat = heartbeat
+		}
 		return p, nil
 	case e.OneHost():
 		return e.socket()

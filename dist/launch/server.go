@@ -126,6 +126,20 @@ func (s *Server) lose(rank int, err error) {
 	s.Fail(rank, describeLoss(err))
 }
 
+// hangUp ends the connections of the ranks from first to end-1, whose host is gone: nothing comes
+// from them, and they would delay drain.
+func (s *Server) hangUp(first, end int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns { // in any order
+		c.mu.Lock()
+		if c.admitted && c.desk == nil && c.rank >= first && c.rank < end {
+			_ = c.raw.Close() // its reader ends
+		}
+		c.mu.Unlock()
+	}
+}
+
 // Close notifies the clients and waits for the server's goroutines. Clients get dist.ErrClosed.
 // Idempotent.
 func (s *Server) Close() error {

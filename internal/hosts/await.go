@@ -221,7 +221,8 @@ func (t *Transport) late(missing []int) error {
 func (t *Transport) wireError(err error) error {
 	var gone *wire.PeerError
 	if errors.As(err, &gone) {
-		t.p.lost(gone.Peer, gone.How)
+		t.p.lost(gone.Peer, gone.How, true)
+		t.bury(gone.Peer, gone.How) // another goroutine may know of the death, and not have come to t
 		if broken := t.Broken(); broken != nil {
 			return broken
 		}

@@ -56,24 +56,37 @@ type Party struct {
 	Wire   wire.Wire      // of all ranks; the number of a process is its rank
 	Inner  dist.Transport // of the ranks of this host, in the order of their ranks
 	Hosts  []int          // host of each rank
-	Losses *Losses        // news of the wire; nil for none
+	Names  []string       // name of each rank's host, for errors; nil for none
+	Losses *Losses        // news of processes that are gone; nil for none
 }
 
-// Losses collects the processes that a wire finds gone. Its Lost is the OnLost of the wire.
+// Losses collects the processes that are gone. Its Lost is the OnLost of the wire.
 type Losses struct {
 	mu   sync.Mutex
-	news []wire.PeerError
+	news []loss
 }
 
-// Lost adds a process.
-func (l *Losses) Lost(peer int, how string) {
+// loss is the end of a process.
+type loss struct {
+	peer int
+	how  string
+	own  bool // only this process may know
+}
+
+// Lost adds a process that the wire of this process finds gone.
+func (l *Losses) Lost(peer int, how string) { l.add(loss{peer, how, true}) }
+
+// Announced adds a process that all others hear of by the same means, as from a store.
+func (l *Losses) Announced(peer int, how string) { l.add(loss{peer, how, false}) }
+
+func (l *Losses) add(gone loss) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.news = append(l.news, wire.PeerError{Peer: peer, How: how})
+	l.news = append(l.news, gone)
 }
 
 // take returns the processes since the last call.
-func (l *Losses) take() []wire.PeerError {
+func (l *Losses) take() []loss {
 	if l == nil {
 		return nil
 	}

@@ -41,7 +41,8 @@
 // while no operation runs, because each process has a goroutine that makes progress.
 //
 //	config.go     settings, Open, places of ranks
-//	process.go    this process's part: its goroutine, control messages, lost ranks
+//	process.go    this process's part: its goroutine, control messages
+//	lost.go       ranks that are gone
 //	beats.go      heartbeats
 //	transport.go  dist.Transport: order of operations, Abort, Close
 //	board.go      shared memory and exchanges

@@ -27,7 +27,7 @@ const (
 	tagAnswer
 )
 
-// hostBytes is the most bytes of the name of a host.
+// hostBytes is the most bytes of a card's Host and Name, with a byte between them.
 const hostBytes = 256
 
 // Near opens the transport of the ranks of one host, which share store.
@@ -35,7 +35,8 @@ type Near func(ctx context.Context, rank, size int, store dist.Store) (dist.Tran
 
 // Card is the description of a process that the others receive.
 type Card struct {
-	Host string // name of its host; processes with one name can share memory
+	Host string // id of its host; processes with one id can share memory
+	Name string // of its host, for errors; cut if it is too long
 	Job  string // id of the job; that of process 0 counts
 }
 
@@ -53,25 +54,29 @@ func Join(ctx context.Context, w wire.Wire, losses *Losses, own Card, near Near,
 
 func join(ctx context.Context, w wire.Wire, losses *Losses, own Card, near Near, cfg Config) (dist.Transport, Place, error) {
 	info := w.Info()
-	names, job, err := gatherHosts(ctx, w, own)
+	cards, err := gatherHosts(ctx, w, own)
 	if err != nil {
 		return nil, Place{}, err
 	}
-	var order []string
-	hosts := make([]int, len(names))
+	var order []string // ids
+	hosts, names := make([]int, len(cards)), make([]string, len(cards))
 	var local []int // ranks of this host
-	for r, name := range names {
-		h := slices.Index(order, name)
+	for r, card := range cards {
+		names[r] = card.Name
+		h := slices.Index(order, card.Host)
 		if h < 0 {
 			h = len(order)
-			order = append(order, name)
+			order = append(order, card.Host)
 		}
-		if hosts[r] = h; name == own.Host {
+		if hosts[r] = h; card.Host == own.Host {
 			local = append(local, r)
 		}
 	}
-	place := Place{LocalRank: slices.Index(local, info.Rank), LocalSize: len(local), Node: hosts[info.Rank], Nodes: len(order), Job: job}
+	place := Place{LocalRank: slices.Index(local, info.Rank), LocalSize: len(local), Node: hosts[info.Rank], Nodes: len(order), Job: cards[0].Job}
 	store := newStore(w, local)
+	if len(order) == 1 {
+		names = nil // they are of no interest
+	}
 	inner, err := near(ctx, place.LocalRank, place.LocalSize, store)
 	err = errors.Join(err, store.close(ctx))
 	if err != nil {
@@ -80,39 +85,46 @@ func join(ctx context.Context, w wire.Wire, losses *Losses, own Card, near Near,
 		}
 		return nil, Place{}, err
 	}
-	t, err := Open(Party{Wire: w, Inner: inner, Hosts: hosts, Losses: losses}, cfg)
+	t, err := Open(Party{Wire: w, Inner: inner, Hosts: hosts, Names: names, Losses: losses}, cfg)
 	if err != nil {
 		return nil, Place{}, errors.Join(err, inner.Close())
 	}
 	return t, place, nil
 }
 
-// gatherHosts returns the names of the hosts of all processes, and the job of process 0, which
-// collects and returns them.
-func gatherHosts(ctx context.Context, w wire.Wire, own Card) (names []string, job string, err error) {
+// gatherHosts returns the cards of all processes. Process 0 collects and returns them. Only its
+// card has a job.
+func gatherHosts(ctx context.Context, w wire.Wire, own Card) (cards []Card, err error) {
 	info := w.Info()
 	if n := max(len(own.Host), len(own.Job)); n > hostBytes {
-		return nil, "", fmt.Errorf("the name of this host or job has %d bytes, and %d are possible", n, hostBytes)
+		return nil, fmt.Errorf("the id of this host or job has %d bytes, and %d are possible", n, hostBytes)
 	}
-	all := make([]byte, (info.Size+1)*hostBytes) // the job, then the names
+	text := own.Host + "\x00" + own.Name
+	text = text[:min(len(text), hostBytes)]
+	all := make([]byte, (info.Size+1)*hostBytes) // the job, then hosts and their names
 	if info.Rank != 0 {
 		var out, in wire.Request
 		w.Recv(&in, 0, tagHosts, all)
-		w.Send(&out, 0, tagHosts, []byte(own.Host))
-		err = wire.Wait(w, ctx.Err, &out, &in)
+		w.Send(&out, 0, tagHosts, []byte(text))
+		err = wire.Wait(w, causeOf(ctx), &out, &in)
 	} else {
 		copy(all, own.Job)
-		copy(all[hostBytes:], own.Host)
+		copy(all[hostBytes:], text)
 		err = collectHosts(ctx, w, all)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("exchange names of hosts: %w", err)
+		return nil, fmt.Errorf("exchange names of hosts: %w", err)
 	}
-	for part := range slices.Chunk(all, hostBytes) {
-		names = append(names, strings.TrimRight(string(part), "\x00"))
+	for part := range slices.Chunk(all[hostBytes:], hostBytes) {
+		host, name, _ := strings.Cut(strings.TrimRight(string(part), "\x00"), "\x00")
+		cards = append(cards, Card{Host: host, Name: name})
 	}
-	return names[1:], names[0], nil
+	cards[0].Job = strings.TrimRight(string(all[:hostBytes]), "\x00")
+	return cards, nil
 }
+
+// causeOf returns a function that returns why ctx has ended.
+func causeOf(ctx context.Context) func() error { return func() error { return context.Cause(ctx) } }
 
 // collectHosts is the part of process 0: it fills all, hostBytes for each process, and sends it.
 func collectHosts(ctx context.Context, w wire.Wire, all []byte) error {
@@ -124,11 +136,11 @@ func collectHosts(ctx context.Context, w wire.Wire, all []byte) error {
 	for r := 1; r < size; r++ {
 		w.Recv(requests[r], r, tagHosts, all[(r+1)*hostBytes:(r+2)*hostBytes])
 	}
-	if err := wire.Wait(w, ctx.Err, requests...); err != nil {
+	if err := wire.Wait(w, causeOf(ctx), requests...); err != nil {
 		return err
 	}
 	for r := 1; r < size; r++ {
 		w.Send(requests[r], r, tagHosts, all)
 	}
-	return wire.Wait(w, ctx.Err, requests...)
+	return wire.Wait(w, causeOf(ctx), requests...)
 }

@@ -104,7 +104,12 @@ func (p *peers) stuck(rank int) bool {
 // leave tells the other ranks that this one closes its end, and first why the group is broken: the
 // rank that found the reason may tell them later.
 func (t *Transport) leave() {
-	if c, ok := reason(t.Broken()); ok {
+	c, ok := reason(t.Broken())
+	var dead *dist.RankError
+	if errors.As(t.Broken(), &dead) && dead.Rank < len(t.ranks) {
+		c, ok = control{kind: controlDied, rank: t.ranks[dead.Rank], text: dead.How}, true
+	}
+	if ok {
 		t.p.spread(t, c)
 	}
 	for r := range t.ranks {

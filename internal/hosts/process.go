@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/wire"
 )
 
@@ -16,7 +15,8 @@ type process struct {
 	w      wire.Wire
 	cfg    Config
 	rank   int
-	hosts  []int // host of each rank
+	hosts  []int    // host of each rank
+	names  []string // of hosts, by rank; nil if unknown
 	losses *Losses
 
 	waiting atomic.Int32 // operations that poll the wire
@@ -72,7 +72,7 @@ type incoming struct {
 func newProcess(party Party, cfg Config) *process {
 	info := party.Wire.Info()
 	p := &process{
-		w: party.Wire, cfg: cfg, rank: info.Rank, hosts: party.Hosts, losses: party.Losses,
+		w: party.Wire, cfg: cfg, rank: info.Rank, hosts: party.Hosts, names: party.Names, losses: party.Losses,
 		groups: map[uint32]*Transport{}, early: map[uint32][]control{}, dead: map[int]string{}, left: map[int]bool{}, nextID: firstGroup + 1,
 		ending: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -123,7 +123,9 @@ const restTime = 2 * time.Millisecond
 // tick sends heartbeats and looks for ranks that are gone. run calls it every 25 ms.
 func (p *process) tick(now time.Time) {
 	for _, gone := range p.losses.take() {
-		p.lost(gone.Peer, gone.How)
+		if p.lost(gone.peer, gone.how, gone.own) && !gone.own {
+			p.lostHost(gone.peer, gone.how)
+		}
 	}
 	p.mu.Lock()
 	groups := make([]*Transport, 0, len(p.groups))
@@ -143,7 +145,7 @@ func (p *process) tick(now time.Time) {
 		p.post(r, control{kind: controlBeat, rank: p.rank})
 	}
 	for _, r := range silent {
-		p.lost(r, "no heartbeat for "+p.cfg.Silence.String())
+		p.lost(r, "no heartbeat for "+p.cfg.Silence.String(), true)
 	}
 }
 
@@ -192,7 +194,7 @@ func (p *process) apply(from int, c control) {
 	}
 	switch {
 	case c.kind == controlDied:
-		p.lost(c.rank, c.text)
+		p.lost(c.rank, c.text, false)
 	case t != nil && c.rank >= 0 && c.rank < len(t.ranks):
 		t.news(c)
 	}
@@ -221,36 +223,6 @@ func (p *process) spread(t *Transport, c control) {
 	}
 }
 
-// lost breaks all groups of a rank of the world that is gone, and reports it to all ranks.
-func (p *process) lost(rank int, how string) {
-	p.mu.Lock()
-	_, known := p.dead[rank]
-	if known || rank == p.rank {
-		p.mu.Unlock()
-		return
-	}
-	p.dead[rank] = how
-	groups := make([]*Transport, 0, len(p.groups))
-	for _, t := range p.groups {
-		groups = append(groups, t)
-	}
-	p.mu.Unlock()
-	p.w.Lose(rank, how)
-	if s := p.heaps.service.Load(); s != nil {
-		s.Lost(rank, how)
-	}
-	for _, t := range groups {
-		if r := slices.Index(t.ranks, rank); r >= 0 && !t.peers.closed(r) {
-			t.fail(&dist.RankError{Rank: r, How: how})
-		}
-	}
-	for r := range p.hosts {
-		if r != p.rank {
-			p.post(r, control{kind: controlDied, rank: rank, text: how})
-		}
-	}
-}
-
 // add registers a group and applies the messages that came before it.
 func (p *process) add(t *Transport) {
 	p.mu.Lock()
@@ -267,10 +239,8 @@ func (p *process) add(t *Transport) {
 			t.news(c)
 		}
 	}
-	for r, w := range t.ranks {
-		if how, gone := dead[w]; gone {
-			t.fail(&dist.RankError{Rank: r, How: how})
-		}
+	for rank, how := range dead { // in any order: the first one breaks the group
+		t.bury(rank, how)
 	}
 }
 
@@ -308,7 +278,7 @@ func (p *process) stop() {
 	close(p.ending)
 	<-p.ended
 	var pause wire.Backoff
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(p.patience()); time.Now().Before(end); {
 		p.handle()
 		if p.done() {
 			break

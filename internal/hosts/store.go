@@ -121,7 +121,7 @@ func (s *store) ask(ctx context.Context, q ask) (answer, error) {
 	buf := make([]byte, storeBytes)
 	s.w.Recv(&in, s.keeps, tagAnswer, buf)
 	s.w.Send(&out, s.keeps, tagAsk, data)
-	if err := wire.Wait(s.w, ctx.Err, &out, &in); err != nil {
+	if err := wire.Wait(s.w, causeOf(ctx), &out, &in); err != nil {
 		return answer{}, fmt.Errorf("store of rank %d: %w", s.keeps, err)
 	}
 	_, n, _ := in.Result()

@@ -328,7 +328,7 @@ func (t *Transport) lostNear(err error) {
 	if errors.As(err, &gone) {
 		near := t.l.members[t.l.host]
 		if gone.Rank < len(near) {
-			t.p.lost(t.ranks[near[gone.Rank]], gone.How)
+			t.p.lost(t.ranks[near[gone.Rank]], gone.How, true)
 			return
 		}
 	}

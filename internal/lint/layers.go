@@ -29,6 +29,7 @@ var layers = []layer{
 	{"internal/cli", nil, "flags and wrapped text are independent of training"},
 	{"internal/cli/clitest", nil, "tests make terminals in one place"},
 	{"internal/hosttest", nil, "hosts of tests have no ranks: it starts any program"},
+	{"internal/faults", []string{"*"}, "its tests run whole jobs"},
 	{"internal/trace", nil, "a trace has only times and names"},
 	{"internal/foreign", nil, "one package opens files of other programs"},
 	{"internal/lint", nil, "rules read source text, not packages"},

@@ -1,6 +1,7 @@
 package ucx
 
 import (
+	"slices"
 	"time"
 
 	"github.com/symgrad/symgrad/internal/wire"
@@ -66,10 +67,12 @@ func (w *Wire) hear(p int, word uint64) {
 }
 
 // Close implements wire.Wire. It waits until messages that were sent have been received, for 5 s at
-// most, and until the peers have answered a goodbye, for 1 s at most.
+// most, and until the peers have answered a goodbye, for 1 s at most. After the loss of a peer
+// these times are a tenth: the job has failed, and its launcher waits.
 func (w *Wire) Close() error {
 	w.closing.Do(func() {
 		w.with(w.leave)
+		w.with(w.hurry)
 		w.until(w.patience, w.sent)
 		w.with(w.sayGoodbye)
 		w.until(w.patience/5, w.allAnswered)
@@ -108,6 +111,13 @@ func (w *Wire) leave() {
 		if r := w.pending[i]; r.Handle[handleKind]&kindRecv != 0 {
 			w.cancel(r)
 		}
+	}
+}
+
+// hurry shortens the waits after the loss of a peer.
+func (w *Wire) hurry() {
+	if slices.ContainsFunc(w.peers, func(q peer) bool { return q.lost != nil && q.lost.How != leftText }) {
+		w.patience /= 10
 	}
 }
 

@@ -76,13 +76,15 @@ type libc struct {
 
 // ucxEnviron has the variables that libucs reads when it is loaded. The Go runtime handles all
 // signals. The library's warnings go to standard error, as standard output belongs to the program,
-// unless the user's value says otherwise.
+// unless the user's value says otherwise. Connections are made without waiting: else the first
+// message to a host that is gone keeps the process in connect(2), for seconds.
 var ucxEnviron = [...]struct {
 	name, value string
 	overwrite   int32
 }{
 	{"UCX_ERROR_SIGNALS", "", 1},
 	{"UCX_LOG_FILE", "stderr", 0},
+	{"UCX_TCP_CONN_NB", "y", 0},
 }
 
 // setEnviron sets the variables of ucxEnviron for libraries that are loaded later.

@@ -1,0 +1,196 @@
+package faults
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/hosttest"
+)
+
+// fault is an event, and the right outcome for a job of ranks 0 and 1 on host 0, and 2 and 3 on
+// host 1.
+type fault struct {
+	name   string
+	strike func(j *job)
+	after  func(j *job)  // when the survivors know; nil for nothing
+	dead   []int         // ranks without a last word
+	codes  [2]int        // exit codes of the launchers; any for a host that is gone
+	within time.Duration // longest time until all survivors have an error; 0 for a fault that no rank notices
+
+	here, there string // host that survivors on hosts 0 and 1 blame; "host" for any
+}
+
+// any is an exit code that no process sees.
+const anyCode = -1
+
+// silence bounds the time in which the heartbeats of ranks and launchers find a lost host.
+const silence = 5 * time.Second
+
+// stopped is the time for which a host is stopped.
+const stopped = 10 * time.Second
+
+var faults = []fault{
+	{
+		name: "rank killed", strike: func(j *job) { j.tell(2, die) }, dead: []int{2},
+		codes: [2]int{137, 137}, within: silence, here: "host1", there: "host1",
+	},
+	{
+		name: "host killed", strike: func(j *job) { j.h.Kill(1) }, dead: []int{2, 3},
+		codes: [2]int{launch.ExitPeerLost, anyCode}, within: silence, here: "host1",
+	},
+	{
+		name: "link cut", strike: func(j *job) { j.h.Cut(1) },
+		codes: [2]int{launch.ExitPeerLost, launch.ExitPeerLost}, within: silence, here: "host1", there: "host0",
+	},
+	{
+		name: "host stopped", strike: func(j *job) { j.h.Stop(1) }, after: func(j *job) { j.sleep(stopped); j.h.Continue(1) },
+		codes: [2]int{launch.ExitPeerLost, launch.ExitPeerLost}, within: silence, here: "host1", there: "host",
+	},
+	{name: "packets lost", strike: func(j *job) { j.h.Loss(1, 5) }},
+	{
+		name: "store's host killed", strike: func(j *job) { j.h.Kill(0) }, dead: []int{0, 1},
+		codes: [2]int{anyCode, launch.ExitPeerLost}, within: silence, there: "host0",
+	},
+}
+
+var phases = []string{idle, allreduce, saving, meeting}
+
+// TestHostFaults strikes a job under symgrad run with each fault in each phase.
+func TestHostFaults(t *testing.T) {
+	for _, f := range faults {
+		for _, phase := range phases {
+			t.Run(f.name+"/"+phase, func(t *testing.T) {
+				t.Parallel()
+				f.run(t, "", phase)
+			})
+		}
+	}
+}
+
+// run plays one case, and records it.
+func (f *fault) run(t *testing.T, by hosttest.MPI, phase string) {
+	j := newJob(t, phase, 1, 0)
+	j.start(by, 0)
+	all := []int{0, 1, 2, 3}
+	j.await(0, all, began)
+	switch phase {
+	case meeting:
+		j.await(0, []int{1}, held)
+		j.met()
+	case saving:
+		j.await(0, []int{1}, held)
+	case allreduce:
+		j.await(0, all, step)
+	}
+	since, at := len(j.seen), time.Now()
+	f.strike(j)
+	j.tell(1, open)
+	slowest := time.Duration(0)
+	if f.within == 0 {
+		j.goesOn(since, phase, all)
+	} else {
+		slowest = f.judge(j, since, at)
+	}
+	for host, p := range j.launchers {
+		if want := f.codes[host]; want != anyCode {
+			if got := j.exit(p); got != want {
+				t.Errorf("the launcher of host %d ends with code %d, want %d", host, got, want)
+			}
+		}
+	}
+	if t.Failed() {
+		t.Log(j.state())
+	}
+	records.add(cmp.Or(string(by), "symgrad run")+"/"+f.name+"/"+phase, !t.Failed(), slowest)
+}
+
+// goesOn lets the job work under a fault, and then end well.
+func (j *job) goesOn(since int, phase string, all []int) {
+	j.t.Helper()
+	j.sleep(silence)
+	if phase != idle {
+		j.await(since, all, step)
+	}
+	for _, rank := range all {
+		j.tell(rank, finish)
+	}
+	j.await(since, all, ended)
+	for _, rank := range all {
+		if e, _ := j.first(since, rank, ended); e.Code != 0 {
+			j.t.Errorf("rank %d ends with code %d: %s", rank, e.Code, e.Text)
+		}
+	}
+}
+
+// judge waits for the errors of all survivors, compares them with the right ones, and returns the
+// time of the last one.
+func (f *fault) judge(j *job, since int, at time.Time) (slowest time.Duration) {
+	j.t.Helper()
+	for host, blamed := range []string{f.here, f.there} {
+		if host == 1 && f.after != nil {
+			f.after(j)
+			at = time.Now()
+		}
+		for rank := host * perHost; rank < (host+1)*perHost; rank++ {
+			if slices.Contains(f.dead, rank) {
+				continue
+			}
+			j.await(since, []int{rank}, broke, ended, gone)
+			e, _ := j.first(since, rank, broke, ended, gone)
+			took := e.at.Sub(at)
+			slowest = max(slowest, took)
+			if took > f.within {
+				j.t.Errorf("rank %d notices after %v, want at most %v", rank, took, f.within)
+			}
+			if !names(e.Text, blamed) {
+				j.t.Errorf("rank %d: %s %q, want the name of a rank on %s", rank, e.Kind, e.Text, blamed)
+			}
+		}
+	}
+	return slowest
+}
+
+// names reports whether an error names a rank of a host, and the host.
+func names(text, host string) bool {
+	ranks := map[string][]int{"host0": {0, 1}, "host1": {2, 3}, "host": {0, 1, 2, 3}}[host]
+	return strings.Contains(text, host) && slices.ContainsFunc(ranks, func(r int) bool {
+		return strings.Contains(text, fmt.Sprintf("rank %d", r)) && !strings.Contains(text, fmt.Sprintf("rank %d/", r))
+	})
+}
+
+// met waits until all ranks except the late one, and the launcher of host 1, have a connection to
+// the store, and until the store knows them.
+func (j *job) met() {
+	j.t.Helper()
+	port := fmt.Sprintf(":%04X", storePort)
+	for connections := 0; connections < 4; {
+		out, err := j.h.Command(0, "cat", "/proc/net/tcp").Output()
+		if err != nil {
+			j.t.Fatal(err)
+		}
+		connections = 0
+		for line := range strings.Lines(string(out)) {
+			if words := strings.Fields(line); len(words) > 3 && strings.HasSuffix(words[1], port) && words[3] == established {
+				connections++
+			}
+		}
+	}
+	j.sleep(200 * time.Millisecond)
+}
+
+// established is the state of a connection in /proc/net/tcp.
+const established = "01"
+
+// sleep lets time pass: it is the length of a fault.
+func (j *job) sleep(d time.Duration) {
+	j.t.Helper()
+	select {
+	case <-time.After(d):
+	case <-j.over:
+	}
+}
