@@ -71,7 +71,7 @@ func (c Config) reach(ctx context.Context, env launch.Env, step time.Duration) (
 	}
 	t, place, err := c.join(within, env, w, &deaths.losses, step)
 	if err != nil {
-		return nil, hosts.Place{}, nil, errors.Join(fmt.Errorf("backend: %s: %w", c.NameFor(env), err), leave())
+		return nil, hosts.Place{}, nil, errors.Join(fmt.Errorf("backend: %s: %w", c.NameFor(env), firstDeath(within, err)), leave())
 	}
 	return t, place, leave, nil
 }
@@ -114,8 +114,11 @@ func hostOf(env launch.Env) (string, error) {
 func noStore() error { return nil }
 
 // openMPI opens the wire of MPI, and compares its ranks with those of env.
-func (c Config) openMPI(_ context.Context, env *launch.Env, deaths *news) (wire.Wire, func() error, error) {
-	w, err := mpi.Open(mpi.Config{Environ: launch.Environ(), OnLost: deaths.losses.Lost})
+func (c Config) openMPI(ctx context.Context, env *launch.Env, deaths *news) (wire.Wire, func() error, error) {
+	w, err := mpi.Open(ctx, mpi.Config{Environ: launch.Environ(), OnLost: deaths.losses.Lost})
+	if ctx.Err() != nil && err != nil {
+		return nil, nil, fmt.Errorf("backend: rank %d/%d: %w", env.Rank, env.Size, err)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("backend: %w: %s: %w", dist.ErrUnsupported, MPI, err)
 	}

@@ -22,6 +22,25 @@ const neverKey = "backend: the end of the job"
 // shorter than the time that a launcher gives them.
 const newsDelay = 300 * time.Millisecond
 
+// firstDeath returns the first death of the job, for the error err of a rank that lost a peer while
+// the world was opened: the peer may have left because of that death.
+func firstDeath(opening context.Context, err error) error {
+	var dead *dist.RankError
+	if !errors.As(err, &dead) {
+		return err
+	}
+	delay := time.NewTimer(newsDelay)
+	defer delay.Stop()
+	select {
+	case <-opening.Done():
+	case <-delay.C:
+	}
+	if cause := context.Cause(opening); errors.As(cause, &dead) {
+		return dead
+	}
+	return err
+}
+
 // watch passes on the first death that the store reports. The opening of a world waits in libraries
 // that notice none; later a launcher may know of a host without a sign of life before the ranks do.
 //

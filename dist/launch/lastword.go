@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -12,8 +13,12 @@ import (
 const lastWordMark = "\x1e"
 
 // LastWord writes text, the reason why this rank ends, as lines to stderr. A launcher of this
-// project shows equal lines of several ranks once: text may name the rank, as "rank 1 of 4: ".
+// project shows equal lines of several ranks once: text may name the rank, as "rank 1 of 4: ". It
+// marks the failure of the job for a launcher that supervises mpirun or another one.
 func (e Env) LastWord(stderr io.Writer, text string) {
+	if m := OpenMarks(e); m != nil {
+		_ = errors.Join(m.fail(), m.Close()) // the text says more
+	}
 	mark := ""
 	if e.StoreFD > 0 {
 		mark = lastWordMark

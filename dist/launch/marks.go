@@ -21,13 +21,16 @@ type Marks struct {
 }
 
 // The file of marks begins with its key. After it come words of 8 bytes in little-endian order: the
-// success of the job as 0 or 1, and for each rank the number of its step plus one.
+// end of the job, 0 before it, and for each rank the number of its step plus one.
 const (
 	markKeyBytes = 16
 	markBytes    = 8
+
+	markSuccess = 1
+	markFailure = 2
 )
 
-// markOffset returns the place of a rank's step in the file of marks; -1 is that of the success.
+// markOffset returns the place of a rank's step in the file of marks; -1 is that of the end.
 func markOffset(rank int) int64 { return markKeyBytes + markBytes*int64(rank+1) }
 
 // OpenMarks returns the marks of a rank.
@@ -73,7 +76,15 @@ func (m *Marks) Succeed() error {
 	if m == nil || m.rank != 0 {
 		return nil
 	}
-	return m.set(-1, 1)
+	return m.set(-1, markSuccess)
+}
+
+// fail marks the failure of the job.
+func (m *Marks) fail() error {
+	if m == nil {
+		return nil
+	}
+	return m.set(-1, markFailure)
 }
 
 func (m *Marks) set(rank int, value uint64) error {

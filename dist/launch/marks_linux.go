@@ -48,7 +48,10 @@ func (m *markFile) step(rank int) int {
 }
 
 // succeeded reports whether rank 0 marked the success of the job.
-func (m *markFile) succeeded() bool { return m != nil && markAt(m.f, -1) == 1 }
+func (m *markFile) succeeded() bool { return m != nil && markAt(m.f, -1) == markSuccess }
+
+// failed reports whether a rank marked the failure of the job.
+func (m *markFile) failed() bool { return m != nil && markAt(m.f, -1) == markFailure }
 
 // close frees the file.
 func (m *markFile) close() {

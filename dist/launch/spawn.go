@@ -250,6 +250,7 @@ type rankVariables struct {
 	bound       bool
 	restarts    int
 	marks       string // "" without
+	foreign     bool   // the program is another launcher, which numbers ranks itself
 }
 
 // env returns the environment of a rank: the job's, with the rank's variables instead of existing
@@ -261,13 +262,16 @@ func (r rankVariables) env(job []string) []string {
 		nodeVar: strconv.Itoa(r.node), nodesVar: strconv.Itoa(r.nodes),
 		jobVar: r.job, masterVar: r.master, storeFDVar: strconv.Itoa(r.storeFD),
 	}
-	if r.rank == 0 && r.columns > 0 {
+	if r.foreign { // its ranks must not take these for theirs
+		clear(own)
+	}
+	if r.rank == 0 && r.columns > 0 && !r.foreign {
 		own[columnsVar] = strconv.Itoa(r.columns)
 	}
-	if r.handoverFD > 0 {
+	if r.handoverFD > 0 && !r.foreign {
 		own[handoverVar] = strconv.Itoa(r.handoverFD)
 	}
-	if r.bound {
+	if r.bound && !r.foreign {
 		own[boundVar] = BindCore
 	}
 	if r.restarts > 0 {

@@ -95,7 +95,7 @@ func (j *job) prepare() (err error) {
 	if j.processors, err = j.cfg.deal(); err != nil {
 		return err
 	}
-	if j.cfg.MaxRestarts > 0 {
+	if j.cfg.MaxRestarts > 0 || foreign(j.cfg.Program) {
 		if j.marks, err = newMarkFile(); err != nil {
 			return err
 		}
@@ -237,7 +237,7 @@ func (j *job) startRank(local int) (*child, error) {
 	variables := rankVariables{
 		rank: rank, size: j.size, localRank: local, localSize: j.cfg.N, node: j.cfg.Node, nodes: max(j.cfg.Nodes, 1),
 		job: j.id, master: j.master, storeFD: credentialsFD, handoverFD: j.handoverFD(), columns: j.columns, bound: j.processors != nil,
-		restarts: j.restarts.generation, marks: j.marks.variable(),
+		restarts: j.restarts.generation, marks: j.marks.variable(), foreign: foreign(j.cfg.Program),
 	}
 	env := variables.env(j.cfg.Env)
 	c, err := j.bound(local, func() (*child, error) { return startChild(j.cfg, env, rank, credentials, j.handover) })

@@ -96,6 +96,8 @@ func (s *supervisor) run(ctx context.Context) {
 	if s.cancelled != nil {
 		done = nil
 	}
+	looks, stop := s.foreignFailure()
+	defer stop()
 	for len(s.past) < len(s.ranks) || (s.nodes != nil && s.verdict == nil) {
 		select {
 		case c := <-s.exits:
@@ -114,6 +116,8 @@ func (s *supervisor) run(ctx context.Context) {
 			s.follow(s.plan[1:])
 		case <-s.children:
 			s.reapOrphans()
+		case <-looks:
+			s.endForeign()
 		}
 	}
 }
@@ -239,7 +243,7 @@ func (s *supervisor) result() Result {
 	var ends []RankResult
 	slices.SortFunc(s.past, func(a, b *child) int { return cmp.Compare(a.order, b.order) })
 	for _, c := range s.past {
-		r := s.resultOf(c)
+		r := s.foreignResult(s.resultOf(c))
 		res.Ranks[c.rank-s.first] = r
 		ends = append(ends, r)
 	}
@@ -267,7 +271,7 @@ func (s *supervisor) outcome() outcome {
 		if end.blame.Rank < 0 {
 			end.blame.How = strings.TrimPrefix(s.verdict.Where+": "+s.verdict.How, ": ")
 		}
-	case end.Code == 0 && foreign(s.cfg.Program) && s.marks != nil && !s.marks.succeeded():
+	case end.Code == 0 && s.unmarked():
 		end.Code, end.Culprit = 1, 0
 		end.blame = end.Ranks[0]
 		end.blame.How = "exited with code 0 without the mark of success, see launch.Marks"

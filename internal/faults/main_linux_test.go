@@ -35,6 +35,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// grace is the time for ranks to end after a failure, on a machine that also does other work. Half
+// of it is before a signal.
+const grace = 6 * time.Second
+
 // launcher is the role of symgrad run on one host.
 type launcher struct {
 	Node, Nodes int // 1 of 1 for the supervisor of another launcher
@@ -52,7 +56,7 @@ func playLauncher(arg []byte) int {
 	}
 	cfg := launch.SpawnConfig{
 		Program: l.Program[0], Args: l.Program[1:], N: l.N, Node: l.Node, Nodes: l.Nodes, Store: l.Store, Wait: time.Minute,
-		MaxRestarts: l.MaxRestarts, Pause: 1,
+		MaxRestarts: l.MaxRestarts, Pause: 1, Grace: grace,
 	}
 	if l.Nodes > 1 {
 		var err error

@@ -32,6 +32,9 @@ const (
 	joining    = "joining"    // one rank has begun UCX, and not exchanged the names of hosts
 )
 
+// meetingTime bounds the wait of a rank for the others to meet.
+const meetingTime = 15 * time.Second
+
 // patience bounds all waits of a rank for its peers.
 const patience = 30 * time.Second
 
@@ -144,7 +147,7 @@ func (a *actor) play() error {
 			return err
 		}
 	}
-	w, err := backend.Open(context.Background(), backend.Config{InitTimeout: patience, StepTimeout: patience})
+	w, err := backend.Open(context.Background(), backend.Config{InitTimeout: meetingTime, StepTimeout: patience})
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 const guard = time.Minute
 
 // last is the time for events after the end of all launchers.
-const last = 5 * time.Second
+const last = meetingTime + 5*time.Second
 
 // noRank is the sender of the event that a launcher has ended.
 const noRank = -1

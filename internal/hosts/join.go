@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/wire"
@@ -43,13 +44,37 @@ type Card struct {
 // Join finds the hosts of all processes of a wire and opens their world. It takes the wire, also if
 // it fails.
 //
-// Collective: all processes. Errors: those of near, of the wire and of Open; ctx's.
+// Collective: all processes. Errors: those of near, of the wire and of Open; RankError of dist for
+// a process that is gone; ctx's.
 func Join(ctx context.Context, w wire.Wire, losses *Losses, own Card, near Near, cfg Config) (dist.Transport, Place, error) {
 	t, place, err := join(ctx, w, losses, own, near, cfg)
 	if err != nil {
-		return nil, Place{}, fmt.Errorf("hosts: rank %d/%d: %w", w.Info().Rank, w.Info().Size, errors.Join(err, w.Close()))
+		return nil, Place{}, fmt.Errorf("hosts: rank %d/%d: %w", w.Info().Rank, w.Info().Size, errors.Join(unopened(w, err), w.Close()))
 	}
 	return t, place, nil
+}
+
+// calm is the time in which all ranks notice that a world cannot be opened. UCX 1.13 aborts the
+// process (an assertion in uct_tcp) if a peer leaves while it connects, so a rank neither leaves nor
+// makes progress before.
+const calm = 200 * time.Millisecond
+
+// unopened gives up the peers of a world that was not opened, so that Close does not wait for them.
+//
+// Returns: err, as a RankError of dist for the loss of a peer.
+func unopened(w wire.Wire, err error) error {
+	time.Sleep(calm)
+	info := w.Info()
+	for r := range info.Size {
+		if r != info.Rank {
+			w.Lose(r, "the world was not opened")
+		}
+	}
+	var gone *wire.PeerError
+	if errors.As(err, &gone) {
+		return &dist.RankError{Rank: gone.Peer, How: gone.How}
+	}
+	return err
 }
 
 func join(ctx context.Context, w wire.Wire, losses *Losses, own Card, near Near, cfg Config) (dist.Transport, Place, error) {

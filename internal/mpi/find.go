@@ -161,8 +161,9 @@ type libc struct {
 	setenv func(name, value string, overwrite int32) int32 `dl:"setenv"`
 }
 
-// quiet makes UCX, which MPICH and Open MPI may load, leave signal handlers alone. A user's value
-// of the variable stays.
+// quiet makes UCX, which MPICH and Open MPI may load, leave signal handlers alone, and connect
+// without waiting: else the first message to a host that is gone keeps the process in connect(2).
+// Values of the user stay.
 func quiet() error {
 	lib, err := dl.Open(dl.Search{Name: "libc", Sonames: []string{"libc.so.6"}})
 	if err != nil {
@@ -172,8 +173,8 @@ func quiet() error {
 	if err := lib.Bind(&c); err != nil {
 		return err
 	}
-	if c.setenv("UCX_ERROR_SIGNALS", "", 0) != 0 {
-		return errors.New("mpi: C's environment has no room for UCX_ERROR_SIGNALS")
+	if c.setenv("UCX_ERROR_SIGNALS", "", 0) != 0 || c.setenv("UCX_TCP_CONN_NB", "y", 0) != 0 {
+		return errors.New("mpi: C's environment has no room for the settings of UCX")
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package mpi_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -15,11 +16,11 @@ import (
 const libraryVar = "SYMGRAD_TEST_MPI_LIBRARY"
 
 func TestOpenWithoutALauncherOrLibrarySaysSo(t *testing.T) {
-	if _, err := mpi.Open(mpi.Config{}); !errors.Is(err, mpi.ErrNoLauncher) || !strings.Contains(err.Error(), "use mpirun") {
+	if _, err := mpi.Open(t.Context(), mpi.Config{}); !errors.Is(err, mpi.ErrNoLauncher) || !strings.Contains(err.Error(), "use mpirun") {
 		t.Errorf("no launcher: %v", err)
 	}
 	for _, find := range []func(mpi.Config) error{
-		func(c mpi.Config) error { _, err := mpi.Open(c); return err },
+		func(c mpi.Config) error { _, err := mpi.Open(t.Context(), c); return err },
 		func(c mpi.Config) error { _, err := mpi.Find(c); return err },
 	} {
 		if err := find(mpi.Config{Library: "/absent/libmpi.so"}); err == nil || !strings.Contains(err.Error(), "/absent/libmpi.so") {
@@ -87,6 +88,6 @@ func TestLibraryOfAnotherLauncherIsRefused(t *testing.T) {
 }
 
 func otherScene() error {
-	_, err := mpi.Open(mpi.Config{Environ: os.Environ(), Library: "libmpich.so.12"})
+	_, err := mpi.Open(context.Background(), mpi.Config{Environ: os.Environ(), Library: "libmpich.so.12"})
 	return err
 }

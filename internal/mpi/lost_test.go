@@ -1,6 +1,7 @@
 package mpi_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -102,7 +103,7 @@ func TestCloseGivesUpOnAProcessThatDoesNotClose(t *testing.T) {
 }
 
 func lateScene() error {
-	w, err := mpi.Open(mpi.Config{Environ: os.Environ(), CloseTimeout: 1})
+	w, err := mpi.Open(context.Background(), mpi.Config{Environ: os.Environ(), CloseTimeout: 1})
 	if err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func TestFaultToleranceNamesAKilledProcess(t *testing.T) {
 
 func ulfmScene() error {
 	lost := make(chan int, 9)
-	w, err := mpi.Open(mpi.Config{Environ: os.Environ(), OnLost: func(peer int, _ string) { lost <- peer }})
+	w, err := mpi.Open(context.Background(), mpi.Config{Environ: os.Environ(), OnLost: func(peer int, _ string) { lost <- peer }})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package mpi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -51,9 +52,10 @@ var opening sync.Mutex
 //
 // Collective: all processes of the job. Returns: a wire of all processes.
 // Owns: a goroutine and its thread until Close. Errors: ErrNoLauncher; a missing library; a second
-// Open; a library without MPI_THREAD_SERIALIZED; a library that does not know the launcher. A
-// failure inside MPI_Init_thread ends the process, with the library's message.
-func Open(cfg Config) (*Wire, error) {
+// Open; a library without MPI_THREAD_SERIALIZED; a library that does not know the launcher. If
+// ctx's, MPI_Init_thread still waits for the other processes, and this one should exit. A failure
+// inside MPI_Init_thread ends the process, with the library's message.
+func Open(ctx context.Context, cfg Config) (*Wire, error) {
 	opening.Lock()
 	defer opening.Unlock()
 	from := launcherOf(cfg.Environ)
@@ -68,10 +70,15 @@ func Open(cfg Config) (*Wire, error) {
 		w.wait = defaultCloseTimeout
 	}
 	w.close = sync.OnceValue(w.end)
-	begun := make(chan error)
+	begun := make(chan error, 1)
 	go w.own(cfg, from, begun)
-	if err := <-begun; err != nil {
-		return nil, err
+	select {
+	case err := <-begun:
+		if err != nil {
+			return nil, err
+		}
+	case <-ctx.Done():
+		return nil, fmt.Errorf("mpi: MPI_Init_thread waits for other processes: one has not called it, or its host is lost: %w", context.Cause(ctx))
 	}
 	w.info.OnLost = cfg.OnLost
 	return w, nil

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 
 // open opens the wire of a scene.
 func open() (*mpi.Wire, error) {
-	return mpi.Open(mpi.Config{Environ: os.Environ(), Library: os.Getenv(libraryVar)})
+	return mpi.Open(context.Background(), mpi.Config{Environ: os.Environ(), Library: os.Getenv(libraryVar)})
 }
 
 // suite is a launcher with its library.
