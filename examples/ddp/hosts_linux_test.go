@@ -74,22 +74,9 @@ func (r hostRun) start(t *testing.T, h *hosttest.Hosts, folder string, args []st
 		out, err := h.MPIRun(r.launcher, r.ranks, "env", words...).CombinedOutput()
 		return string(out), err
 	}
-	symgrad := filepath.Join(folder, "symgrad")
-	if _, err := os.Stat(symgrad); err != nil {
-		if out, err := exec.Command("go", "build", "-o", symgrad, "../../cmd/symgrad").CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
-	secret := filepath.Join(folder, "secret")
-	if err := os.WriteFile(secret, []byte(strings.Repeat("0123456789abcdef", 4)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	nodes, out := make([]*exec.Cmd, len(r.ranks)), make([]bytes.Buffer, len(r.ranks))
-	for i, n := range r.ranks {
-		nodes[i] = h.Command(i, symgrad, slices.Concat([]string{
-			"run", "--nnodes", fmt.Sprint(len(r.ranks)), "--node-rank", fmt.Sprint(i), "--store", h.Addr(0) + ":29500",
-			"--secret", secret, "-n", fmt.Sprint(n), "--", "env",
-		}, words)...)
+	for i := range r.ranks {
+		nodes[i] = symgradRun(t, h, folder, r.ranks, i, 0, words)
 		nodes[i].Stdout, nodes[i].Stderr = &out[i], &out[i]
 		if err := nodes[i].Start(); err != nil {
 			t.Fatal(err)
@@ -104,4 +91,24 @@ func (r hostRun) start(t *testing.T, h *hosttest.Hosts, folder string, args []st
 		texts += out[i].String()
 	}
 	return texts, failed
+}
+
+// symgradRun returns the launcher of one host, for a program with words as arguments of env. folder
+// has the launcher's program and the secret of the job.
+func symgradRun(t *testing.T, h *hosttest.Hosts, folder string, ranks []int, host, restarts int, words []string) *exec.Cmd {
+	t.Helper()
+	symgrad := filepath.Join(folder, "symgrad")
+	if _, err := os.Stat(symgrad); err != nil {
+		if out, err := exec.Command("go", "build", "-o", symgrad, "../../cmd/symgrad").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	secret := filepath.Join(folder, "secret")
+	if err := os.WriteFile(secret, []byte(strings.Repeat("0123456789abcdef", 4)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return h.Command(host, symgrad, slices.Concat([]string{
+		"run", "--nnodes", fmt.Sprint(len(ranks)), "--node-rank", fmt.Sprint(host), "--store", h.Addr(0) + ":29500",
+		"--secret", secret, "-n", fmt.Sprint(ranks[host]), "--max-restarts", fmt.Sprint(restarts), "--", "env",
+	}, words)...)
 }

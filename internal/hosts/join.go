@@ -54,9 +54,9 @@ func Join(ctx context.Context, w wire.Wire, losses *Losses, own Card, near Near,
 	return t, place, nil
 }
 
-// calm is the time in which all ranks notice that a world cannot be opened. UCX 1.13 aborts the
-// process (an assertion in uct_tcp) if a peer leaves while it connects, so a rank neither leaves nor
-// makes progress before.
+// calm is the time in which all ranks notice that a world cannot be opened. UCX 1.13 aborts a
+// process (an assertion in uct_tcp) if a peer leaves while the process connects with it. So a rank
+// neither leaves nor makes progress before.
 const calm = 200 * time.Millisecond
 
 // unopened gives up the peers of a world that was not opened, so that Close does not wait for them.

@@ -67,15 +67,16 @@ func (w *Wire) hear(p int, word uint64) {
 }
 
 // Close implements wire.Wire. It waits until messages that were sent have been received, for 5 s at
-// most, and until the peers have answered a goodbye, for 1 s at most. After the loss of a peer
-// these times are a tenth: the job has failed, and its launcher waits.
+// most, and until the peers have answered a goodbye, for 5 s at most: without the answer, messages
+// may still be in the socket, and packets are lost. After the loss of a peer these times are a
+// tenth: the job has failed, and its launcher waits.
 func (w *Wire) Close() error {
 	w.closing.Do(func() {
 		w.with(w.leave)
 		w.with(w.hurry)
 		w.until(w.patience, w.sent)
 		w.with(w.sayGoodbye)
-		w.until(w.patience/5, w.allAnswered)
+		w.until(w.patience, w.allAnswered)
 		w.with(w.closeEndpoints)
 		w.until(w.patience/5, func() bool { return len(w.orphans) == 0 })
 		w.with(w.end)
