@@ -28,9 +28,17 @@ func (s *supervisor) endForeign() {
 }
 
 // unmarked reports whether the mark of success is missing, of ranks that another launcher started.
-// Without restarts only programs that mark their steps need it.
+// Without restarts only programs with other marks need it.
 func (s *supervisor) unmarked() bool {
-	return foreign(s.cfg.Program) && !s.marks.succeeded() && (s.cfg.MaxRestarts > 0 || s.marks.step(0) != NoStep)
+	return foreign(s.cfg.Program) && !s.marks.succeeded() && (s.cfg.MaxRestarts > 0 || s.marks.failed() || s.marks.step(0) != NoStep)
+}
+
+// mistrust returns the end of a launcher whose exit code 0 lacks the mark of success.
+func (s *supervisor) mistrust(r RankResult) RankResult {
+	if r.Code == 0 {
+		r.Code, r.How = 1, "exited with code 0 without the mark of success, see launch.Marks"
+	}
+	return r
 }
 
 // foreignResult returns the end of a launcher, one of whose ranks marked a failure. That the

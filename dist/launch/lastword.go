@@ -37,6 +37,7 @@ type lastWords struct {
 // lastWord is one line, without the name of the rank, and the ranks that wrote it.
 type lastWord struct {
 	text  string
+	key   string // text with any rank's number instead of that of the rank
 	ranks []int
 }
 
@@ -48,15 +49,16 @@ func (l *lastWords) add(rank int, line string) (first, named bool) {
 	own := fmt.Sprintf("rank %d of %d: ", rank, l.size)
 	text := strings.Replace(line, own, "", 1)
 	named = text != line
+	key := strings.ReplaceAll(text, fmt.Sprintf("rank %d/%d", rank, l.size), "rank n") // in errors of operations
 	for i := range l.said {
-		if w := &l.said[i]; w.text == text {
+		if w := &l.said[i]; w.key == key {
 			if w.ranks[len(w.ranks)-1] != rank {
 				w.ranks = append(w.ranks, rank)
 			}
 			return false, named
 		}
 	}
-	l.said = append(l.said, lastWord{text, []int{rank}})
+	l.said = append(l.said, lastWord{text, key, []int{rank}})
 	return true, named
 }
 

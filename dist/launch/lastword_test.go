@@ -30,6 +30,12 @@ func TestEqualErrorsOfRanksAreShownOnce(t *testing.T) {
 			[]string{"[2] prog"},
 		},
 		{
+			"ranks in errors of operations",
+			map[int]string{0: "prog: barrier #2 rank %d/3: rank 1 died", 1: "prog: other", 2: "prog: barrier #2 rank %d/3: rank 1 died"},
+			[]string{"prog: barrier #2 rank 0/3: rank 1 died", "symgrad: ranks 0, 2 ended with the same error: prog: barrier #2 rank 0/3: rank 1 died"},
+			[]string{"rank 2/3"},
+		},
+		{
 			"several lines",
 			map[int]string{0: "prog: rank %d of 3: a\nb", 1: "prog: rank %d of 3: a\nb", 2: "prog: rank %d of 3: c"},
 			[]string{"prog: rank 0 of 3: a", "b", "symgrad: ranks 0-1 ended with the same error: prog: a", "prog: rank 2 of 3: c"},

@@ -103,6 +103,10 @@ func rendezvous(ctx context.Context, env Env, timeout time.Duration) (_ member, 
 	}
 	rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), lingerTimeout)
 	defer cancel()
+	var dead *dist.RankError
+	if errors.As(err, &dead) {
+		err = fmt.Errorf("not all ranks have come: %w", dead)
+	}
 	late := errors.Is(err, tooLate)
 	if late {
 		err = absence(rest, m, env.Size, tooLate)

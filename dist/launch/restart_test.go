@@ -170,6 +170,35 @@ func TestForeignLauncherNeedsTheMarkOfSuccess(t *testing.T) {
 	}
 }
 
+// A launcher of MPI may wait without end for a host that is gone, after the other ranks have ended.
+func TestForeignLauncherEndsAfterAFailureOfItsRanks(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "mpiexec.fake")
+	if err := os.Symlink(exe, program); err != nil {
+		t.Fatal(err)
+	}
+	for name, end := range map[string]string{"it hangs": "", "it hides the failure": "exit 0"} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			job, ranks := s.spawn(t.Context(), SpawnConfig{Program: program, N: 1, Grace: 100 * time.Millisecond})
+			if got := ranks[0].ask("getenv SYMGRAD_RANK"); got != "" {
+				t.Errorf("the launcher gives its ranks rank %s", got)
+			}
+			ranks[0].make(`word "rank 1 died"`)
+			if end != "" {
+				ranks[0].tell(end)
+			}
+			if res := job.wait(); res.Code != ExitPeerLost {
+				t.Errorf("got %+v, want code %d", res, ExitPeerLost)
+			}
+			wantText(t, job.err.String(), "after a failure of its ranks")
+		})
+	}
+}
+
 func TestMarksStayInTheirFile(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "other")
 	if err := os.WriteFile(other, []byte("0123456789abcdef text"), 0o600); err != nil {

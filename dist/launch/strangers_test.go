@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -243,6 +244,36 @@ func TestClientTakesNoNonsenseFromAServer(t *testing.T) {
 				t.Errorf("got %d, %v, want %q", n, err, tc.want)
 			}
 		})
+	}
+}
+
+// A rank on another host than the store's learns of the loss of that host by heartbeats.
+func TestSilentStoreIsTheLossOfRank0(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	served := make(chan net.Conn, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err == nil {
+			if f, err := readFrame(conn, maxFrameBytes); err == nil {
+				_, _ = conn.Write(appendFrame(nil, frame{kind: replyOK, id: f.id}))
+			}
+		}
+		served <- conn
+	}()
+	c, err := Dial(t.Context(), DialConfig{Address: listener.Addr().String(), Job: "job", Rank: 1, Size: 2, beat: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := <-served
+	defer conn.Close()
+	_, err = c.Get(t.Context(), "never")
+	wantDeath(t, err, 0, "the launcher of its host at "+listener.Addr().String()+" is lost: no heartbeat")
+	if err := c.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

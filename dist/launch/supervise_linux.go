@@ -272,9 +272,9 @@ func (s *supervisor) outcome() outcome {
 			end.blame.How = strings.TrimPrefix(s.verdict.Where+": "+s.verdict.How, ": ")
 		}
 	case end.Code == 0 && s.unmarked():
-		end.Code, end.Culprit = 1, 0
+		end.Ranks[0] = s.mistrust(end.Ranks[0])
 		end.blame = end.Ranks[0]
-		end.blame.How = "exited with code 0 without the mark of success, see launch.Marks"
+		end.Code, end.Culprit = end.blame.Code, 0
 		end.again, end.why = s.restarts.decide(end.blame)
 	case s.failed:
 		end.blame = end.Ranks[local]

@@ -127,8 +127,9 @@ func (f *fault) run(t *testing.T, by hosttest.MPI, phase string) {
 	case allreduce:
 		j.await(0, all, step)
 	}
-	since, at := len(j.seen), time.Now()
+	since := len(j.seen)
 	f.strike(j)
+	at := time.Now()
 	if late == 1 {
 		j.tell(late, open)
 	}
@@ -219,24 +220,16 @@ func names(text, host string) bool {
 // the store, and until the store knows them.
 func (j *job) met() {
 	j.t.Helper()
-	port := fmt.Sprintf(":%04X", storePort)
 	for connections := 0; connections < 4; {
-		out, err := j.h.Command(0, "cat", "/proc/net/tcp").Output()
-		if err != nil {
-			j.t.Fatal(err)
-		}
 		connections = 0
-		for line := range strings.Lines(string(out)) {
-			if words := strings.Fields(line); len(words) > 3 && strings.HasSuffix(words[1], port) && words[3] == established {
+		for _, port := range j.ports(0, established) {
+			if port == storePort {
 				connections++
 			}
 		}
 	}
 	j.sleep(200 * time.Millisecond)
 }
-
-// established is the state of a connection in /proc/net/tcp.
-const established = "01"
 
 // sleep lets time pass: it is the length of a fault.
 func (j *job) sleep(d time.Duration) {

@@ -32,11 +32,19 @@ const (
 	joining    = "joining"    // one rank has begun UCX, and not exchanged the names of hosts
 )
 
-// meetingTime bounds the wait of a rank for the others to meet.
-const meetingTime = 15 * time.Second
-
 // patience bounds all waits of a rank for its peers.
 const patience = 30 * time.Second
+
+// meetingTime is patience for ranks in MPI_Init, which never notice that a host is gone.
+const meetingTime = 15 * time.Second
+
+// meetingTime returns the longest wait of a rank for the others to meet.
+func (a *actor) meetingTime() time.Duration {
+	if a.Phase == meeting && a.env.Launcher != launch.Symgrad {
+		return meetingTime
+	}
+	return patience
+}
 
 // rankArg is the argument of the role of a rank.
 type rankArg struct {
@@ -147,7 +155,7 @@ func (a *actor) play() error {
 			return err
 		}
 	}
-	w, err := backend.Open(context.Background(), backend.Config{InitTimeout: meetingTime, StepTimeout: patience})
+	w, err := backend.Open(context.Background(), backend.Config{InitTimeout: a.meetingTime(), StepTimeout: patience})
 	if err != nil {
 		return err
 	}

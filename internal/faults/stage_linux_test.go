@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -174,7 +175,7 @@ func (j *job) start(by hosttest.MPI, restarts int) {
 		return
 	}
 	l := launcher{
-		Nodes: 2, N: perHost, Store: fmt.Sprintf("%s:%d", j.h.Name(0), storePort), Secret: strings.Repeat("0123456789abcdef", 4), Program: program, MaxRestarts: restarts,
+		Nodes: 2, N: perHost, Store: fmt.Sprintf("%s:%d", j.h.Name(0), storePort), Secret: secretOf("0123456789abcdef"), Program: program, MaxRestarts: restarts,
 	}
 	for l.Node = range 2 {
 		j.run(l.Node, j.own("launcher", l))
@@ -266,4 +267,31 @@ func (j *job) state() string {
 		fmt.Fprintf(&b, "launcher %d:\n%s", i, &p.out)
 	}
 	return b.String()
+}
+
+// States of a socket in /proc/net/tcp.
+const (
+	established = "01"
+	listening   = "0A"
+)
+
+// ports returns the own port of each socket of a host in a state.
+func (j *job) ports(host int, state string) []int {
+	j.t.Helper()
+	out, err := j.h.Command(host, "cat", "/proc/net/tcp").Output()
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	var found []int
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		if len(words) < 4 || words[3] != state {
+			continue
+		}
+		_, hex, _ := strings.Cut(words[1], ":")
+		if port, err := strconv.ParseUint(hex, 16, 16); err == nil {
+			found = append(found, int(port))
+		}
+	}
+	return found
 }
