@@ -146,12 +146,13 @@ func (r *restarted) end(restarts int, whole train.Summary) {
 // A rank is killed again and again, on both hosts. The job ends as an undisturbed one.
 func TestHostsRestartAfterKilledRanks(t *testing.T) {
 	kills := long.Times(2, 20)
-	r, whole := begin(t, 12*kills+20)
+	r, whole := begin(t, 10*kills+10)
 	for i := range kills {
-		r.progress(8)
+		r.progress(6)
 		r.kill(i % 4)
 	}
 	r.end(kills, whole)
+	hosttest.Record(t, fmt.Sprintf("training on 2 hosts/%d ranks killed", kills), 0, nil)
 }
 
 // returnTime is the longest time from the return of a killed host to the next step of the training.
@@ -159,8 +160,8 @@ const returnTime = 10 * time.Second
 
 // A host is killed and comes back. The training goes on soon after that.
 func TestHostsRestartWithAKilledHost(t *testing.T) {
-	r, whole := begin(t, 60)
-	r.progress(8)
+	r, whole := begin(t, 30)
+	r.progress(5)
 	r.h.Kill(1)
 	_ = r.nodes[1].Wait() // killed
 	r.h.Restart(1)
@@ -171,10 +172,10 @@ func TestHostsRestartWithAKilledHost(t *testing.T) {
 	case <-t.Context().Done():
 	}
 	r.progress(len(r.steps) + 1) // some are from before the kill
-	if took := time.Since(back); took > returnTime {
-		t.Errorf("the training went on %v after the return of the host, want at most %v", took, returnTime)
-	} else {
-		t.Logf("the training went on %v after the return of the host", took)
+	took := time.Since(back)
+	if t.Logf("the training went on %v after the return of the host", took); took > returnTime {
+		t.Errorf("want at most %v", returnTime)
 	}
 	r.end(1, whole)
+	hosttest.Record(t, "training on 2 hosts/host killed and back", took, nil)
 }

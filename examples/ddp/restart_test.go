@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/hosttest"
 	"github.com/symgrad/symgrad/internal/long"
 )
 
@@ -79,4 +80,5 @@ func TestRestartedJobEndsAsAnUndisturbedOne(t *testing.T) {
 			t.Errorf("resume=%s: after %d kills, from step %d: parameters %.8s, want %.8s", resume, killed, end.ResumedStep, end.ParamsSHA256, whole.ParamsSHA256)
 		}
 	}
+	hosttest.Record(t, fmt.Sprintf("training on one host/%d ranks killed", kills), 0, nil)
 }

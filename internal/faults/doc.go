@@ -7,6 +7,6 @@
 //	rank_linux_test.go    a rank, which obeys a test over a socket
 //	stage_linux_test.go   a test's end of that socket, and the launchers
 //	faults_linux_test.go  the table of faults, and the right outcome of each
-//	record_linux_test.go  counts of runs, for bench/results
+//	record_linux_test.go  versions, for records of runs in bench/results
 //	guests_linux_test.go  a host that is not part of the job
 package faults

@@ -149,7 +149,7 @@ func (f *fault) run(t *testing.T, by hosttest.MPI, phase string) {
 	if t.Failed() {
 		t.Log(j.state())
 	}
-	records.add(cmp.Or(string(by), "symgrad run")+"/"+f.name+"/"+phase, !t.Failed(), slowest)
+	hosttest.Record(t, cmp.Or(string(by), "symgrad run")+"/"+f.name+"/"+phase, slowest, versions)
 }
 
 // goesOn lets the job work under a fault, and then end well.
