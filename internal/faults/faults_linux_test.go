@@ -174,6 +174,7 @@ func (j *job) goesOn(since int, phase string, all []int) {
 // time of the last one.
 func (f *fault) judge(j *job, since int, at time.Time) (slowest time.Duration) {
 	j.t.Helper()
+	named := 0 // errors that are not MPI_Init's
 	for host, blamed := range []string{f.here, f.there} {
 		if host == 1 && f.after != nil {
 			f.after(j)
@@ -197,13 +198,17 @@ func (f *fault) judge(j *job, since int, at time.Time) (slowest time.Duration) {
 			if inMPI && strings.Contains(e.Text, fmt.Sprintf("rank %d/4: mpi: MPI_Init_thread waits", rank)) {
 				continue
 			}
-			if e.Kind == gone && (inMPI || f.killed && len(j.launchers) == 1) {
+			if e.Kind == gone && len(j.launchers) == 1 {
 				continue // killed by the launcher of MPI, because of the fault or of the first error
 			}
+			named++
 			if !names(e.Text, blamed) {
 				j.t.Errorf("rank %d: %s %q, want the name of a rank on %s", rank, e.Kind, e.Text, blamed)
 			}
 		}
+	}
+	if named == 0 && !f.killed && j.rank.Phase != meeting {
+		j.t.Error("no rank names the fault")
 	}
 	return slowest
 }
