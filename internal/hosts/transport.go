@@ -300,6 +300,9 @@ func (t *Transport) collective(op *dist.Op) error {
 		h.scalar = bits
 	}
 	if op.Kind == dist.KindBarrier {
+		if t.p.heaps.service.Load() != nil {
+			t.op.Blocks()
+		}
 		flushed := t.p.flush(t)
 		return errors.Join(t.move(op, &h), flushed)
 	}
