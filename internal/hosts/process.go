@@ -154,6 +154,18 @@ func (p *process) handle() bool {
 		return false
 	}
 	defer p.applies.Unlock()
+	return p.applyArrived()
+}
+
+// settle applies the control messages that have arrived. Another goroutine may be doing so.
+func (p *process) settle() {
+	p.applies.Lock()
+	defer p.applies.Unlock()
+	p.applyArrived()
+}
+
+// applyArrived is handle with p.applies held.
+func (p *process) applyArrived() bool {
 	any := false
 	for p.in[p.next].req.Done() {
 		in := &p.in[p.next]
@@ -192,7 +204,7 @@ func (p *process) apply(from int, c control) {
 	}
 	switch {
 	case c.kind == controlDied:
-		p.lost(c.rank, c.text)
+		p.bury(c.rank, c.text)
 	case t != nil && c.rank >= 0 && c.rank < len(t.ranks):
 		t.news(c)
 	}
@@ -221,11 +233,18 @@ func (p *process) spread(t *Transport, c control) {
 	}
 }
 
-// lost breaks all groups of a rank of the world that is gone, and reports it to all ranks.
+// lost breaks all groups of a rank of the world that is gone, and reports it to all ranks. It first
+// applies the messages that have arrived, because a rank that leaves ends its connections too.
 func (p *process) lost(rank int, how string) {
+	p.settle()
+	p.bury(rank, how)
+}
+
+// bury is lost for a caller that has settled, or applies a message.
+func (p *process) bury(rank int, how string) {
 	p.mu.Lock()
 	_, known := p.dead[rank]
-	if known || rank == p.rank {
+	if known || p.left[rank] || rank == p.rank {
 		p.mu.Unlock()
 		return
 	}
