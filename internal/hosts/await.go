@@ -143,7 +143,7 @@ func (t *Transport) nth(a *awaited, i int) int {
 
 // check looks for reasons to end a wait: the group is broken, a rank is gone, time is over.
 func (t *Transport) check(a *awaited, waited time.Duration) error {
-	if err := t.Broken(); err != nil {
+	if err := t.Broken(); err != nil && !t.completes() {
 		return err
 	}
 	if err := t.inner.broken(time.Now()); err != nil {

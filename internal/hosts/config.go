@@ -125,6 +125,9 @@ func Open(party Party, cfg Config) (dist.Transport, error) {
 	}
 	p.add(t)
 	go p.run()
+	// No rank breaks the group, and with it the transports of hosts, while another still makes its
+	// end. An error here has broken the group: its operations return it.
+	_ = t.meet(&exchange{own: syncHeader})
 	return &world{t}, nil
 }
 

@@ -223,9 +223,9 @@ func (p *process) post(to int, c control) {
 	p.w.Send(&o.req, to, channelControl, o.data)
 }
 
-// spread sends a control message to the other ranks of t.
+// spread sends the reason why t is broken to its other ranks.
 func (p *process) spread(t *Transport, c control) {
-	c.group = t.id
+	c.group, c.a = t.id, t.spans.met.Load()
 	for r, w := range t.ranks {
 		if r != t.rank {
 			p.post(w, c)
@@ -260,6 +260,7 @@ func (p *process) bury(rank int, how string) {
 	}
 	for _, t := range groups {
 		if r := slices.Index(t.ranks, rank); r >= 0 && !t.peers.closed(r) {
+			t.spans.last.Store(0) // its data may be missing
 			t.fail(&dist.RankError{Rank: r, How: how})
 		}
 	}
