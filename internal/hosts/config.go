@@ -115,6 +115,12 @@ func Open(party Party, cfg Config) (dist.Transport, error) {
 		return nil, fmt.Errorf("hosts: %w", err)
 	}
 	p := newProcess(party, cfg.withDefaults())
+	if party.Inner.Info().Size == len(party.Hosts) {
+		w := p.newLocal(party.Inner, true)
+		w.enlist()
+		go p.run()
+		return w, nil
+	}
 	ranks := make([]int, len(party.Hosts))
 	for r := range ranks {
 		ranks[r] = r

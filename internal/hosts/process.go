@@ -26,6 +26,7 @@ type process struct {
 
 	mu     sync.Mutex
 	groups map[uint32]*Transport
+	locals []*local             // groups on this host
 	early  map[uint32][]control // for groups that this rank has not made yet
 	nextID uint32
 	added  uint32         // newest group
@@ -253,7 +254,11 @@ func (p *process) bury(rank int, how string) {
 	for _, t := range p.groups {
 		groups = append(groups, t)
 	}
+	locals := slices.Clone(p.locals)
 	p.mu.Unlock()
+	for _, l := range locals {
+		l.lose(rank, how)
+	}
 	p.w.Lose(rank, how)
 	if s := p.heaps.service.Load(); s != nil {
 		s.Lost(rank, how)
