@@ -218,6 +218,7 @@ func (t *Transport) relay(x *exchange) error {
 	if x.sent != nil {
 		x.sent()
 	}
+	t.op.Posted() // while the messages are on their way
 	return t.await(&awaited{recvs: t.recvs})
 }
 
