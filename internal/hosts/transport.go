@@ -26,6 +26,7 @@ type Transport struct {
 	board *board
 	turns turns
 	fault fault
+	spans spans
 	peers *peers
 	notes notes
 
