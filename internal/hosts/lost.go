@@ -8,13 +8,20 @@ import (
 )
 
 // lost breaks all groups of a rank of the world that is gone. The ranks that found it themselves
-// report it to all, once; the others do not repeat the report.
+// report it to all, once; the others do not repeat the report. It first applies the messages that
+// have arrived, because a rank that leaves ends its connections too.
 //
 // Returns: whether it is news.
 func (p *process) lost(rank int, how string, found bool) bool {
+	p.settle()
+	return p.bury(rank, how, found)
+}
+
+// bury is lost for a caller that has settled, or applies a message.
+func (p *process) bury(rank int, how string, found bool) bool {
 	p.mu.Lock()
 	_, known := p.dead[rank]
-	if known || rank == p.rank {
+	if known || p.left[rank] || rank == p.rank {
 		p.mu.Unlock()
 		return false
 	}
@@ -23,13 +30,17 @@ func (p *process) lost(rank int, how string, found bool) bool {
 	for _, t := range p.groups {
 		groups = append(groups, t)
 	}
+	locals := slices.Clone(p.locals)
 	p.mu.Unlock()
+	for _, l := range locals {
+		l.lose(rank, how)
+	}
 	p.w.Lose(rank, how)
 	if s := p.heaps.service.Load(); s != nil {
 		s.Lost(rank, how)
 	}
 	for _, t := range groups {
-		t.bury(rank, how)
+		t.failFor(rank, how)
 	}
 	for r := range p.hosts {
 		if found && r != p.rank {
@@ -42,18 +53,16 @@ func (p *process) lost(rank int, how string, found bool) bool {
 // lostHost is lost for the other ranks on the host of rank, whose death no rank has found: then the
 // whole host does not answer.
 func (p *process) lostHost(rank int, how string) {
-	p.mu.Lock()
-	left := p.left[rank]
-	p.mu.Unlock()
 	for r, host := range p.hosts {
-		if !left && r != rank && host == p.hosts[rank] && host != p.hosts[p.rank] {
+		if r != rank && host == p.hosts[rank] && host != p.hosts[p.rank] {
 			p.lost(r, how, false)
 		}
 	}
 }
 
-// bury breaks t if a rank of the world that is gone is one of its ranks and has not closed its end.
-func (t *Transport) bury(rank int, how string) {
+// failFor breaks t if a rank of the world that is gone is one of its ranks and has not closed its
+// end.
+func (t *Transport) failFor(rank int, how string) {
 	r := slices.Index(t.ranks, rank)
 	if r < 0 || t.peers.closed(r) {
 		return
@@ -62,6 +71,7 @@ func (t *Transport) bury(rank int, how string) {
 	if t.p.names != nil {
 		e.Host = t.p.names[rank]
 	}
+	t.spans.last.Store(0) // its data may be missing
 	t.fail(e)
 }
 

@@ -26,6 +26,7 @@ type process struct {
 
 	mu     sync.Mutex
 	groups map[uint32]*Transport
+	locals []*local             // groups on this host
 	early  map[uint32][]control // for groups that this rank has not made yet
 	nextID uint32
 	added  uint32         // newest group
@@ -156,6 +157,18 @@ func (p *process) handle() bool {
 		return false
 	}
 	defer p.applies.Unlock()
+	return p.applyArrived()
+}
+
+// settle applies the control messages that have arrived. Another goroutine may be doing so.
+func (p *process) settle() {
+	p.applies.Lock()
+	defer p.applies.Unlock()
+	p.applyArrived()
+}
+
+// applyArrived is handle with p.applies held.
+func (p *process) applyArrived() bool {
 	any := false
 	for p.in[p.next].req.Done() {
 		in := &p.in[p.next]
@@ -194,7 +207,7 @@ func (p *process) apply(from int, c control) {
 	}
 	switch {
 	case c.kind == controlDied:
-		p.lost(c.rank, c.text, false)
+		p.bury(c.rank, c.text, false)
 	case t != nil && c.rank >= 0 && c.rank < len(t.ranks):
 		t.news(c)
 	}
@@ -213,9 +226,9 @@ func (p *process) post(to int, c control) {
 	p.w.Send(&o.req, to, channelControl, o.data)
 }
 
-// spread sends a control message to the other ranks of t.
+// spread sends the reason why t is broken to its other ranks.
 func (p *process) spread(t *Transport, c control) {
-	c.group = t.id
+	c.group, c.a = t.id, t.spans.met.Load()
 	for r, w := range t.ranks {
 		if r != t.rank {
 			p.post(w, c)
@@ -240,7 +253,7 @@ func (p *process) add(t *Transport) {
 		}
 	}
 	for rank, how := range dead { // in any order: the first one breaks the group
-		t.bury(rank, how)
+		t.failFor(rank, how)
 	}
 }
 
