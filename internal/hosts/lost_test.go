@@ -3,6 +3,7 @@ package hosts_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
@@ -35,19 +36,25 @@ func TestDeathIsReportedByItsFinder(t *testing.T) {
 	_, ends := fake.New(n, fake.Config{})
 	where, names := []int{0, 1, 2}, []string{"a", "b", "c"}
 	worlds, losses, spies := make([]*dist.World, n), make([]*hosts.Losses, n), make([]*spied, n)
+	var all sync.WaitGroup
 	for r := range n {
-		inner, err := sim.Transports(1, sim.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
 		losses[r], spies[r] = new(hosts.Losses), &spied{ends[r], make(chan int, 100)}
-		tr, err := hosts.Open(hosts.Party{Wire: spies[r], Inner: inner[0], Hosts: where, Names: names, Losses: losses[r]}, hosts.Config{})
-		if err == nil {
-			worlds[r], err = dist.NewWorld(tr, dist.LocalInfo{Launcher: "none", Job: "hosts"}, 0, nil)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		all.Go(func() {
+			inner, err := sim.Transports(1, sim.Config{})
+			var tr dist.Transport
+			if err == nil {
+				tr, err = hosts.Open(hosts.Party{Wire: spies[r], Inner: inner[0], Hosts: where, Names: names, Losses: losses[r]}, hosts.Config{})
+			}
+			if err == nil {
+				worlds[r], err = dist.NewWorld(tr, dist.LocalInfo{Launcher: "none", Job: "hosts"}, 0, nil)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if all.Wait(); t.Failed() {
+		return
 	}
 	losses[0].Lost(2, "found")
 	for r := range 2 {
