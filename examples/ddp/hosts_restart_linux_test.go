@@ -33,7 +33,7 @@ type restarted struct {
 	reads  sync.WaitGroup
 
 	steps   chan struct{} // a line for a step; closed at the end of the launcher of host 0
-	resumed chan struct{} // a start from a checkpoint
+	resumed chan struct{} // a start from a checkpoint; closed too
 }
 
 // begin starts the launchers. It also returns the summary of an undisturbed run on one host.
@@ -79,6 +79,7 @@ func (r *restarted) launch(host int) {
 // count passes on that rank 0 has made a step, or has resumed.
 func (r *restarted) count(out io.Reader) {
 	defer close(r.steps)
+	defer close(r.resumed)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		switch line := lines.Text(); {
 		case strings.HasPrefix(line, "step "):
@@ -96,6 +97,17 @@ func (r *restarted) progress(n int) {
 		if _, ok := <-r.steps; !ok {
 			r.t.Fatalf("the job has ended\n%s\n%s", &r.texts[0], &r.texts[1])
 		}
+	}
+}
+
+// again waits until the job has begun again.
+func (r *restarted) again() {
+	r.t.Helper()
+	if _, ok := <-r.resumed; !ok {
+		r.t.Fatalf("the job has ended\n%s\n%s", &r.texts[0], &r.texts[1])
+	}
+	for range len(r.steps) { // from before
+		<-r.steps
 	}
 }
 
@@ -150,6 +162,7 @@ func TestHostsRestartAfterKilledRanks(t *testing.T) {
 	for i := range kills {
 		r.progress(6)
 		r.kill(i % 4)
+		r.again()
 	}
 	r.end(kills, whole)
 	hosttest.Record(t, fmt.Sprintf("training on 2 hosts/%d ranks killed", kills), 0, nil)
@@ -167,11 +180,8 @@ func TestHostsRestartWithAKilledHost(t *testing.T) {
 	r.h.Restart(1)
 	back := time.Now()
 	r.launch(1)
-	select {
-	case <-r.resumed:
-	case <-t.Context().Done():
-	}
-	r.progress(len(r.steps) + 1) // some are from before the kill
+	r.again()
+	r.progress(1)
 	took := time.Since(back)
 	if t.Logf("the training went on %v after the return of the host", took); took > returnTime {
 		t.Errorf("want at most %v", returnTime)
