@@ -11,7 +11,7 @@
 // # Which backend?
 //
 //	shm      shared memory between processes of one host; buffers are in host memory
-//	mpi      the same inside a host, and MPI between hosts; for mpirun, mpiexec and srun
+//	mpi      the same inside a host, and MPI between hosts; for mpirun and mpiexec
 //	ucx      the same inside a host, and UCX between hosts; for every launcher
 //	sim      goroutines of one process, for tests; only with Simulate
 //	cuda     GPUs: each operation by the fastest of NVSHMEM, NCCL and symgrad's kernels
@@ -288,7 +288,7 @@ func (c Config) meet(ctx context.Context, env *launch.Env, step time.Duration) (
 }
 
 func localOf(env launch.Env) dist.LocalInfo {
-	return dist.LocalInfo{Rank: env.LocalRank, Size: env.LocalSize, Launcher: env.Launcher, Job: env.Job}
+	return dist.LocalInfo{Rank: env.LocalRank, Size: env.LocalSize, Nodes: 1, Launcher: env.Launcher, Job: env.Job}
 }
 
 func (c Config) env() (launch.Env, error) {
@@ -308,7 +308,7 @@ func (c Config) fits(env launch.Env) error {
 		if byMPI(env) {
 			return nil
 		}
-		why = mpiWhy
+		why = noMPI(env)
 	case name == UCX:
 		return nil
 	case !env.OneHost() && (!OnGPUs(name) || name == NVSHMEM):

@@ -75,6 +75,7 @@ func TestOpenJoinsTheRanksOfAJob(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	two := launch.Env{Rank: 0, Size: 2, LocalSize: 1, Launcher: launch.Slurm, Job: "j"}
+	byHand := launch.Env{Size: 2, LocalSize: 1, Launcher: launch.Symgrad, Job: "j"}
 	for _, tc := range []struct {
 		name string
 		cfg  Config
@@ -105,7 +106,8 @@ func TestOpenRefuses(t *testing.T) {
 		{"huge ring", Config{TraceEntries: 1<<24 + 1}, dist.ErrInvalid, "trace"},
 		{"two hosts", Config{Backend: SHM, Env: &two}, dist.ErrUnsupported, "1 of 2 ranks are on this host, and shared memory needs all"},
 		{"two hosts without UCX or address", Config{Env: &two}, dist.ErrUnsupported, ""},
-		{"MPI without its launcher", Config{Backend: MPI, Env: &two}, dist.ErrUnsupported, "no launcher of MPI started this process"},
+		{"MPI without its launcher", Config{Backend: MPI, Env: &byHand}, dist.ErrUnsupported, "no launcher of MPI started this process"},
+		{"MPI under srun", Config{Backend: MPI, Env: &two}, dist.ErrUnsupported, "use backend ucx, or mpirun inside the allocation"},
 		{"UCX on GPUs", Config{Backend: UCX, Device: CUDADevice}, dist.ErrInvalid, "ucx is between ranks of the host, and the device is cuda"},
 		{"sim by name", Config{Backend: Sim, Env: &two}, dist.ErrUnsupported, "only when asked for"},
 	} {

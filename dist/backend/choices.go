@@ -18,7 +18,13 @@ type Choice struct {
 	Why    string // the reason, either way
 }
 
-const mpiWhy = "no launcher of MPI started this process: use mpirun, mpiexec or srun"
+// noMPI returns why MPI cannot join the ranks of env.
+func noMPI(env launch.Env) string {
+	if env.Launcher == launch.Slurm || env.Launcher == launch.PMIx {
+		return "srun started this process, and MPI is for ranks of mpirun and mpiexec: use backend ucx, or mpirun inside the allocation"
+	}
+	return "no launcher of MPI started this process: use mpirun or mpiexec"
+}
 
 const simWhy = "ranks would be goroutines; it is taken only when asked for"
 
@@ -49,7 +55,7 @@ func (c Config) choices(env launch.Env, at place) []Choice {
 	if !env.OneHost() {
 		host.Usable, host.Why = false, severalHosts(SHM, env)
 	}
-	between := Choice{Name: MPI, Why: mpiWhy}
+	between := Choice{Name: MPI, Why: noMPI(env)}
 	if byMPI(env) {
 		between.Usable, between.Why = true, "shared memory inside a host, MPI between hosts; taken when ranks are on several"
 	}
