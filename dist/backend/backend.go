@@ -287,6 +287,7 @@ func (c Config) meet(ctx context.Context, env *launch.Env, step time.Duration) (
 	return t, closer.Close, nil
 }
 
+// localOf describes a rank of a job on one host.
 func localOf(env launch.Env) dist.LocalInfo {
 	return dist.LocalInfo{Rank: env.LocalRank, Size: env.LocalSize, Nodes: 1, Launcher: env.Launcher, Job: env.Job}
 }

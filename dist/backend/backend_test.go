@@ -62,8 +62,8 @@ func TestOpenJoinsTheRanksOfAJob(t *testing.T) {
 				t.Errorf("rank %d: %v", r, err)
 				return
 			}
-			if w.Rank() != r || w.Local().Rank != r || w.Local().Size != n {
-				t.Errorf("rank %d is told it is %d, %+v", r, w.Rank(), w.Local())
+			if l := w.Local(); w.Rank() != r || l.Rank != r || l.Size != n || l.Node != 0 || l.Nodes != 1 {
+				t.Errorf("rank %d is told it is %d, %+v", r, w.Rank(), l)
 			}
 			if err := errors.Join(sumOfRanks(w), w.Close()); err != nil {
 				t.Errorf("rank %d: %v", r, err)
