@@ -312,7 +312,9 @@ func (c Config) fits(env launch.Env) error {
 		why = noMPI(env)
 	case name == UCX:
 		return nil
-	case !env.OneHost() && (!OnGPUs(name) || name == NVSHMEM):
+	case !env.OneHost() && (name == NVSHMEM || c.Engine == NVSHMEM):
+		why = severalHosts(NVSHMEM, env)
+	case !env.OneHost() && !OnGPUs(name):
 		why = severalHosts(name, env)
 	default:
 		return nil

@@ -101,6 +101,8 @@ func TestOpenRefuses(t *testing.T) {
 		{"less than no blocks", Config{Backend: CUDA, MaxCTAs: -1}, dist.ErrInvalid, "at most -1 blocks in a launch: want 0 to 128"},
 		{"too many blocks", Config{Backend: CUDA, MaxCTAs: 129}, dist.ErrInvalid, "at most 129 blocks in a launch: want 0 to 128"},
 		{"several hosts on GPUs", Config{Backend: CUDA, Env: &two}, dist.ErrUnsupported, "slurm gives ranks of several hosts no address to meet at; before srun: export SYMGRAD_MASTER=:29500"},
+		{"several hosts by NVSHMEM", Config{Backend: NVSHMEM, Env: &two}, dist.ErrUnsupported, "not supported here: use backend cuda or nccl, where NCCL joins hosts"},
+		{"several hosts by NVSHMEM's engine", Config{Backend: CUDA, Engine: NVSHMEM, Env: &two}, dist.ErrUnsupported, "NVSHMEM joins hosts by RDMA transports only"},
 		{"negative timeout", Config{StepTimeout: -1}, dist.ErrInvalid, "timeout"},
 		{"negative ring", Config{TraceEntries: -1}, dist.ErrInvalid, "trace"},
 		{"huge ring", Config{TraceEntries: 1<<24 + 1}, dist.ErrInvalid, "trace"},

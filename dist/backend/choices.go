@@ -28,6 +28,10 @@ func noMPI(env launch.Env) string {
 
 const simWhy = "ranks would be goroutines; it is taken only when asked for"
 
+// nvshmemApart is the reason to refuse NVSHMEM on several hosts. Its transports between hosts are
+// RDMA: it has none for TCP.
+const nvshmemApart = "NVSHMEM joins hosts by RDMA transports only, which are not supported here: use backend cuda or nccl, where NCCL joins hosts"
+
 // severalHosts returns why a job on several hosts cannot use a backend of one host.
 func severalHosts(name string, env launch.Env) string {
 	where := fmt.Sprintf("%d of %d ranks are on this host", env.LocalSize, env.Size)
@@ -35,7 +39,7 @@ func severalHosts(name string, env launch.Env) string {
 		where = fmt.Sprintf("SYMGRAD_HOST=%s names a host of its own", env.Host)
 	}
 	if name == NVSHMEM {
-		return where + ", and NVSHMEM is used on one host only: use cuda or nccl"
+		return where + ", and " + nvshmemApart
 	}
 	return where + ", and shared memory needs all"
 }
