@@ -47,9 +47,13 @@ build: ## build the programs into bin/
 # No test target runs vet: check-vet does.
 TEST := $(GO) test -vet=off -count=1 -shuffle=on -timeout=$(TIMEOUT)
 
+# test-hosts alone runs the tests on several hosts. Real processes on hosts show the race detector no
+# more than the goroutines of internal/wire/fake and internal/hosts.
+NO_HOSTS := SYMGRAD_TEST_HOSTS=0
+
 .PHONY: test
 test: data ## run the tests without cgo, as programs are released
-	CGO_ENABLED=0 $(TEST) $(PKG)
+	CGO_ENABLED=0 $(NO_HOSTS) $(TEST) $(PKG)
 
 # test-race omits slow sequential code, package reduce, which shm and sim call, and the tests of the
 # conformance suite, which shm and sim run.
@@ -60,7 +64,7 @@ RACE_PKG = $(if $(filter ./...,$(PKG)),$$($(GO) list ./... | grep -vE '/($(NO_RA
 # By default the race detector delays the end of each process by a second, and many tests start processes.
 .PHONY: test-race
 test-race: data ## run the tests under the race detector and with invariants checked
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(TEST) -race -tags=invariants $(RACE_PKG)
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(NO_HOSTS) $(TEST) -race -tags=invariants $(RACE_PKG)
 
 # Tests on hosts have Host in their name. EXEC='-exec "sudo -n"' runs the test binaries as root.
 HOST_PKG = $$(grep -rl --include='*_test.go' '"github.com/symgrad/symgrad/internal/hosttest"' . | xargs -n1 dirname | sort -u)
@@ -72,7 +76,7 @@ test-hosts: ## run the tests that make several hosts of this machine; needs root
 
 .PHONY: test-long
 test-long: data ## run more cases of some tests: worlds, training steps, random draws, kills
-	sh scripts/long.sh "$(GO)"
+	$(NO_HOSTS) sh scripts/long.sh "$(GO)"
 
 .PHONY: check
 check: check-format check-vet check-static check-rules check-modules check-generated check-commits ## run all checks except tests
