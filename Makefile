@@ -58,13 +58,15 @@ test: data ## run the tests without cgo, as programs are released
 # test-race omits slow sequential code, package reduce, which shm and sim call, and the tests of the
 # conformance suite, which shm and sim run.
 SEQUENTIAL := bench/compare|examples/(ddp/mnist|ddp/model|lm/model)|machine/machinetest
-NO_RACE := $(SEQUENTIAL)|internal/(conformance|cudagen|lint|pins|program/oracle|reduce)
+NO_RACE := $(SEQUENTIAL)|config|internal/(conformance|cudagen|hostsim|lint|pins|program/oracle|reduce)
+# Slow tests of one goroutine, in packages with tests of several.
+SEQUENTIAL_TESTS := ^Test(BadArgumentsPanicAsGonumDoes|ResultsEqualGonumsWithinTheBound|ErrorFeedbackSendsEverythingInTheEnd|CompilingTakesMemoryInProportion)$$
 RACE_PKG = $(if $(filter ./...,$(PKG)),$$($(GO) list ./... | grep -vE '/($(NO_RACE))$$'),$(PKG))
 
 # By default the race detector delays the end of each process by a second, and many tests start processes.
 .PHONY: test-race
 test-race: data ## run the tests under the race detector and with invariants checked
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(NO_HOSTS) $(TEST) -race -tags=invariants $(RACE_PKG)
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(NO_HOSTS) $(TEST) -race -tags=invariants -skip='$(SEQUENTIAL_TESTS)' $(RACE_PKG)
 
 # Tests on hosts have Host in their name. EXEC='-exec "sudo -n"' runs the test binaries as root.
 HOST_PKG = $$(grep -rl --include='*_test.go' '"github.com/symgrad/symgrad/internal/hosttest"' . | xargs -n1 dirname | sort -u)
