@@ -22,5 +22,33 @@ missing:
 	MOVL $-1, AX
 	RET
 
+// enterMore is enter for up to eight words, of which the last two are on the stack. DI is a *[9]uintptr. The
+// stack is aligned to 16 bytes at the call.
+TEXT enterMore(SB), NOSPLIT|NOFRAME, $0-0
+	MOVQ 0(DI), R10
+	TESTQ R10, R10
+	JEQ  missing
+	SUBQ $24, SP
+	MOVQ 56(DI), AX
+	MOVQ AX, 0(SP)
+	MOVQ 64(DI), AX
+	MOVQ AX, 8(SP)
+	MOVQ 16(DI), SI
+	MOVQ 24(DI), DX
+	MOVQ 32(DI), CX
+	MOVQ 40(DI), R8
+	MOVQ 48(DI), R9
+	MOVQ 8(DI), DI
+	XORL AX, AX
+	CALL R10
+	ADDQ $24, SP
+	RET
+missing:
+	MOVL $-1, AX
+	RET
+
+GLOBL ·enterMoreAt(SB), NOPTR|RODATA, $8
+DATA ·enterMoreAt(SB)/8, $enterMore(SB)
+
 GLOBL ·enterAt(SB), NOPTR|RODATA, $8
 DATA ·enterAt(SB)/8, $enter(SB)

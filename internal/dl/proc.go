@@ -81,8 +81,8 @@ func (p Proc) CallWords(args ...uintptr) (uintptr, error) {
 	return sysCall(p.addr, unkept(args)), nil
 }
 
-// Status is CallWords for a function that returns an int, such as a status. Up to six words take a
-// shorter path than purego's general one: less than half the time (BenchmarkCall).
+// Status is CallWords for a function that returns an int, such as a status. Up to eight words take
+// a shorter path than purego's general one: less than half the time (BenchmarkCall).
 //
 // Returns: the int. Errors: as Call.
 func (p Proc) Status(args ...uintptr) (int32, error) {

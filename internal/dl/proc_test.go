@@ -258,6 +258,20 @@ func TestStatusPassesWordsAndReturnsAnInt(t *testing.T) {
 	if r, err := six(t).Status(1, 2, 3, 4, 5, 6); err != nil || r != 654321 {
 		t.Errorf("six words arrive as %d, %v, want 654321", r, err)
 	}
+	seven, err := Callback(func(a, b, c, d, e, f, g uintptr) uintptr { return g })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := ProcAt(seven, "seven").Status(1, 2, 3, 4, 5, 6, 7); err != nil || r != 7 {
+		t.Errorf("the seventh word arrives as %d, %v, want 7", r, err)
+	}
+	eight, err := Callback(func(a, b, c, d, e, f, g, h uintptr) uintptr { return a + 10*f + 100*g + 1000*h })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := ProcAt(eight, "eight").Status(1, 2, 3, 4, 5, 6, 7, 8); err != nil || r != 8761 {
+		t.Errorf("eight words arrive as %d, %v, want 8761", r, err)
+	}
 	ten, err := Callback(func(a, b, c, d, e, f, g, h, i, j uintptr) uintptr {
 		return a + 10*b + 100*c + 1000*d + 10000*e + 100000*f + 1000000*g + 10000000*h + 100000000*i + 1000000000*j
 	})

@@ -79,11 +79,15 @@ func sysCall(addr uintptr, args []uintptr) uintptr {
 	return r
 }
 
-// statusWords is the number of words that a C function takes in registers.
-const statusWords = 6
+// statusWords is the most words of sysStatus: six in registers and two on the stack.
+const (
+	statusWords   = registerWords + 2
+	registerWords = 6
+)
 
-// enterAt is the address of enter, which calls a C function with its words.
-var enterAt uintptr
+// enterAt is the address of enter, which calls a C function with its words, and enterMoreAt of the
+// same for more than registerWords.
+var enterAt, enterMoreAt uintptr
 
 // cgocall is the runtime's entry to C, which purego also uses: it informs the scheduler, and calls
 // fn with arg on the thread's own stack.
@@ -99,12 +103,15 @@ func sysStatus(addr uintptr, args []uintptr) int32 {
 	var call [1 + statusWords]uintptr
 	call[0] = addr
 	copy(call[1:], args)
+	if len(args) > registerWords {
+		return cgocall(enterMoreAt, unsafe.Pointer(&call))
+	}
 	return cgocall(enterAt, unsafe.Pointer(&call))
 }
 
 // sysStatus2 is sysStatus for two words; it returns -1 for a zero addr.
 func sysStatus2(addr, a, b uintptr) int32 {
-	call := [1 + statusWords]uintptr{addr, a, b}
+	call := [1 + registerWords]uintptr{addr, a, b}
 	return cgocall(enterAt, unsafe.Pointer(&call))
 }
 

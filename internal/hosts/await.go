@@ -30,20 +30,30 @@ type awaited struct {
 // Errors: why the group is broken; ErrTimeout of dist after the step timeout, which breaks the
 // group and names the missing ranks; ErrClosed for a rank that closed its end.
 func (t *Transport) await(a *awaited) error {
+	if a.local(t) {
+		for range nearSpins {
+			if t.posted(a) {
+				return nil
+			}
+		}
+	} else {
+		t.p.waiting.Add(1)
+		defer t.p.waiting.Add(-1)
+	}
 	var pause wire.Backoff
 	var began time.Time
-	t.p.waiting.Add(1)
-	defer t.p.waiting.Add(-1)
-	for turn := 1; ; turn++ {
+	for {
 		done, err := t.holds(a)
 		if done || err != nil {
 			return err
 		}
-		if t.p.progress() {
+		if !a.local(t) && t.p.progress() {
 			pause.Reset()
 			continue
 		}
-		if turn%32 == 0 {
+		if pause.Pauses()%checkTurns == blockTurns {
+			t.op.Blocks()
+			t.p.handle()
 			now := time.Now()
 			if began.IsZero() {
 				began = now
@@ -55,6 +65,19 @@ func (t *Transport) await(a *awaited) error {
 		pause.Pause()
 	}
 }
+
+// local reports whether a waits for ranks of this host only. The leader waits for the others, and
+// the process's goroutine receives the news meanwhile.
+func (a *awaited) local(t *Transport) bool {
+	return a.round != 0 && (a.near || !t.l.leads)
+}
+
+// Turns of a wait without progress. A turn takes about a microsecond at first.
+const (
+	nearSpins  = 500 // for ranks of this host: a few nanoseconds each
+	blockTurns = 30  // until other goroutines may use the group
+	checkTurns = 100 // between two looks for reasons to end the wait
+)
 
 // holds reports whether a holds.
 func (t *Transport) holds(a *awaited) (bool, error) {

@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"sync/atomic"
@@ -114,6 +115,9 @@ type header struct {
 	c      int64  // first free group number of a split
 }
 
+// sigBytes is the bytes of the signature, at the start of a header.
+const sigBytes = 16
+
 func (h *header) put(to []byte) {
 	binary.LittleEndian.PutUint64(to, uint64(h.sig.Count))
 	binary.LittleEndian.PutUint32(to[8:], uint32(h.sig.Root))
@@ -141,6 +145,7 @@ type exchange struct {
 	bytes int                 // data of one rank, at most board.most; equal on all ranks
 	fill  func(data []byte)   // writes this rank's data; nil for none
 	from  func(rank int) bool // reports which ranks have data; nil means all
+	sent  func()              // follows the start of this host's messages; nil for none
 }
 
 // meet does an exchange. After it, headers and data of all ranks are on the board until the next
@@ -152,6 +157,9 @@ func (t *Transport) meet(x *exchange) error {
 		return fmt.Errorf("%w: an exchange of %d bytes, and places have %d", dist.ErrInvalid, x.bytes, t.board.most)
 	}
 	t.round++
+	if err := t.reuse(); err != nil {
+		return err
+	}
 	x.own.put(t.board.header(t.round, t.rank))
 	if x.fill != nil && x.bytes > 0 {
 		x.fill(t.board.data(t.round, t.rank, x.bytes))
@@ -162,19 +170,23 @@ func (t *Transport) meet(x *exchange) error {
 			return err
 		}
 	}
-	if err := t.await(&awaited{round: t.round}); err != nil {
-		return err
+	if len(t.l.far) < len(t.ranks)-1 { // else the messages of all have landed
+		if err := t.await(&awaited{round: t.round}); err != nil {
+			return err
+		}
 	}
 	return t.compare()
 }
 
 // compare compares the signatures on the board.
 func (t *Transport) compare() error {
-	var first, other header
-	first.get(t.board.header(t.round, 0))
-	for r := range t.ranks {
-		if other.get(t.board.header(t.round, r)); other.sig != first.sig {
-			err := dist.Differ(0, first.sig, r, other.sig)
+	first := t.board.header(t.round, 0)
+	for r := 1; r < len(t.ranks); r++ {
+		if other := t.board.header(t.round, r); !bytes.Equal(other[:sigBytes], first[:sigBytes]) {
+			var a, b header
+			a.get(first)
+			b.get(other)
+			err := dist.Differ(0, a.sig, r, b.sig)
 			t.fail(err)
 			return err
 		}
@@ -184,25 +196,36 @@ func (t *Transport) compare() error {
 
 // relay sends the data of this host to the leaders of the others, and receives theirs.
 func (t *Transport) relay(x *exchange) error {
-	b := t.board
-	if err := t.await(&awaited{sends: t.sends[t.round&1]}); err != nil { // they send the memory that is used again
-		return err
+	if len(t.l.members[t.l.host]) > 1 {
+		if err := t.await(&awaited{round: t.round, near: true}); err != nil {
+			return err
+		}
 	}
-	out, in := t.sends[t.round&1], t.recvs
-	for i, h := range t.l.far {
-		t.p.w.Recv(in[i], t.ranks[t.l.members[h][0]], t.tag(channelRounds), b.block(t.round, h))
-	}
-	if err := t.await(&awaited{round: t.round, near: true}); err != nil {
-		return err
-	}
+	b, w, tag := t.board, t.p.w, t.tag(channelRounds)
 	n := b.blockBytes(t.l.host, 0)
 	if x.has(t.l.members[t.l.host]) {
 		n = b.blockBytes(t.l.host, x.bytes)
 	}
 	for i, h := range t.l.far {
-		t.p.w.Send(out[i], t.ranks[t.l.members[h][0]], t.tag(channelRounds), b.block(t.round, t.l.host)[:n])
+		w.Send(t.sends[t.round&1][i], t.ranks[t.l.members[h][0]], tag, b.block(t.round, t.l.host)[:n])
 	}
-	return t.await(&awaited{recvs: in})
+	for i, h := range t.l.far { // afterwards, because messages take longer than a call
+		w.Recv(t.recvs[i], t.ranks[t.l.members[h][0]], tag, b.block(t.round, h))
+	}
+	if x.sent != nil {
+		x.sent()
+	}
+	return t.await(&awaited{recvs: t.recvs})
+}
+
+// reuse waits until no message sends the memory of the next exchange.
+func (t *Transport) reuse() error {
+	for _, r := range t.sends[t.round&1] {
+		if r.Pending() {
+			return t.await(&awaited{sends: t.sends[t.round&1]})
+		}
+	}
+	return nil
 }
 
 // has reports whether one of ranks has data.

@@ -12,8 +12,7 @@ import (
 // it. So elements combine in rank order. The last host has the result, and sends it back the same
 // way, to the hosts that need it. Several chunks are on their way at a time.
 //
-// Partial results of f16 and bf16 are f32, and are rounded once, at the end. Two hosts of one rank
-// each take turns to be the last: the carry is then the elements themselves, of any type.
+// Partial results of f16 and bf16 are f32, and are rounded once, at the end.
 type chain struct {
 	t      *Transport
 	op     *dist.Op
@@ -21,7 +20,6 @@ type chain struct {
 	acc    tensor.DType  // of a carry
 	sum    reduce.Kernel // combines a carry with this host's elements
 	near   *dist.Group   // blocking view of the ranks of this host; nil for one rank
-	pair   bool          // two hosts of one rank each
 	begins bool          // elements differ from a partial result
 	ends   bool          // the last partial result differs from the result
 	block  int           // elements of one result
@@ -44,6 +42,13 @@ type slot struct {
 	out    wire.Request // carry for the next host
 	back   wire.Request // result of the next host
 	on     wire.Request // result for the previous host
+}
+
+// reserve makes memory for a partial result of n bytes.
+func (s *slot) reserve(n int) {
+	if len(s.acc) < n {
+		s.acc = make([]byte, n)
+	}
 }
 
 // chunk is a range of elements, and this host's part in it.
@@ -69,17 +74,14 @@ func (t *Transport) chains(op *dist.Op) bool {
 //
 // Errors: those of await.
 func (t *Transport) chain(op *dist.Op) error {
-	c := &chain{t: t, op: op, pair: len(t.ranks) == 2}
+	c := &chain{t: t, op: op}
 	c.p = reduce.Partial{DType: op.DType(), Red: op.Red.Kind, Ranks: len(t.ranks)}
 	c.acc, c.sum = c.p.Acc(), reduce.For(c.p.Acc(), c.p.Combining())
-	if c.pair {
-		c.acc, c.sum = op.DType(), reduce.For(op.DType(), op.Red.Kind)
-	}
-	c.begins, c.ends = c.p.Begins() && !c.pair, c.p.Ends() && !c.pair
+	c.begins, c.ends = c.p.Begins(), c.p.Ends()
 	if len(t.l.members[t.l.host]) > 1 {
 		c.near = t.inner.group
 	}
-	c.scalars()
+	t.scalars(op)
 	c.cut()
 	err := c.run()
 	if err != nil {
@@ -113,18 +115,21 @@ func (c *chain) run() error {
 	return nil
 }
 
-// scalars reads the scalars of all ranks from the board.
-func (c *chain) scalars() {
+// scalars reads the scalars of all ranks from the board, if op has some.
+func (t *Transport) scalars(op *dist.Op) {
+	if op.Red.Kind != dist.RedPreMulSum {
+		return
+	}
 	var h header
-	for r := range c.t.ranks {
-		h.get(c.t.board.header(c.t.round, r))
-		c.t.mults[r] = h.scalar
+	for r := range t.ranks {
+		h.get(t.board.header(t.round, r))
+		t.mults[r] = h.scalar
 	}
 }
 
 // chunkBytes returns the bytes of a chunk of a reduction of bytes bytes.
-func (c *chain) chunkBytes(bytes int) int {
-	least := c.t.p.cfg.ChainBytes
+func (t *Transport) chunkBytes(bytes int) int {
+	least := t.p.cfg.ChainBytes
 	return min(max(bytes/8, least), 8*least)
 }
 
@@ -135,12 +140,14 @@ func (c *chain) cut() {
 		c.block = c.op.Count
 	}
 	size := c.acc.Size()
-	c.per = min(max(c.chunkBytes(int(c.op.Src.Bytes()))/size, 1), c.block)
+	c.per = min(max(c.t.chunkBytes(int(c.op.Src.Bytes()))/size, 1), c.block)
 	c.each = (c.block + c.per - 1) / c.per
 	c.chunks = c.op.Src.Len() / c.block * c.each
 	for i := range c.t.slots {
-		if s := &c.t.slots[i]; len(s.acc) < c.per*size {
-			s.acc, s.result = make([]byte, c.per*size), make([]byte, c.per*size)
+		s := &c.t.slots[i]
+		s.reserve(c.per * size)
+		if len(s.result) < c.per*size {
+			s.result = make([]byte, c.per*size)
 		}
 	}
 	if c.begins && len(c.t.scratch) < c.per*size {
@@ -161,17 +168,8 @@ func (c *chain) chunk(i int) chunk {
 	}
 	k.pos, k.last = l.host, len(l.members)-1
 	k.prev, k.next = l.leader(l.host-1), l.leader(l.host+1)
-	flip := c.pair && i%2 == 1
 	if k.root >= 0 {
 		k.low = l.hostOf[k.root]
-		flip = c.pair && k.low == 0
-	}
-	if flip {
-		k.pos, k.low = k.last-k.pos, 0
-		k.prev, k.next = k.next, k.prev
-		if k.root >= 0 {
-			k.low = k.last
-		}
 	}
 	return k
 }

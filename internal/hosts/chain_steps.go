@@ -38,7 +38,7 @@ func (c *chain) begin(k *chunk) error {
 func (c *chain) up(k *chunk) error {
 	lead := c.t.l.leads
 	if lead && k.pos > 0 {
-		if err := c.wait(&k.s.in, k.prev); err != nil {
+		if err := c.t.wait(&k.s.in, k.prev); err != nil {
 			return err
 		}
 	}
@@ -127,9 +127,6 @@ func (c *chain) add(k *chunk, acc tensor.Buffer) (tensor.Buffer, error) {
 		}
 	}
 	srcs := [2]unsafe.Pointer{pointer(k.s.acc), own.Pointer()}
-	if k.prev > c.t.rank { // the chain of a pair runs backwards
-		srcs[0], srcs[1] = srcs[1], srcs[0]
-	}
 	dsts := [1]unsafe.Pointer{to.Pointer()}
 	c.sum(dsts[:], srcs[:], k.n, c.t.mults, 0)
 	return to, nil
@@ -163,7 +160,7 @@ func (c *chain) expect(k *chunk) error {
 		return err
 	}
 	if c.near == nil && k.pos == 0 {
-		if err := c.wait(&k.s.out, k.next); err != nil {
+		if err := c.t.wait(&k.s.out, k.next); err != nil {
 			return err
 		}
 	}
@@ -181,7 +178,7 @@ func (c *chain) down(k *chunk) error {
 		return err
 	}
 	if c.t.l.leads {
-		if err := c.wait(&k.s.back, k.next); err != nil {
+		if err := c.t.wait(&k.s.back, k.next); err != nil {
 			return err
 		}
 		if k.pos > k.low {
@@ -205,10 +202,10 @@ func (c *chain) down(k *chunk) error {
 
 // sent waits until messages from the slot of k are sent, so that it can be used again.
 func (c *chain) sent(k *chunk) error {
-	if err := c.wait(&k.s.out, -1); err != nil {
+	if err := c.t.wait(&k.s.out, -1); err != nil {
 		return err
 	}
-	return c.wait(&k.s.on, -1)
+	return c.t.wait(&k.s.on, -1)
 }
 
 func (c *chain) red() dist.RedOp { return dist.RedOp{Kind: c.p.Combining()} }
@@ -222,14 +219,14 @@ func (c *chain) recv(r *wire.Request, from int, channel uint32, memory []byte) {
 }
 
 // wait waits for a message from or to a rank; -1 for any.
-func (c *chain) wait(r *wire.Request, peer int) error {
-	if !r.Pending() {
-		if _, _, err := r.Result(); err != nil {
-			return c.t.wireError(err)
-		}
-		return nil
+func (t *Transport) wait(r *wire.Request, peer int) error {
+	if r.Pending() {
+		return t.await(&awaited{one: r, peer: peer})
 	}
-	return c.t.await(&awaited{one: r, peer: peer})
+	if _, _, err := r.Result(); err != nil {
+		return t.wireError(err)
+	}
+	return nil
 }
 
 // view returns n elements of memory.
@@ -267,6 +264,9 @@ func (t *Transport) drop() {
 	for i := range t.slots {
 		t.p.w.Cancel(&t.slots[i].in)
 		t.p.w.Cancel(&t.slots[i].back)
+	}
+	for _, r := range t.flows {
+		t.p.w.Cancel(r)
 	}
 	t.quiet()
 }

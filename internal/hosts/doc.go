@@ -10,6 +10,16 @@
 // data of all: it compares the calls, and computes its own result. So sums are taken in rank order,
 // with the bits of one host, in every layout of ranks over hosts.
 //
+// A large collective compares the calls in an exchange, and then moves its data in another way:
+//
+//   - A reduction of two ranks on two hosts is a pair: each sends its elements to the other.
+//   - Reductions in parts, in every layout: each rank gets one part of the elements of all.
+//   - Larger reductions over hosts whose ranks follow each other go along a chain of hosts.
+//   - Copies go from rank to rank, once to each host that needs them.
+//
+// A blocking operation runs on its caller. A wait for another host polls the wire, and soon lets
+// other threads use the processor between two polls. A wait for ranks of this host does not poll.
+//
 // # How a symmetric heap works
 //
 // A heap over hosts is one of package farheap: near ranks use a heap of the inner transport, and
@@ -35,7 +45,11 @@
 //	beats.go      heartbeats
 //	transport.go  dist.Transport: order of operations, Abort, Close
 //	board.go      shared memory and exchanges
-//	move.go       collectives
+//	move.go       collectives by exchanges
+//	pair.go       large reductions of two ranks
+//	parts.go      reductions in parts
+//	chain.go      reductions over a chain of hosts
+//	direct.go     large copies
 //	moves.go      messages between two ranks
 //	split.go      parts of a group
 //	heap.go       symmetric heaps

@@ -1,7 +1,7 @@
 package hosts
 
 import (
-	"fmt"
+	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/reduce"
@@ -10,10 +10,11 @@ import (
 
 // piece is a range of elements of a collective, which one exchange moves.
 type piece struct {
-	op   *dist.Op
-	from int // first element of each block
-	n    int // elements of each block
-	size int // bytes of an element
+	op     *dist.Op
+	from   int // first element of each block
+	n      int // elements of each block
+	size   int // bytes of an element
+	blocks int
 }
 
 // blocks returns the number of blocks that a rank contributes to op: one for each target, or one
@@ -40,59 +41,68 @@ func (t *Transport) move(op *dist.Op, h *header) error {
 	if op.Count == 0 || op.DType() == tensor.Invalid {
 		return t.meet(&exchange{own: *h})
 	}
-	if t.chains(op) {
+	switch {
+	case t.pairs(op):
+		return t.pair(op, h)
+	case t.inParts(op):
+		return t.parts(op, h)
+	}
+	if way := t.large(op); way != nil {
 		if err := t.meet(&exchange{own: *h}); err != nil {
 			return err
 		}
-		return t.chain(op)
+		return way(op)
 	}
 	size, ranks := op.DType().Size(), blocks(op, len(t.ranks))
 	most := t.board.most / (size * ranks)
+	p, x := &t.piece, &t.exchange // here, because an allocation takes a percent of a small operation
 	for from := 0; from < op.Count; from += most {
-		p := &piece{op: op, from: from, n: min(most, op.Count-from), size: size}
-		x := &exchange{own: *h, bytes: p.n * size * ranks, from: sender(op)}
+		*p = piece{op: op, from: from, n: min(most, op.Count-from), size: size, blocks: ranks}
+		*x = exchange{own: *h, bytes: p.n * size * ranks, from: sender(op)}
 		if x.from == nil || x.from(t.rank) {
-			x.fill = func(data []byte) { p.gather(data, ranks) }
+			x.fill = t.gather
 		}
 		if err := t.meet(x); err != nil {
 			return err
 		}
-		if err := t.take(p, x); err != nil {
-			return t.broke(err)
-		}
+		t.take(p, x)
 	}
 	return nil
 }
 
-// broke breaks the group because of an error that only this rank has.
-func (t *Transport) broke(err error) error {
-	err = fmt.Errorf("%w: %w", dist.ErrAborted, err)
-	t.breakAll(err)
-	return err
+// large returns how to do an operation that is too large for exchanges; nil for another one.
+func (t *Transport) large(op *dist.Op) func(op *dist.Op) error {
+	switch {
+	case t.chains(op):
+		return t.chain
+	case t.copies(op):
+		return t.direct
+	}
+	return nil
 }
 
 // gather copies this rank's part of a piece to data: one range of each block.
-func (p *piece) gather(data []byte, ranks int) {
+func (p *piece) gather(data []byte) {
 	src := p.op.Src.Raw()
 	n := p.n * p.size
-	for b := range ranks {
+	for b := range p.blocks {
 		at := (b*p.op.Count + p.from) * p.size
 		copy(data[b*n:(b+1)*n], src[at:])
 	}
 }
 
 // take computes this rank's result of a piece from the data of all ranks.
-func (t *Transport) take(p *piece, x *exchange) error {
+func (t *Transport) take(p *piece, x *exchange) {
 	op := p.op
 	switch op.Kind {
 	case dist.KindAllReduce:
-		return t.reduce(p, x, 0)
+		t.reduce(p, x, 0)
 	case dist.KindReduce:
 		if op.Root == t.rank {
-			return t.reduce(p, x, 0)
+			t.reduce(p, x, 0)
 		}
 	case dist.KindReduceScatter:
-		return t.reduce(p, x, t.rank)
+		t.reduce(p, x, t.rank)
 	case dist.KindBroadcast:
 		t.copyFrom(p, x, op.Root, 0, 0)
 	case dist.KindScatter:
@@ -106,25 +116,30 @@ func (t *Transport) take(p *piece, x *exchange) error {
 	case dist.KindAllToAll:
 		t.copyAll(p, x, t.rank)
 	}
-	return nil
 }
 
 // reduce combines one block of all ranks.
-func (t *Transport) reduce(p *piece, x *exchange, block int) error {
-	dst, err := p.op.Dst.Slice(p.from, p.from+p.n)
-	if err != nil {
-		return err
-	}
-	var h header
+func (t *Transport) reduce(p *piece, x *exchange, block int) {
+	t.scalars(p.op)
 	for r := range t.ranks {
-		data := t.board.data(t.round, r, x.bytes)[block*p.n*p.size:]
-		if t.srcs[r], err = tensor.FromPointer(pointer(data), p.n, p.op.DType(), tensor.Host); err != nil {
-			return err
-		}
-		h.get(t.board.header(t.round, r))
-		t.mults[r] = h.scalar
+		t.srcs[r] = pointer(t.board.data(t.round, r, x.bytes)[block*p.n*p.size:])
 	}
-	return reduce.Into(dst, t.srcs, p.op.Red.Kind, t.mults)
+	dsts := [1]unsafe.Pointer{pointer(p.op.Dst.Raw()[p.from*p.size:])}
+	t.kernel(p.op)(dsts[:], t.srcs, p.n, t.mults, 0)
+}
+
+// kernel returns the kernel of a reduction.
+func (t *Transport) kernel(op *dist.Op) reduce.Kernel {
+	if k := &t.last; k.dt != op.DType() || k.red != op.Red.Kind {
+		*k = kernel{op.DType(), op.Red.Kind, reduce.For(op.DType(), op.Red.Kind)}
+	}
+	return t.last.do
+}
+
+type kernel struct {
+	dt  tensor.DType
+	red dist.RedKind
+	do  reduce.Kernel
 }
 
 // copyAll copies a block of every rank to its place in the destination.

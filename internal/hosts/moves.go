@@ -81,6 +81,7 @@ func (t *Transport) deliver(ops ...*dist.Op) error {
 // start starts the head of a message.
 func (x *move) start(t *Transport) {
 	to := t.ranks[x.op.Peer]
+	x.head.Fits, x.body.Fits = true, true
 	if x.op.Kind == dist.KindRecv {
 		x.frame = make([]byte, moveHead+moveShort)
 		t.p.w.Recv(&x.head, to, t.tag(channelMessages), x.frame)

@@ -101,18 +101,24 @@ func (p *process) run() {
 			p.tick(now)
 		default:
 		}
-		moved := p.progress()
-		if p.handle() || moved {
-			pause.Reset()
-			continue
-		}
 		if p.waiting.Load() > 0 { // an operation polls
-			time.Sleep(time.Millisecond)
+			time.Sleep(restTime)
 			continue
 		}
-		pause.Pause()
+		moved := p.progress()
+		switch {
+		case p.handle() || moved:
+			pause.Reset()
+		case p.heaps.service.Load() == nil: // no other rank waits for an answer
+			time.Sleep(restTime)
+		default:
+			pause.Pause()
+		}
 	}
 }
+
+// restTime is the time between two looks of a process at its messages, while none is expected soon.
+const restTime = 2 * time.Millisecond
 
 // tick sends heartbeats and looks for ranks that are gone. run calls it every 25 ms.
 func (p *process) tick(now time.Time) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/reduce"
@@ -31,12 +32,22 @@ type Transport struct {
 	round uint64             // of the last exchange
 	sends [2][]*wire.Request // of the data of this host, by half of the board
 	recvs []*wire.Request    // of the data of other hosts
-	now   dist.Op            // running operation
-	srcs  []tensor.Buffer    // scratch of a reduction
+	now   dist.Op            // running operation, for messages
+	op    *dist.Op           // the same, if it runs on its caller; or idle
+	srcs  []unsafe.Pointer   // scratch of a reduction
 	mults []uint64           // scalars of a premulsum
 
-	slots   [slots]slot // of chains
-	scratch []byte      // partial result of this rank's elements
+	last kernel // of the last reduction
+
+	piece    piece          // scratch of a collective
+	exchange exchange       // scratch of it
+	gather   func(d []byte) // piece.gather
+
+	slots [slots]slot     // of chains
+	flows []*wire.Request // of a direct move
+
+	gathered []byte // elements of all ranks, for a reduction in parts
+	scratch  []byte // partial result of this rank's elements
 }
 
 // inner is the transport of the ranks of this host.
@@ -118,20 +129,27 @@ func (u *turns) end() {
 //
 // Collective: the ranks of this host.
 func (p *process) newTransport(id uint32, ranks []int, near dist.Transport) (*Transport, error) {
-	t := &Transport{p: p, id: id, ranks: ranks, rank: slices.Index(ranks, p.rank)}
+	t := &Transport{p: p, id: id, ranks: ranks, rank: slices.Index(ranks, p.rank), op: &queued}
 	t.inner.Transport = near
+	t.gather = t.piece.gather
 	t.l = newLayout(ranks, p.hosts, t.rank)
 	t.turns.turned.L = &t.turns.mu
 	t.peers = newPeers(len(ranks))
-	t.srcs, t.mults = make([]tensor.Buffer, len(ranks)), make([]uint64, len(ranks))
+	t.srcs, t.mults = make([]unsafe.Pointer, len(ranks)), make([]uint64, len(ranks))
 	var err error
 	if t.board, err = newBoard(near, &t.l, p.cfg.SlotBytes); err != nil {
 		return nil, err
 	}
 	for range t.l.far {
-		t.sends[0] = append(t.sends[0], new(wire.Request))
-		t.sends[1] = append(t.sends[1], new(wire.Request))
-		t.recvs = append(t.recvs, new(wire.Request))
+		t.sends[0] = append(t.sends[0], fitting())
+		t.sends[1] = append(t.sends[1], fitting())
+		t.recvs = append(t.recvs, fitting())
+	}
+	for i := range t.slots {
+		s := &t.slots[i]
+		for _, r := range []*wire.Request{&s.in, &s.out, &s.back, &s.on} {
+			r.Fits = true
+		}
 	}
 	if len(t.l.far) > 0 && len(t.l.members[t.l.host]) > 1 {
 		g, err := dist.NewGroup(near, 8)
@@ -143,6 +161,8 @@ func (p *process) newTransport(id uint32, ranks []int, near dist.Transport) (*Tr
 	return t, nil
 }
 
+func fitting() *wire.Request { return &wire.Request{Fits: true} }
+
 // Info implements dist.Transport.
 func (t *Transport) Info() dist.Info {
 	return dist.Info{
@@ -153,6 +173,37 @@ func (t *Transport) Info() dist.Info {
 
 // Broken returns why the group is broken; nil while it is whole.
 func (t *Transport) Broken() error { return t.fault.get() }
+
+// Guard implements dist.Inliner. The transport has a lock of its own.
+func (t *Transport) Guard(sync.Locker) {}
+
+// Inline implements dist.Inliner.
+func (t *Transport) Inline(op *dist.Op) error {
+	t.turns.mu.Lock()
+	turn := t.turns.next
+	ahead := turn != t.turns.turn
+	if !t.turns.closed {
+		t.turns.next++
+	}
+	closed := t.turns.closed
+	t.turns.mu.Unlock()
+	if closed {
+		return dist.ErrClosed
+	}
+	if ahead {
+		op.Blocks()
+		t.turns.take(turn)
+	}
+	t.op = op
+	err := t.run(op)
+	t.op = &queued
+	op.Resume()
+	t.turns.end()
+	return err
+}
+
+// queued stands for an operation that does not run on its caller.
+var queued dist.Op
 
 // Start implements dist.Transport.
 func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
@@ -176,6 +227,10 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 func (t *Transport) Run(op *dist.Op, turn uint64) error {
 	t.turns.take(turn)
 	defer t.turns.end()
+	return t.run(op)
+}
+
+func (t *Transport) run(op *dist.Op) error {
 	if err := t.do(op); err != nil {
 		return &dist.OpError{Op: *op, Rank: t.rank, Size: len(t.ranks), Err: err}
 	}
@@ -322,7 +377,7 @@ func (t *Transport) Close() error {
 
 // quiet reports whether no message uses the board, after a short wait.
 func (t *Transport) quiet() bool {
-	all := slices.Concat(t.recvs, t.sends[0], t.sends[1])
+	all := slices.Concat(t.recvs, t.sends[0], t.sends[1], t.flows)
 	for i := range t.slots {
 		s := &t.slots[i]
 		all = append(all, &s.in, &s.out, &s.back, &s.on)

@@ -83,6 +83,9 @@ type procs struct {
 	setErrhandler dl.Proc `dl:"MPI_Comm_set_errhandler"`
 	getAttr       dl.Proc `dl:"MPI_Comm_get_attr"`
 	isend         dl.Proc `dl:"MPI_Isend"`
+	irecv         dl.Proc `dl:"MPI_Irecv"`
+	cancel        dl.Proc `dl:"MPI_Cancel"`
+	testCancelled dl.Proc `dl:"MPI_Test_cancelled"`
 	improbe       dl.Proc `dl:"MPI_Improbe"`
 	imrecv        dl.Proc `dl:"MPI_Imrecv"`
 	testSome      dl.Proc `dl:"MPI_Testsome"`

@@ -20,6 +20,7 @@ const defaultCloseTimeout = time.Minute
 type Wire struct {
 	lib  *library
 	comm uintptr // a duplicate of MPI_COMM_WORLD
+	fits uintptr // another, for requests with Fits, which the library matches
 	info wire.Info
 	wait time.Duration // of Close
 
@@ -29,6 +30,8 @@ type Wire struct {
 	arrived []arrival // in order
 	lost    map[int]string
 	news    []wire.PeerError // for OnLost
+	turn    uint32           // calls of poll
+	idle    uint32           // those since a test ended a request
 	kept    [][]byte         // memory that the library may still write
 	closed  bool             // no new requests
 	over    bool             // no more calls of MPI
@@ -141,10 +144,11 @@ func (w *Wire) begin(from launcher) error {
 // meet makes the communicator, and finds this process's place in it.
 func (w *Wire) meet() error {
 	l := w.lib
-	rank, size, found, tags, comm := new(int32), new(int32), new(int32), new(*int32), make([]byte, 8)
+	rank, size, found, tags, comm, fits := new(int32), new(int32), new(int32), new(*int32), make([]byte, 8), make([]byte, 8)
 	if err := errors.Join(
 		l.do("MPI_Comm_set_errhandler", l.setErrhandler, l.world, l.errorsReturn),
 		l.do("MPI_Comm_dup", l.commDup, l.world, uintptr(unsafe.Pointer(&comm[0]))),
+		l.do("MPI_Comm_dup", l.commDup, l.world, uintptr(unsafe.Pointer(&fits[0]))),
 		l.do("MPI_Comm_rank", l.commRank, l.world, uintptr(unsafe.Pointer(rank))),
 		l.do("MPI_Comm_size", l.commSize, l.world, uintptr(unsafe.Pointer(size))),
 		l.do("MPI_Comm_get_attr", l.getAttr, l.world, l.tagUB, uintptr(unsafe.Pointer(tags)), uintptr(unsafe.Pointer(found))),
@@ -154,7 +158,7 @@ func (w *Wire) meet() error {
 	if *found == 0 || *tags == nil {
 		return fmt.Errorf("mpi: %s has no MPI_TAG_UB: use another library", l.Library)
 	}
-	w.comm = l.word(comm)
+	w.comm, w.fits = l.word(comm), l.word(fits)
 	w.table = newTable(&l.abi)
 	w.info = wire.Info{
 		Joint: true,

@@ -77,8 +77,8 @@ func (w *Wire) next() (a arrival, found bool) {
 		return a, false
 	}
 	a = arrival{message: t.message, from: int(t.field(0, l.statusSource)), tag: uint32(t.field(0, l.statusSource+4))}
-	_, _ = l.getCount.Status(t.status(0), l.byteType, t.word(&t.count))
-	a.bytes = int(t.count)
+	_, _ = l.getCount.Status(t.status(0), l.byteType, t.word(&t.bytes))
+	a.bytes = int(t.bytes)
 	return a, true
 }
 

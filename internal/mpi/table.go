@@ -18,6 +18,7 @@ type table struct {
 	statuses []byte  // out: of MPI_Testsome; the first is also that of other calls
 
 	count   int32  // out: a number
+	bytes   int32  // out: of a message
 	flag    int32  // out: a truth value
 	message uint64 // in and out: an MPI_Message
 }
@@ -29,6 +30,9 @@ type entry struct {
 	n    int    // bytes of the message
 	data []byte // of a receive: the memory that the library fills
 	over bool   // until compact
+
+	received bool // by MPI_Irecv: the library knows the bytes
+	canceled bool // by MPI_Cancel
 }
 
 // end ends the request of e with n bytes or an error.

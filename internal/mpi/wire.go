@@ -3,6 +3,7 @@ package mpi
 import (
 	"fmt"
 
+	"github.com/symgrad/symgrad/internal/dl"
 	"github.com/symgrad/symgrad/internal/wire"
 )
 
@@ -22,17 +23,26 @@ func (w *Wire) Send(r *wire.Request, peer int, tag uint32, data []byte) {
 		r.Finish(peer, 0, err)
 		return
 	}
-	handle := w.table.add(entry{r: r, peer: peer, n: len(data)})
-	code, err := w.lib.isend.Status(address(data), uintptr(len(data)), w.lib.byteType, uintptr(peer), uintptr(tag), w.comm, handle)
+	w.start(w.lib.isend, entry{r: r, peer: peer, n: len(data)}, tag, data)
+}
+
+// start starts the request of e, by MPI_Isend or MPI_Irecv.
+func (w *Wire) start(p dl.Proc, e entry, tag uint32, data []byte) {
+	comm := w.comm
+	if e.r.Fits {
+		comm = w.fits
+	}
+	handle := w.table.add(e)
+	code, err := p.Status(address(data), uintptr(len(data)), w.lib.byteType, uintptr(e.peer), uintptr(tag), comm, handle)
 	if code != 0 || err != nil {
 		w.table.drop()
-		r.Finish(peer, 0, w.failure(code, err, peer))
+		e.r.Finish(e.peer, 0, w.failure(code, err, e.peer))
 		w.sweep()
 	}
 }
 
 // Recv implements wire.Wire. The library gets the buffer when a message for it has arrived: see
-// probe.
+// probe. A message that fits is left to the library.
 func (w *Wire) Recv(r *wire.Request, peer int, tag uint32, buf []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,6 +53,14 @@ func (w *Wire) Recv(r *wire.Request, peer int, tag uint32, buf []byte) {
 	}
 	if err := w.refuses(at, tag, len(buf)); err != nil {
 		r.Finish(peer, 0, err)
+		return
+	}
+	if r.Fits {
+		if how, gone := w.lost[peer]; gone {
+			r.Finish(peer, 0, &wire.PeerError{Peer: peer, How: how})
+		} else {
+			w.start(w.lib.irecv, entry{r: r, peer: peer, received: true}, tag, buf)
+		}
 		return
 	}
 	p := posted{r, peer, tag}
@@ -75,7 +93,7 @@ func (w *Wire) refuses(peer int, tag uint32, bytes int) error {
 	return nil
 }
 
-// Progress implements wire.Wire: MPI_Improbe and MPI_Testsome.
+// Progress implements wire.Wire: MPI_Testsome and MPI_Improbe.
 func (w *Wire) Progress() bool {
 	if !w.mu.TryLock() {
 		return false // another goroutine makes progress, for all
@@ -103,13 +121,42 @@ func (w *Wire) Cancel(r *wire.Request) {
 			return
 		}
 	}
+	for i, e := range w.table.entries {
+		if e.r == r && e.received {
+			w.table.entries[i].canceled = true
+			_, _ = w.lib.cancel.Status(w.table.handle(i))
+			w.test(len(w.table.entries))
+			return
+		}
+	}
 }
+
+// tests is the number of tests in a poll: one for sends that have ended at once, one that moves
+// messages, and one that sees them.
+const tests = 3
+
+// A probe costs as much as a test, which moves all messages as well. While requests are pending in
+// the library, polls without a test that ends one probe after probeAfter of them, and otherwise
+// every probeTurns-th poll does.
+const (
+	probeAfter = 8
+	probeTurns = 64
+)
 
 // poll moves messages, and reports whether a request ended. The lock is held.
 func (w *Wire) poll() bool {
-	moved := w.probe()
-	if n := len(w.table.entries); n > 0 {
-		moved = w.test(n) || moved
+	moved := false
+	for range tests {
+		if n := len(w.table.entries); n > 0 {
+			moved = w.test(n) || moved
+		}
+	}
+	w.turn++
+	if w.idle++; moved {
+		w.idle = 0
+	}
+	if !moved && len(w.table.entries) == 0 || w.idle > probeAfter || w.turn%probeTurns == 0 {
+		moved = w.probe() || moved
 	}
 	if len(w.news) > 0 {
 		w.sweep()
@@ -136,12 +183,29 @@ func (w *Wire) test(n int) bool {
 		if code != 0 { // otherwise the field is not set
 			failed = t.field(k, l.statusError)
 		}
-		if failed != 0 {
+		switch {
+		case failed != 0:
 			e.end(0, w.failure(failed, nil, e.peer))
-		} else {
+		case e.received:
+			w.received(e, t.status(k))
+		default:
 			e.end(e.n, nil)
 		}
 	}
 	t.compact()
 	return true
+}
+
+// received ends the receive of e, which the library has matched or canceled.
+func (w *Wire) received(e *entry, status uintptr) {
+	t, l := &w.table, w.lib
+	if e.canceled {
+		t.flag = 0
+		if _, _ = l.testCancelled.Status(status, t.word(&t.flag)); t.flag != 0 {
+			e.end(0, wire.ErrCanceled)
+			return
+		}
+	}
+	_, _ = l.getCount.Status(status, l.byteType, t.word(&t.bytes))
+	e.end(int(t.bytes), nil)
 }

@@ -88,6 +88,10 @@ type Request struct {
 	// implementation while the request is pending.
 	Data   []byte
 	Handle [4]uint64
+	// Fits promises that the message has at most as many bytes as the buffer of its receive. Both
+	// ends set it before Send and Recv, or neither; the receive names its peer. Some libraries are
+	// then faster, because they may write to the buffer as soon as the message begins to arrive.
+	Fits bool
 
 	state atomic.Uint32
 	from  int

@@ -15,31 +15,36 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// TestChainsHaveTheBitsOfOneHost reduces random bits over chains of hosts, with every type and many
-// lengths, and compares the results with those of one memory.
-func TestChainsHaveTheBitsOfOneHost(t *testing.T) {
+// TestLargeReductionsHaveTheBitsOfOneHost reduces random bits by pairs, in parts and over chains,
+// with every type and many lengths, and compares the results with those of one memory.
+func TestLargeReductionsHaveTheBitsOfOneHost(t *testing.T) {
 	shapes := map[string]struct {
-		n     int
-		where func(rank, n int) int
+		n      int
+		where  func(rank, n int) int
+		counts []int
 	}{
-		"1+1":   {2, layouts["each alone"]},
-		"2+2":   {4, layouts["halves"]},
-		"1+2+1": {4, func(rank, _ int) int { return (rank + 1) / 2 }},
-		"1*3":   {3, layouts["each alone"]},
+		"1+1":   {2, layouts["each alone"], []int{32, 346, 3000, 40_002, 70_002, 300_002}},
+		"2+2":   {4, layouts["halves"], []int{64, 692, 6000}},
+		"1+2+1": {4, func(rank, _ int) int { return (rank + 1) / 2 }, []int{64, 692, 6000}},
+		"1*3":   {3, layouts["each alone"], []int{48, 519, 4500}},
+		"turns": {4, layouts["in turns"], []int{64, 692, 6000}}, // no chain
 	}
 	for name, shape := range shapes {
-		t.Run(name, func(t *testing.T) {
-			worlds := open(t, shape.n, shape.where, hosts.Config{ChainBytes: 64}, fake.Config{Limit: 512})
-			defer closeAll(t, worlds)
-			rng := rand.New(rand.NewPCG(3, uint64(shape.n)))
-			for _, dt := range []tensor.DType{tensor.F16, tensor.BF16, tensor.F32, tensor.F64, tensor.I8, tensor.U64} {
-				for _, count := range []int{shape.n * 16, shape.n * 173, shape.n * 1500} {
-					for _, red := range []dist.RedOp{dist.Sum, dist.Avg, dist.Max, dist.Prod} {
-						checkChain(t, worlds, rng, dt, count, red)
+		for _, cost := range []int{0, 1} { // parts, and chains where there are some
+			t.Run(fmt.Sprint(name, " ", cost), func(t *testing.T) {
+				cfg := hosts.Config{ChainBytes: 64, SlotBytes: 1 << 10, MessageBytes: cost}
+				worlds := open(t, shape.n, shape.where, cfg, fake.Config{Limit: 512})
+				defer closeAll(t, worlds)
+				rng := rand.New(rand.NewPCG(3, uint64(shape.n)))
+				for _, dt := range []tensor.DType{tensor.F16, tensor.BF16, tensor.F32, tensor.F64, tensor.I8, tensor.U64} {
+					for _, count := range shape.counts {
+						for _, red := range []dist.RedOp{dist.Sum, dist.Avg, dist.Max, dist.Prod} {
+							checkChain(t, worlds, rng, dt, count, red)
+						}
 					}
 				}
-			}
-		})
+			})
+		}
 	}
 }
 
@@ -70,6 +75,16 @@ func checkChain(t *testing.T, worlds []*dist.World, rng *rand.Rand, dt tensor.DT
 		}
 		if !bytes.Equal(dst.Raw(), want.Raw()) {
 			return fmt.Errorf("allreduce %s: wrong bits", what)
+		}
+		most := count - 1 // not a multiple of the ranks
+		src, _ := srcs[r].Slice(0, most)
+		odd, _ := dst.Slice(0, most)
+		clear(dst.Raw())
+		if _, err := g.AllReduce(odd, src, red); err != nil {
+			return err
+		}
+		if !bytes.Equal(odd.Raw(), want.Raw()[:most*dt.Size()]) {
+			return fmt.Errorf("allreduce of one element fewer %s: wrong bits", what)
 		}
 		if _, err := g.AllReduce(in, in, red); err != nil {
 			return err
