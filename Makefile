@@ -47,8 +47,8 @@ build: ## build the programs into bin/
 # No test target runs vet: check-vet does.
 TEST := $(GO) test -vet=off -count=1 -shuffle=on -timeout=$(TIMEOUT)
 
-# test-hosts alone runs the tests on several hosts. Real processes on hosts show the race detector no
-# more than the goroutines of internal/wire/fake and internal/hosts.
+# test-hosts alone runs the tests on hosts of namespaces. Under the race detector internal/hosts has
+# several hosts in one process, and dist/backend has them as processes on the loopback interface.
 NO_HOSTS := SYMGRAD_TEST_HOSTS=0
 
 .PHONY: test
