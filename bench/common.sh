@@ -60,6 +60,27 @@ smi() { # FIELDS: a line per GPU in nvidia-smi; none without nvidia-smi
 	{ nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null || true; } | sed 's/, / /'
 }
 
+first_of() { # COMMAND...: the first line of its output, or nothing
+	{ "$@" 2>/dev/null || true; } | sed -n 1p
+}
+
+revision() { # the commit of the working tree
+	git --no-optional-locks -C "$root" describe --always --dirty --abbrev=12 2>/dev/null || echo unknown
+}
+
+machine() { # this machine, as a JSON object
+	cat <<-END
+		{
+		    "cpu": $(json "$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | sed -n 1p)"),
+		    "cores": $(nproc),
+		    "l3": $(json "$(cat /sys/devices/system/cpu/cpu0/cache/index3/size 2>/dev/null || true)"),
+		    "memory": $(json "$(sed -n 's/^MemTotal: *//p' /proc/meminfo)"),
+		    "kernel": $(json "$(kernel)"),
+		    "thp": $(json "$(cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null || true)")
+		  }
+	END
+}
+
 kernel() { uname -r | cut -d- -f1; }
 
 # Makes the folder $temp for temporary files of programs, and removes it at the end.

@@ -109,30 +109,17 @@ build() {
 	[ -n "$engines" ] || die "no engine remains"
 }
 
-first_of() { # COMMAND...: the first line of its output, or nothing
-	{ "$@" 2>/dev/null || true; } | sed -n 1p
-}
-
 describe() { # writes session.json
-	local revision=unknown
-	revision=$(git --no-optional-locks -C "$root" describe --always --dirty --abbrev=12 2>/dev/null) || revision=unknown
 	cat >"$raw/session.json" <<-END
 		{
 		  "date": $(json "$(date -u +%FT%TZ)"),
 		  "near_ns": [${near/,/, }],
-		  "machine": {
-		    "cpu": $(json "$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | sed -n 1p)"),
-		    "cores": $cores,
-		    "l3": $(json "$(cat /sys/devices/system/cpu/cpu0/cache/index3/size 2>/dev/null || true)"),
-		    "memory": $(json "$(sed -n 's/^MemTotal: *//p' /proc/meminfo)"),
-		    "kernel": $(json "$(kernel)"),
-		    "thp": $(json "$(cat /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null || true)")
-		  },
+		  "machine": $(machine),
 		  "versions": {
 		    "open_mpi": $(json "$(first_of mpirun.openmpi --version)"),
 		    "mpich": $(json "$(first_of mpichversion)"),
 		    "go": $(json "$(first_of go version)"),
-		    "symgrad": $(json "$revision")
+		    "symgrad": $(json "$(revision)")
 		  },
 		  "engines": [$(for e in $engines; do echo "$e"; done | json_list)]
 		}

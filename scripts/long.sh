@@ -26,6 +26,9 @@ tests '(Give|Gives|Has)TheBits|ManyRanks|ForEveryModel|SameForEveryStage|BySteps
 	./dist/ddp ./machine
 tests 'Killed|Stops|LeakNothing|LeavesNothing|CanBeRepeated|Curves|LearnsMNIST' \
 	./checkpoint ./dist/ddp ./dist/launch ./examples/ddp
+for wire in ucx openmpi mpich; do
+	tests "SuitesOverHosts/$wire" ./dist/backend
+done
 unset SYMGRAD_TEST_LONG
 # shellcheck disable=SC2086 # folders are words
 tests "^($properties)\$" $folders -rapid.checks=1000

@@ -1,6 +1,7 @@
-// Command compare judges the measurements of three scripts: compare [-o FILE] FOLDER those of
-// bench/mpi.sh, compare gpu [-o FILE] FOLDER those of bench/gpu.sh, and compare train [-o FILE]
-// FOLDER those of bench/train.sh. It prints a table per operation and mode and a line per
+// Command compare judges the measurements of scripts: compare [-o FILE] FOLDER those of
+// bench/mpi.sh, compare hosts [-o FILE] FOLDER those of bench/hosts.sh, compare gpu [-o FILE]
+// FOLDER those of bench/gpu.sh, and compare train [-o FILE] FOLDER those of bench/train.sh. It
+// prints a table per operation and mode and a line per
 // criterion. FILE gets all of it as JSON, one row per line.
 //
 // For bench/mpi.sh, FOLDER has session.json and one folder per batch. In a batch, unit.json has the
@@ -12,6 +13,9 @@
 // some cores move apart and back between two probes. The best engine of a row is the fastest one
 // other than symgrad. A ratio is symgrad's time over the best engine's, so below 1 symgrad is
 // faster.
+//
+// For bench/hosts.sh, FOLDER has session.json and a result per run, ENGINE.HOSTSxRANKS.NUMBER.json.
+// A time is the minimum over the runs.
 //
 // For bench/gpu.sh, FOLDER has session.json and any number of results: *.json of symgrad bench and
 // of gpu/torch_yardstick.py, and nccl-tests.OPERATION.*.txt, the tables of nccl-tests. A time is
@@ -66,6 +70,15 @@ func run(args []string, stdout, stderr io.Writer) int {
 				return nil, err
 			}
 			return newTrainReport(s), nil
+		})
+	}
+	if len(args) > 0 && args[0] == "hosts" {
+		return command("compare hosts", args[1:], stdout, stderr, func(folder string) (result, error) {
+			r, err := readHosts(folder)
+			if err != nil {
+				return nil, err
+			}
+			return r, nil
 		})
 	}
 	if len(args) > 0 && args[0] == "table" {

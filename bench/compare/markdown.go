@@ -29,7 +29,7 @@ func (g grid) String() string {
 	return b.String()
 }
 
-// markdown returns the tables of a result of compare, compare gpu, compare train or symgrad tune.
+// markdown returns the tables of a result of compare or symgrad tune.
 //
 // Errors: an invalid file, or a file without rows.
 func markdown(text []byte) (string, error) {
@@ -40,6 +40,7 @@ func markdown(text []byte) (string, error) {
 		Rows    []struct {
 			Mode  string `json:"mode"`
 			Model string `json:"model"`
+			Hosts int    `json:"hosts"`
 		} `json:"rows"`
 	}
 	if err := json.Unmarshal(text, &kind); err != nil {
@@ -51,6 +52,8 @@ func markdown(text []byte) (string, error) {
 		return "", errors.New("no rows")
 	case kind.Near != nil:
 		read = hostTables
+	case kind.Rows[0].Hosts > 0:
+		read = hostsTables
 	case kind.Device != "" && kind.Rows[0].Model != "":
 		read = trainTables
 	case kind.Rows[0].Mode != "":

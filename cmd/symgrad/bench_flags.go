@@ -68,7 +68,7 @@ func (f *benchFlags) addTo(cmd *cobra.Command) {
 	flags.BoolVar(&f.private, "private", false, "use buffers outside the symmetric heap")
 	flags.BoolVar(&f.queued, "queued", false, "run operations on the group's stream instead of the calling thread")
 	flags.StringVar(&f.style, "style", "", "osu (an untimed barrier before each iteration) or back-to-back (default osu, between GPUs back-to-back)")
-	flags.BoolVar(&f.pin, "pin", true, "pin each rank to its own core if there are enough; between GPUs only if given, to distant cores")
+	flags.BoolVar(&f.pin, "pin", true, "on one host, pin each rank to its own core if there are enough; between GPUs only if given, to distant cores")
 	flags.StringVar(&f.engine, "engine", engineAuto, "between GPUs: engine nccl, nccl-window, nvshmem, ll, ll128, ll128-twoshot, oneshot, twoshot, tiles, copy, over several hosts hier, or auto (the fastest); several, comma-separated, take turns at every size")
 	flags.StringVar(&f.tune, "tune", "", "between GPUs: table file of symgrad tune for engine auto; empty means the built-in table")
 	flags.IntVar(&f.maxCTAs, "max-ctas", 0, "between GPUs: maximum thread blocks per operation, except nvshmem's (comm.max_ctas); 0 means the number that is fastest alone")

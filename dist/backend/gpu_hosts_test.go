@@ -13,20 +13,20 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 )
 
-// byMPIRun returns the command line of Open MPI for ranks on hosts that SYMGRAD_HOST makes of this
-// machine. Rank r is on host r*hosts/n.
-func byMPIRun(hosts int) func(ranks [][]string) []string {
-	return func(ranks [][]string) []string {
-		line := []string{"mpirun", "--allow-run-as-root", "--bind-to", "none", "--oversubscribe"}
-		for r, rank := range ranks {
+// byMPIRun starts ranks by Open MPI on hosts that SYMGRAD_HOST makes of this machine. Rank r is on
+// host r*hosts/n.
+func byMPIRun(hosts int) conformance.Launcher {
+	return conformance.Launcher{Commands: func(_ *testing.T, n int, program []string) []*exec.Cmd {
+		line := []string{"--allow-run-as-root", "--bind-to", "none", "--oversubscribe"}
+		for r := range n {
 			if r > 0 {
 				line = append(line, ":")
 			}
-			line = append(line, "-np", "1", "-x", fmt.Sprintf("SYMGRAD_HOST=h%d", r*hosts/len(ranks)))
-			line = append(line, rank...)
+			line = append(line, "-np", "1", "-x", fmt.Sprintf("SYMGRAD_HOST=h%d", r*hosts/n))
+			line = append(line, program...)
 		}
-		return line
-	}
+		return []*exec.Cmd{exec.Command("mpirun", line...)}
+	}}
 }
 
 // hostsSkips returns why GPUs of several hosts cannot run a case, or "": NCCL alone joins hosts,

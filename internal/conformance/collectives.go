@@ -83,7 +83,7 @@ func (s *suite) vary(c scenario) scenario {
 // one.
 func (s *suite) tryData(c scenario) error {
 	for c.mem = range s.memories(c) {
-		if err := s.try(c); err != nil {
+		if err := s.sample(c); err != nil {
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ func (s *suite) tryData(c scenario) error {
 			continue
 		}
 		c.mem = memKind(hash(s.cases, 1, 9) % uint64(memKinds))
-		if err := s.try(c); err != nil {
+		if err := s.sample(c); err != nil {
 			return err
 		}
 	}
@@ -123,7 +123,7 @@ func (s *suite) rootsAndMemories(c scenario) error {
 				}
 				for _, c.count = range counts(s.n) {
 					c.longer = !c.longer
-					if err := s.try(c); err != nil {
+					if err := s.sample(c); err != nil {
 						return err
 					}
 				}
@@ -131,6 +131,15 @@ func (s *suite) rootsAndMemories(c scenario) error {
 		}
 	}
 	return nil
+}
+
+// sample is try for one of Options.Every cases, and only counts the others.
+func (s *suite) sample(c scenario) error {
+	if every := s.opt.Every; every > 1 && s.cases%every != 0 {
+		s.cases++
+		return nil
+	}
+	return s.try(c)
 }
 
 // copyRows returns cases that use the rows of all copies: alltoall has the longest.

@@ -15,6 +15,7 @@ type Options struct {
 	Large    int   // elements of the large cases: more than any chunk of the backend; 0 means 20,011
 	Ranks    []int // sizes of worlds; empty means 1, 2, 3, 4 and 7
 	Most     int   // limit of the ranks of all worlds; 0 means none
+	Every    int   // run one of so many small calls, and fewer disagreements, where they are slow; use a prime; 0 means all
 	Blocking bool  // operations run on their callers
 	OneWorld bool  // opening a world is slow: run all parts in one world per size, and break only the largest
 
@@ -45,6 +46,14 @@ func (o Options) large() int {
 		return 20011
 	}
 	return o.Large
+}
+
+// times returns the number of repetitions of a call that is repeated n times if all calls run.
+func (s *suite) times(n int) int {
+	if s.opt.Every <= 1 {
+		return n
+	}
+	return max(n/s.opt.Every, 3)
 }
 
 // space returns an empty space on the device of g.

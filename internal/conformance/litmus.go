@@ -213,4 +213,4 @@ func (l *lab) staleIn(raw []byte, i int, after string) error {
 }
 
 // shortLitmus runs the litmus tests for a short time.
-func (s *suite) shortLitmus(symmetric.Heap) error { return s.opt.litmus(s.w, 2*instances) }
+func (s *suite) shortLitmus(symmetric.Heap) error { return s.opt.litmus(s.w, s.times(2*instances)) }

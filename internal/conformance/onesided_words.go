@@ -72,7 +72,7 @@ func scalars[T tensor.Element](s *suite, r symmetric.Region) error {
 
 // swaps passes tokens through a word of rank 0: each is returned once.
 func swaps[T symmetric.Word](s *suite, r symmetric.Region) error {
-	const each = 50
+	each := s.times(50)
 	word := int64(64 * s.n)
 	var out float64
 	for i := range each {
@@ -123,7 +123,7 @@ func (s *suite) addUp(x []float64) error {
 
 // totals: concurrent additions of all ranks to one word add up, and fetched values are distinct.
 func totals[T symmetric.Integer](s *suite, r symmetric.Region) error {
-	const each = 200
+	each := s.times(200)
 	dt := tensor.TypeOf[T]()
 	for peer := range s.n {
 		word := int64(64 * s.n)
@@ -151,7 +151,7 @@ func totals[T symmetric.Integer](s *suite, r symmetric.Region) error {
 		if sums[0] != all*(all-1)/2 {
 			s.fault("fetch-inc of %v on rank %d: the fetched values add up to %v, want %v", dt, peer, sums[0], all*(all-1)/2)
 		}
-		wanted := []T{T(each * s.n), T(3 * each / 2 * s.n), T(each / 2 * s.n)}
+		wanted := []T{T(each * s.n), T(3 * ((each + 1) / 2) * s.n), T((each + 1) / 2 * s.n)}
 		if peer == 0 {
 			wanted = append(wanted, T(0)-T(sums[1]))
 		}
@@ -206,7 +206,7 @@ func bits[T symmetric.Integer](s *suite, r symmetric.Region) error {
 
 // locks: ranks that hold a lock made of CompareSwap add to a plain word, and no addition is lost.
 func locks[T symmetric.Integer](s *suite, r symmetric.Region) error {
-	const each = 20
+	each := s.times(20)
 	lock, word := int64(64*s.n), int64(64*s.n+32)
 	for range each {
 		for {

@@ -41,8 +41,8 @@ func Processes(open Opener) Launch {
 }
 
 type processes struct {
-	open    Opener
-	command func(ranks [][]string) []string // of a launcher; nil for none
+	open Opener
+	by   *Launcher // nil for processes of the test
 
 	mu    sync.Mutex
 	calls map[string]int // number of launches, by the test's name
@@ -50,9 +50,9 @@ type processes struct {
 
 // role identifies a process that was started as a rank: its last arguments, after the flags.
 type role struct {
-	rank int
+	rank int    // -1 if the launcher numbers the ranks
 	call int    // number of the Launch in its test
-	done string // file to create when body and Close have succeeded
+	done string // file to create when body and Close have succeeded; with rank -1 its start
 }
 
 const roleWord = "conformance-rank"
@@ -80,9 +80,9 @@ func (p *processes) launch(t *testing.T, n int, opt LaunchOptions, body func(w *
 		}
 		return
 	}
-	if p.command != nil {
-		if err := p.spawnLaunched(t, n, call); err != nil {
-			t.Errorf("%d ranks: %v", n, err)
+	if p.by != nil {
+		for r, err := range p.by.spawn(t, n, call, opt.Die) {
+			t.Errorf("rank %d of %d: %v", r, n, err)
 		}
 		return
 	}
@@ -107,6 +107,10 @@ func (p *processes) rank(t *testing.T, own role, opt LaunchOptions, body func(w 
 	w, err := p.open(t.Context(), opt)
 	if err != nil {
 		t.Fatalf("open the world: %v", err)
+	}
+	if own.rank < 0 {
+		own.rank = w.Rank()
+		own.done += strconv.Itoa(own.rank)
 	}
 	if d := opt.Die; d != nil && d.Rank == own.rank {
 		if w, err = dyingWorld(w, d.Op, killSelf); err != nil {

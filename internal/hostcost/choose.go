@@ -8,7 +8,7 @@ import (
 // Choice is the algorithm of an allreduce and its predicted time.
 type Choice struct {
 	Algorithm  Algorithm
-	ChunkBytes int64 // of Chain; 0 for others
+	ChunkBytes int64 // of messages; 0 for whole ones
 	Seconds    float64
 }
 

@@ -117,20 +117,19 @@ func (n Net) steps() (steps, odd float64) {
 // HeaderBytes is sent by Exchange with the data of each rank: the call, which all compare.
 const HeaderBytes = 64
 
-// SlotBytes returns the most bytes of one rank in one round of Exchange, as internal/hosts has it.
-func SlotBytes(world int) int {
-	return max(min(64<<10, (8<<20)/world), 16*world, 1<<10) &^ 63
-}
-
 // BoardBytes returns the shared memory of a host in which Exchange keeps the data of all ranks.
 func BoardBytes(world int) int64 {
 	return int64(world) * int64(64+2*(HeaderBytes+SlotBytes(world)))
 }
 
-func (n Net) exchange(bytes int64) float64 {
+func (n Net) exchange(bytes int64) float64 { return n.rounds(bytes, n.World()) }
+
+// rounds returns the time of rounds of Exchange with so many bytes of each rank. Every rank adds or
+// copies those of some ranks.
+func (n Net) rounds(bytes int64, ranks int) float64 {
 	slot := int64(SlotBytes(n.World()))
 	round := func(b float64) float64 {
-		return n.Spread(n.Hosts-1, float64(n.Ranks)*(b+HeaderBytes)) + n.add(b*float64(n.World()))
+		return n.Spread(n.Hosts-1, float64(n.Ranks)*(b+HeaderBytes)) + n.add(b*float64(ranks))
 	}
 	t := float64(bytes/slot) * round(float64(slot))
 	if rest := bytes % slot; rest > 0 {
@@ -147,11 +146,11 @@ func (n Net) chain(b, c float64) float64 {
 	c = min(c, b)
 	hops, rest := float64(n.Hosts-1), max(b/c-1, 0)
 	way := n.within(c) + hops*(n.Message(c)+n.add(c)) + hops*n.Message(c) + n.add(c)
-	one := max(c/n.Bandwidth, 2*n.Overhead+n.add(c))
+	one := max(c/n.Bandwidth, 2*n.end(c)+n.add(c), n.shared(hops*(4*n.end(c)+n.add(c))))
 	if n.Hosts == 2 {
-		return way + max(rest*one, rest*(2*n.Overhead+n.within(c)+n.add(c))-2*n.Message(c)-n.add(c))
+		return way + max(rest*one, rest*(2*n.end(c)+n.within(c)+n.add(c))-2*n.Message(c)-n.add(c))
 	}
-	both := max(2*c/n.Bandwidth, 4*n.Overhead+2*n.add(c))
+	both := max(2*c/n.Bandwidth, 4*n.end(c)+2*n.add(c))
 	return way + max(rest*one, rest*both-2*n.Latency-n.add(c))
 }
 

@@ -13,6 +13,13 @@ type Net struct {
 	Overhead  float64 `json:"overhead_s"`     // part of Latency on the processor of each end; 0 means Latency/5
 	Bandwidth float64 `json:"bandwidth"`      // B/s of a host's link, in each direction; 0 means 1.25e9 (10 Gbit/s)
 	Memory    float64 `json:"memory"`         // B/s at which one rank adds or copies; 0 means 8e9
+
+	// Both is the B/s of a link in each direction while it moves bytes in both. It is less than
+	// Bandwidth where bytes cost the time of processors. 0 means Bandwidth, and bytes for free.
+	Both float64 `json:"both,omitempty"`
+	// Processors is the number of processors that all hosts have together for their messages. Hosts
+	// made of one machine have fewer than Hosts. 0 means one each.
+	Processors float64 `json:"processors,omitempty"`
 }
 
 // Defaults of Net: TCP over Ethernet of 10 Gbit/s, and one core that adds float32.
@@ -51,6 +58,8 @@ func (n Net) Validate() error {
 		return fmt.Errorf("%d hosts: want 1 to %d", n.Hosts, MostHosts)
 	case !finite(n.Latency) || !finite(n.Overhead) || !finite(n.Bandwidth) || !finite(n.Memory):
 		return fmt.Errorf("speeds %+v: want positive, finite numbers", n)
+	case n.Both < 0 || n.Both > n.Bandwidth || n.Processors < 0 || n.Processors > float64(n.Hosts):
+		return fmt.Errorf("%v B/s in both directions and %v processors: want %v and %d at most", n.Both, n.Processors, n.Bandwidth, n.Hosts)
 	case 2*n.Overhead > n.Latency:
 		return fmt.Errorf("overhead of %v s at each end: want half of the latency of %v s at most", n.Overhead, n.Latency)
 	}
@@ -68,6 +77,31 @@ func (n Net) wire() float64 { return n.Latency - 2*n.Overhead }
 // Message returns the seconds of a message of b bytes.
 func (n Net) Message(b float64) float64 { return n.Latency + b/n.Bandwidth }
 
+// both returns the seconds in which b bytes pass a link in each direction.
+func (n Net) both(b float64) float64 {
+	if n.Both == 0 {
+		return b / n.Bandwidth
+	}
+	return b / n.Both
+}
+
+// end returns the seconds in which the processor of an end is busy with a message of b bytes.
+func (n Net) end(b float64) float64 {
+	if n.Both == 0 {
+		return n.Overhead
+	}
+	return n.Overhead + b/(2*n.Both)
+}
+
+// shared returns the seconds that the processors of all hosts need for some seconds of work, of all
+// hosts together. Hosts with a processor each do not wait for it.
+func (n Net) shared(work float64) float64 {
+	if n.Processors == 0 {
+		return 0
+	}
+	return work / n.Processors
+}
+
 // add returns the seconds in which a rank adds or copies b bytes.
 func (n Net) add(b float64) float64 { return b / n.Memory }
 
@@ -83,8 +117,8 @@ func (n Net) within(b float64) float64 {
 // Spread returns the seconds in which every host sends a message of b bytes to each of count other
 // hosts, and takes as many, if host h sends to h+1 first, then to h+2.
 //
-// A processor is busy for 2 count Overhead, and a link for count b/Bandwidth. The first message can
-// be taken once it has arrived, and the others after it.
+// A processor is busy with 2 count ends of messages, and a link for count b/Bandwidth. The first
+// message can be taken once it has arrived, and the others after it.
 func (n Net) Spread(count int, b float64) float64 {
 	if count < 1 {
 		return 0
@@ -92,5 +126,9 @@ func (n Net) Spread(count int, b float64) float64 {
 	k, m := float64(count), b/n.Bandwidth
 	first := n.Overhead + m + n.wire()
 	last := n.wire() + max(n.Overhead+k*m, k*n.Overhead+m)
-	return max(2*k*n.Overhead, first+k*n.Overhead, last+n.Overhead)
+	busy := 2 * k * n.end(b)
+	if n.Both > 0 { // each byte costs both ends their time, before and after its way
+		busy += n.wire()
+	}
+	return max(busy, first+k*n.Overhead, last+n.Overhead, n.shared(busy*float64(n.Hosts)))
 }

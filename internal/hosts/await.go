@@ -3,6 +3,7 @@ package hosts
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -142,7 +143,7 @@ func (t *Transport) nth(a *awaited, i int) int {
 
 // check looks for reasons to end a wait: the group is broken, a rank is gone, time is over.
 func (t *Transport) check(a *awaited, waited time.Duration) error {
-	if err := t.Broken(); err != nil {
+	if err := t.Broken(); err != nil && !t.completes() {
 		return err
 	}
 	if err := t.inner.broken(time.Now()); err != nil {
@@ -155,7 +156,7 @@ func (t *Transport) check(a *awaited, waited time.Duration) error {
 			if err := t.Broken(); err != nil { // which rank r has told before
 				return err
 			}
-			return fmt.Errorf("%w: rank %d closed its end", dist.ErrClosed, r)
+			return closedEnd(r)
 		}
 		if a.moves == nil && t.peers.stuck(r) {
 			err := fmt.Errorf("%w on the operation: rank %d waits for a message of rank %d, which is in %v",
@@ -222,8 +223,9 @@ func (t *Transport) wireError(err error) error {
 	var gone *wire.PeerError
 	if errors.As(err, &gone) {
 		t.p.lost(gone.Peer, gone.How)
-		if broken := t.Broken(); broken != nil {
-			return broken
+		r := slices.Index(t.ranks, gone.Peer)
+		if broken := t.Broken(); broken == nil && r >= 0 && t.peers.closed(r) {
+			return t.leftIn(r)
 		}
 	}
 	if broken := t.Broken(); broken != nil {

@@ -157,6 +157,8 @@ func (t *Transport) meet(x *exchange) error {
 		return fmt.Errorf("%w: an exchange of %d bytes, and places have %d", dist.ErrInvalid, x.bytes, t.board.most)
 	}
 	t.round++
+	t.spans.meets = true
+	defer func() { t.spans.meets = false }()
 	if err := t.reuse(); err != nil {
 		return err
 	}
@@ -175,6 +177,7 @@ func (t *Transport) meet(x *exchange) error {
 			return err
 		}
 	}
+	t.spans.met.Store(t.round)
 	return t.compare()
 }
 
@@ -215,6 +218,7 @@ func (t *Transport) relay(x *exchange) error {
 	if x.sent != nil {
 		x.sent()
 	}
+	t.op.Posted() // while the messages are on their way
 	return t.await(&awaited{recvs: t.recvs})
 }
 

@@ -115,6 +115,12 @@ func Open(party Party, cfg Config) (dist.Transport, error) {
 		return nil, fmt.Errorf("hosts: %w", err)
 	}
 	p := newProcess(party, cfg.withDefaults())
+	if party.Inner.Info().Size == len(party.Hosts) {
+		w := p.newLocal(party.Inner, true)
+		w.enlist()
+		go p.run()
+		return w, nil
+	}
 	ranks := make([]int, len(party.Hosts))
 	for r := range ranks {
 		ranks[r] = r
@@ -125,6 +131,9 @@ func Open(party Party, cfg Config) (dist.Transport, error) {
 	}
 	p.add(t)
 	go p.run()
+	// No rank breaks the group, and with it the transports of hosts, while another still makes its
+	// end. An error here has broken the group: its operations return it.
+	_ = t.meet(&exchange{own: syncHeader})
 	return &world{t}, nil
 }
 

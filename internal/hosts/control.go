@@ -19,9 +19,9 @@ type controlKind uint8
 const (
 	controlLeave    controlKind = iota + 1 // the sender closes its end after exchange a and b messages
 	controlHint                            // the sender waits for a message
-	controlAbort                           // the sender broke the group
-	controlMismatch                        // the sender found a mismatch
-	controlTimeout                         // the sender waited too long
+	controlAbort                           // the sender broke the group, after exchange a
+	controlMismatch                        // the sender found a mismatch, after exchange a
+	controlTimeout                         // the sender waited too long, after exchange a
 	controlDied                            // rank of the world is gone
 	controlBeat                            // the sender is alive
 	controlNote                            // text is a note for the program: see Transport.Notify

@@ -25,8 +25,12 @@
 // A heap over hosts is one of package farheap: near ranks use a heap of the inner transport, and
 // requests to a far rank go to its own process, which applies them. All requests have two tags on
 // the wire, and every goroutine that polls the wire handles them. A barrier of a group first
-// completes the one-sided calls of its ranks on all heaps. A group on one host uses the heap of the
-// inner transport itself.
+// completes the one-sided calls of its ranks on all heaps.
+//
+// # Groups on one host
+//
+// A group whose ranks are all on one host is a group of the inner transport, with its collectives,
+// messages and heaps. Only deaths that the wire finds come from outside: see local.
 //
 // # How failures are found
 //
@@ -44,6 +48,7 @@
 //	process.go    this process's part: its goroutine, control messages, lost ranks
 //	beats.go      heartbeats
 //	transport.go  dist.Transport: order of operations, Abort, Close
+//	inline.go     operations on their caller
 //	board.go      shared memory and exchanges
 //	move.go       collectives by exchanges
 //	pair.go       large reductions of two ranks
@@ -52,6 +57,9 @@
 //	direct.go     large copies
 //	moves.go      messages between two ranks
 //	split.go      parts of a group
+//	local.go      groups on one host
+//	spans.go      exchanges that end although the group is broken
+//	left.go       ranks that left during an operation
 //	heap.go       symmetric heaps
 //	await.go      waits
 //	peers.go      the state of the other ranks

@@ -69,7 +69,7 @@ func (p *process) flush(t *Transport) error {
 	return errors.Join(errs...)
 }
 
-// Heap implements dist.Transport. The heap of a group on one host is a heap of the inner transport.
+// Heap implements dist.Transport.
 func (t *Transport) Heap(bytes int64) (symmetric.Heap, error) {
 	var h symmetric.Heap
 	err := t.exclusive(dist.KindHeap, func() (err error) {
@@ -112,9 +112,6 @@ func (t *Transport) makeHeap(bytes int64, id uint32) (symmetric.Heap, error) {
 	inner, err := t.inner.Heap(bytes)
 	if err != nil {
 		return nil, err
-	}
-	if len(t.l.far) == 0 {
-		return &nearHeap{inner, t, id}, nil
 	}
 	service, err := t.p.serve()
 	if err != nil {
@@ -203,42 +200,4 @@ func (h *farHeap) Close() error {
 	of.open = slices.DeleteFunc(of.open, func(o *farHeap) bool { return o == h })
 	of.mu.Unlock()
 	return h.Heap.Close()
-}
-
-// nearHeap is a heap of a group on one host: the heap of the inner transport, whose allocations
-// also take a turn in the group.
-type nearHeap struct {
-	symmetric.Heap
-	t  *Transport
-	id uint32
-}
-
-// Alloc implements symmetric.Heap.
-func (h *nearHeap) Alloc(bytes int64) (symmetric.Region, error) {
-	return h.alloc(symmetric.Alignment, bytes, func() (symmetric.Region, error) { return h.Heap.Alloc(bytes) })
-}
-
-// Calloc implements symmetric.Heap.
-func (h *nearHeap) Calloc(count, bytes int64) (symmetric.Region, error) {
-	return h.alloc(symmetric.Alignment, hostheap.Product(count, bytes), func() (symmetric.Region, error) {
-		return h.Heap.Calloc(count, bytes)
-	})
-}
-
-// Aligned implements symmetric.Heap.
-func (h *nearHeap) Aligned(alignment, bytes int64) (symmetric.Region, error) {
-	return h.alloc(alignment, bytes, func() (symmetric.Region, error) { return h.Heap.Aligned(alignment, bytes) })
-}
-
-func (h *nearHeap) alloc(alignment, bytes int64, do func() (symmetric.Region, error)) (symmetric.Region, error) {
-	var r symmetric.Region
-	own := header{sig: dist.Signature{Kind: dist.KindAlloc, Count: bytes, Root: -1}, a: alignment, b: int64(h.id)}
-	err := h.t.allocate(own, func() (err error) {
-		r, err = do()
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("alloc %d B rank %d/%d: %w", bytes, h.t.rank, len(h.t.ranks), err)
-	}
-	return r, nil
 }

@@ -41,14 +41,26 @@ func open(t testing.TB, n int, layout func(rank, n int) int, cfg hosts.Config, n
 // openNet is open, with the network.
 func openNet(t testing.TB, n int, layout func(rank, n int) int, cfg hosts.Config, net fake.Config) ([]*dist.World, *fake.Network) {
 	t.Helper()
+	all, network := parties(t, n, layout, cfg, net)
+	worlds := make([]*dist.World, n)
+	openAll(t, all, cfg, func(w *dist.World) error {
+		worlds[w.Rank()] = w
+		return nil
+	})
+	return worlds, network
+}
+
+// parties returns the parties of n ranks in a layout.
+func parties(t testing.TB, n int, layout func(rank, n int) int, cfg hosts.Config, net fake.Config) ([]hosts.Party, *fake.Network) {
+	t.Helper()
 	where := make([]int, n)
-	losses := make([]*hosts.Losses, n)
+	all := make([]hosts.Party, n)
 	for r := range where {
-		where[r], losses[r] = layout(r, n), new(hosts.Losses)
+		where[r] = layout(r, n)
+		all[r] = hosts.Party{Hosts: where, Losses: new(hosts.Losses)}
 	}
-	net.OnLost = func(rank int) func(int, string) { return losses[rank].Lost }
+	net.OnLost = func(rank int) func(int, string) { return all[rank].Losses.Lost }
 	network, ends := fake.New(n, net)
-	near := make([]dist.Transport, n)
 	for host := range n + 1 {
 		var ranks []int
 		for r, h := range where {
@@ -64,26 +76,37 @@ func openNet(t testing.TB, n int, layout func(rank, n int) int, cfg hosts.Config
 			t.Fatal(err)
 		}
 		for i, r := range ranks {
-			near[r] = inner[i]
+			all[r].Wire, all[r].Inner = ends[r], inner[i]
 		}
 	}
-	worlds := make([]*dist.World, n)
-	errs := make(chan error, n)
-	for r := range n {
+	return all, network
+}
+
+// openAll opens the worlds of all ranks, and calls use with each.
+func openAll(t testing.TB, parties []hosts.Party, cfg hosts.Config, use func(w *dist.World) error) {
+	t.Helper()
+	errs := make(chan error, len(parties))
+	for _, party := range parties {
 		go func() {
-			tr, err := hosts.Open(hosts.Party{Wire: ends[r], Inner: near[r], Hosts: where, Losses: losses[r]}, cfg)
+			tr, err := hosts.Open(party, cfg)
+			var w *dist.World
 			if err == nil {
-				worlds[r], err = dist.NewWorld(tr, dist.LocalInfo{Launcher: "none", Job: "hosts"}, 0, nil)
+				w, err = dist.NewWorld(tr, dist.LocalInfo{Launcher: "none", Job: "hosts"}, 0, nil)
+			}
+			if err == nil {
+				err = use(w)
 			}
 			errs <- err
 		}()
 	}
-	for range n {
+	for range parties {
 		if err := <-errs; err != nil {
-			t.Fatal(err)
+			t.Error(err)
 		}
 	}
-	return worlds, network
+	if t.Failed() {
+		t.FailNow()
+	}
 }
 
 func launcher(layout func(rank, n int) int, cfg hosts.Config, net fake.Config) conformance.Launch {
@@ -120,7 +143,7 @@ func TestConformance(t *testing.T) {
 				if invariants.Enabled {
 					opt.Ranks = []int{most} // fewer ranks show the race detector no more
 				}
-				conformance.RunWith(t, opt, launcher(layout, cfg, fake.Config{Limit: 512}))
+				conformance.RunWith(t, opt, launcher(layout, cfg, fake.Config{Limit: 512, Goodbye: name != "halves"}))
 			})
 		}
 	}

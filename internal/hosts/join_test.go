@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/conformance"
 	"github.com/symgrad/symgrad/internal/hosts"
 	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/internal/wire/fake"
@@ -133,6 +134,32 @@ func TestLostHostIsNamed(t *testing.T) {
 			all.Wait()
 		})
 	}
+}
+
+// TestReceiveFromARankThatLeft: the news that rank 1 has left arrives with the end of its
+// connections.
+func TestReceiveFromARankThatLeft(t *testing.T) {
+	slow := func(_, _, bytes int) time.Duration { // news of a rank that leaves have the fewest bytes
+		if bytes < 64 {
+			return 20 * time.Millisecond
+		}
+		return 0
+	}
+	worlds := open(t, 2, layouts["each alone"], hosts.Config{}, fake.Config{Goodbye: true, Delay: slow})
+	conformance.Drive(t, worlds, func(w *dist.World) error {
+		b := tensor.Of(make([]float32, 100))
+		if w.Rank() == 1 {
+			return finish(w.Send(b, 0))
+		}
+		err := finish(w.Recv(b, 1))
+		if err == nil {
+			err = finish(w.Recv(b, 1))
+		}
+		if !errors.Is(err, dist.ErrClosed) {
+			return fmt.Errorf("error %w, want %w", err, dist.ErrClosed)
+		}
+		return nil
+	})
 }
 
 func finish(work dist.Work, err error) error {

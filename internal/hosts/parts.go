@@ -31,11 +31,16 @@ func (t *Transport) partsCost(op *dist.Op) int {
 	return 2*t.p.cfg.MessageBytes + (ranks+1)*n/hosts*(hosts-1)
 }
 
-// chainCost returns the time of op as a chain, as bytes that a host sends.
+// chainCost returns the time of op as a chain, as bytes that a host sends. The leader of several
+// ranks works for all, which takes half as long again.
 func (t *Transport) chainCost(op *dist.Op) int {
 	n, hosts := int(op.Src.Bytes()), len(t.l.members)
 	c := t.chunkBytes(n)
-	return (2*(hosts-1) + (n+c-1)/c) * (t.p.cfg.MessageBytes + c)
+	cost := (2*(hosts-1) + (n+c-1)/c) * (t.p.cfg.MessageBytes + c)
+	if t.l.mostRanks() > 1 {
+		cost += cost / 2
+	}
+	return cost
 }
 
 // mostRanks returns the ranks of the host that has most.

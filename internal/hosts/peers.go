@@ -119,6 +119,10 @@ func (t *Transport) leave() {
 // news applies a message of another rank to the group.
 func (t *Transport) news(c control) {
 	switch c.kind {
+	case controlAbort, controlMismatch, controlTimeout:
+		t.spans.reach(c.a)
+	}
+	switch c.kind {
 	case controlLeave:
 		t.peers.leave(c.rank, c.a, c.b)
 	case controlHint:

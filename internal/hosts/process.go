@@ -26,6 +26,7 @@ type process struct {
 
 	mu     sync.Mutex
 	groups map[uint32]*Transport
+	locals []*local             // groups on this host
 	early  map[uint32][]control // for groups that this rank has not made yet
 	nextID uint32
 	added  uint32         // newest group
@@ -154,6 +155,18 @@ func (p *process) handle() bool {
 		return false
 	}
 	defer p.applies.Unlock()
+	return p.applyArrived()
+}
+
+// settle applies the control messages that have arrived. Another goroutine may be doing so.
+func (p *process) settle() {
+	p.applies.Lock()
+	defer p.applies.Unlock()
+	p.applyArrived()
+}
+
+// applyArrived is handle with p.applies held.
+func (p *process) applyArrived() bool {
 	any := false
 	for p.in[p.next].req.Done() {
 		in := &p.in[p.next]
@@ -192,7 +205,7 @@ func (p *process) apply(from int, c control) {
 	}
 	switch {
 	case c.kind == controlDied:
-		p.lost(c.rank, c.text)
+		p.bury(c.rank, c.text)
 	case t != nil && c.rank >= 0 && c.rank < len(t.ranks):
 		t.news(c)
 	}
@@ -211,9 +224,9 @@ func (p *process) post(to int, c control) {
 	p.w.Send(&o.req, to, channelControl, o.data)
 }
 
-// spread sends a control message to the other ranks of t.
+// spread sends the reason why t is broken to its other ranks.
 func (p *process) spread(t *Transport, c control) {
-	c.group = t.id
+	c.group, c.a = t.id, t.spans.met.Load()
 	for r, w := range t.ranks {
 		if r != t.rank {
 			p.post(w, c)
@@ -221,11 +234,18 @@ func (p *process) spread(t *Transport, c control) {
 	}
 }
 
-// lost breaks all groups of a rank of the world that is gone, and reports it to all ranks.
+// lost breaks all groups of a rank of the world that is gone, and reports it to all ranks. It first
+// applies the messages that have arrived, because a rank that leaves ends its connections too.
 func (p *process) lost(rank int, how string) {
+	p.settle()
+	p.bury(rank, how)
+}
+
+// bury is lost for a caller that has settled, or applies a message.
+func (p *process) bury(rank int, how string) {
 	p.mu.Lock()
 	_, known := p.dead[rank]
-	if known || rank == p.rank {
+	if known || p.left[rank] || rank == p.rank {
 		p.mu.Unlock()
 		return
 	}
@@ -234,13 +254,18 @@ func (p *process) lost(rank int, how string) {
 	for _, t := range p.groups {
 		groups = append(groups, t)
 	}
+	locals := slices.Clone(p.locals)
 	p.mu.Unlock()
+	for _, l := range locals {
+		l.lose(rank, how)
+	}
 	p.w.Lose(rank, how)
 	if s := p.heaps.service.Load(); s != nil {
 		s.Lost(rank, how)
 	}
 	for _, t := range groups {
 		if r := slices.Index(t.ranks, rank); r >= 0 && !t.peers.closed(r) {
+			t.spans.last.Store(0) // its data may be missing
 			t.fail(&dist.RankError{Rank: r, How: how})
 		}
 	}

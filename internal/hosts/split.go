@@ -14,7 +14,7 @@ const textBytes = 256
 
 // Split implements dist.Transport.
 func (t *Transport) Split(color, key int) (dist.Transport, error) {
-	var sub *Transport
+	var sub subgroup
 	err := t.exclusive(dist.KindSplit, func() (err error) {
 		sub, err = t.split(color, key)
 		return err
@@ -25,7 +25,20 @@ func (t *Transport) Split(color, key int) (dist.Transport, error) {
 	return sub, nil
 }
 
-func (t *Transport) split(color, key int) (*Transport, error) {
+// subgroup is the transport of a group that a Split makes.
+type subgroup interface {
+	dist.Transport
+	enlist()        // makes the process report deaths and messages to it
+	discard() error // frees it before it is enlisted
+}
+
+// enlist implements subgroup.
+func (t *Transport) enlist() { t.p.add(t) }
+
+// discard implements subgroup.
+func (t *Transport) discard() error { return errors.Join(t.board.close(), t.inner.Close()) }
+
+func (t *Transport) split(color, key int) (subgroup, error) {
 	own := header{sig: dist.Signature{Kind: dist.KindSplit, Root: -1}, a: int64(color), b: int64(key), c: int64(t.p.free(0))}
 	if err := t.meet(&exchange{own: own}); err != nil {
 		return nil, err
@@ -46,21 +59,24 @@ func (t *Transport) split(color, key int) (*Transport, error) {
 	sub, err := t.newPart(uint32(id), color, key, members)
 	if err = t.agree(err); err != nil {
 		if sub != nil {
-			err = errors.Join(err, sub.board.close(), sub.inner.Close())
+			err = errors.Join(err, sub.discard())
 		}
 		return nil, err
 	}
 	if sub != nil {
-		t.p.add(sub)
+		sub.enlist()
 	}
 	return sub, nil
 }
 
 // newPart makes the transport of members of this group; nil without a color.
-func (t *Transport) newPart(id uint32, color, key int, members []int) (*Transport, error) {
+func (t *Transport) newPart(id uint32, color, key int, members []int) (subgroup, error) {
 	near, err := t.inner.Split(color, key)
 	if err != nil || near == nil {
 		return nil, err
+	}
+	if near.Info().Size == len(members) {
+		return t.p.newLocal(near, false), nil
 	}
 	if last := t.p.w.Info().Tags / channels; id >= last {
 		return nil, errors.Join(fmt.Errorf("%w: more than %d groups in one job: keep groups instead of splitting again", dist.ErrUnsupported, last-1), near.Close())

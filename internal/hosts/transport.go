@@ -26,6 +26,7 @@ type Transport struct {
 	board *board
 	turns turns
 	fault fault
+	spans spans
 	peers *peers
 	notes notes
 
@@ -174,37 +175,6 @@ func (t *Transport) Info() dist.Info {
 // Broken returns why the group is broken; nil while it is whole.
 func (t *Transport) Broken() error { return t.fault.get() }
 
-// Guard implements dist.Inliner. The transport has a lock of its own.
-func (t *Transport) Guard(sync.Locker) {}
-
-// Inline implements dist.Inliner.
-func (t *Transport) Inline(op *dist.Op) error {
-	t.turns.mu.Lock()
-	turn := t.turns.next
-	ahead := turn != t.turns.turn
-	if !t.turns.closed {
-		t.turns.next++
-	}
-	closed := t.turns.closed
-	t.turns.mu.Unlock()
-	if closed {
-		return dist.ErrClosed
-	}
-	if ahead {
-		op.Blocks()
-		t.turns.take(turn)
-	}
-	t.op = op
-	err := t.run(op)
-	t.op = &queued
-	op.Resume()
-	t.turns.end()
-	return err
-}
-
-// queued stands for an operation that does not run on its caller.
-var queued dist.Op
-
 // Start implements dist.Transport.
 func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	hs, ok := s.(*dist.HostStream)
@@ -300,6 +270,9 @@ func (t *Transport) collective(op *dist.Op) error {
 		h.scalar = bits
 	}
 	if op.Kind == dist.KindBarrier {
+		if t.p.heaps.service.Load() != nil {
+			t.op.Blocks()
+		}
 		flushed := t.p.flush(t)
 		return errors.Join(t.move(op, &h), flushed)
 	}

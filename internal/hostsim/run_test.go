@@ -73,8 +73,9 @@ func TestTimesAreThoseOfTheFormulas(t *testing.T) {
 // A ring sends 2 (H-1)/H of the bytes, which is the least that is possible.
 func TestHostsSendTheBytesOfTheLiterature(t *testing.T) {
 	const hosts, ranks, bytes = 8, 4, 1 << 20
+	slot := int64(hostcost.SlotBytes(hosts * ranks))
 	for a, want := range map[hostcost.Algorithm]int64{
-		hostcost.Exchange: (hosts - 1) * ranks * (bytes + bytes/(64<<10)*hostcost.HeaderBytes),
+		hostcost.Exchange: (hosts - 1) * ranks * (bytes + (bytes+slot-1)/slot*hostcost.HeaderBytes),
 		hostcost.Parts:    (hosts - 1) * (ranks + 1) * bytes / hosts,
 		hostcost.Chain:    2 * bytes,
 		hostcost.Doubling: 3 * bytes,

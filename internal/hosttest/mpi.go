@@ -3,6 +3,7 @@ package hosttest
 import (
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
@@ -25,22 +26,41 @@ var packages = map[MPI]string{OpenMPI: "openmpi-bin", MPICH: "mpich"}
 // Errors: without the launcher the test is skipped, or fails if Required.
 func (h *Hosts) MPIRun(launcher MPI, ranks []int, program string, args ...string) *exec.Cmd {
 	h.t.Helper()
+	return h.mpiRun(launcher, ranks, false, append([]string{program}, args...))
+}
+
+// MPIRunInTurns is MPIRun with rank 0 on the first host, rank 1 on the second, and so on, again
+// from the first host after the last one. The hosts have equal numbers of ranks, except that the
+// last ones may have one less.
+func (h *Hosts) MPIRunInTurns(launcher MPI, ranks []int, program string, args ...string) *exec.Cmd {
+	h.t.Helper()
+	return h.mpiRun(launcher, ranks, true, append([]string{program}, args...))
+}
+
+func (h *Hosts) mpiRun(launcher MPI, ranks []int, inTurns bool, program []string) *exec.Cmd {
+	h.t.Helper()
 	needProgram(h.t, string(launcher), packages[launcher])
 	if len(ranks) > len(h.hosts) {
 		h.t.Fatalf("ranks for %d hosts, but the set has %d", len(ranks), len(h.hosts))
 	}
 	sum, places := 0, []string{}
 	for i, n := range ranks {
-		if sum += n; n > 0 {
-			places = append(places, fmt.Sprintf("%s:%d", h.Name(i), n))
+		if sum += n; n == 0 {
+			continue
 		}
+		if inTurns && launcher == MPICH { // it begins again when the places are taken
+			n = 1
+		}
+		places = append(places, fmt.Sprintf("%s:%d", h.Name(i), n))
 	}
-	words, list := openMPIWords, "--host"
-	if launcher == MPICH {
-		words, list = mpichWords, "-hosts"
+	words, list := openMPIWords, []string{"--map-by", "slot", "--host"}
+	switch {
+	case launcher == MPICH:
+		words, list = mpichWords, []string{"-hosts"}
+	case inTurns:
+		list[1] = "node"
 	}
-	words = append(words[:len(words):len(words)], list, strings.Join(places, ","), "-np", fmt.Sprint(sum), program)
-	return h.Command(0, "env", append(words, args...)...)
+	return h.Command(0, "env", slices.Concat(words, list, []string{strings.Join(places, ","), "-np", fmt.Sprint(sum)}, program)...)
 }
 
 // openMPIWords starts a command of Open MPI. Settings are variables, because the variables of

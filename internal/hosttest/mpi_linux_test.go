@@ -36,6 +36,18 @@ func TestMPIRunsOnHosts(t *testing.T) {
 	}
 }
 
+func TestMPIRunsInTurnsOnHosts(t *testing.T) {
+	h := New(t, 2, Options{})
+	for launcher, variable := range map[MPI]string{OpenMPI: "OMPI_COMM_WORLD_RANK", MPICH: "PMI_RANK"} {
+		out, err := h.MPIRunInTurns(launcher, []int{2, 1}, "sh", "-c", "echo $"+variable+":$(hostname)").CombinedOutput()
+		places := strings.Fields(string(out))
+		slices.Sort(places)
+		if got := strings.Join(places, " "); err != nil || got != "0:host0 1:host1 2:host0" {
+			t.Errorf("%s: %v, %s", launcher, err, out)
+		}
+	}
+}
+
 func TestAgentOfHostRunsACommandLine(t *testing.T) {
 	h := New(t, 2, Options{})
 	agent := func(words ...string) *program {

@@ -143,8 +143,10 @@ var inTests = map[string][]string{
 		"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest",
 		"internal/dl/dltest", "internal/hosttest",
 	},
-	"dist/ddp":          {"internal/shm", "checkpoint"}, // sums on both host backends; an example saves
-	"internal/farheap":  {"internal/wire/fake"},         // hosts in one process
+	"dist/ddp":          {"internal/shm", "checkpoint"},                                                    // sums on both host backends; an example saves
+	"bench/hosts":       {"dist", "internal/hostcost", "internal/reduce", "internal/ucx", "internal/wire"}, // predictions are judged too
+	"internal/farheap":  {"internal/wire/fake"},                                                            // hosts in one process
+	"internal/hosts":    {"internal/hostcost"},                                                             // it predicts their times
 	"internal/hostexec": {"internal/program/oracle"},
 	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
 	"internal/cudaexec": {"internal/program/oracle"},

@@ -10,6 +10,9 @@ const variable = "SYMGRAD_TEST_LONG"
 // Enabled reports whether this process runs long tests.
 func Enabled() bool { return os.Getenv(variable) == "1" }
 
+// Environ returns the variable as this process has it, for processes that do not inherit it.
+func Environ() string { return variable + "=" + os.Getenv(variable) }
+
 // Times returns full in long tests and short in others.
 func Times(short, full int) int {
 	if Enabled() {

@@ -24,6 +24,12 @@ func (w *Wire) end() error {
 		p.r.Finish(p.peer, 0, wire.ErrClosed)
 	}
 	w.posted = nil
+	for i := range w.table.entries {
+		w.cancelAt(i)
+	}
+	if n := len(w.table.entries); n > 0 {
+		w.test(n)
+	}
 	for _, a := range w.arrived {
 		w.receive(a, nil)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/symgrad/symgrad/internal/mpi"
 	"github.com/symgrad/symgrad/internal/wire"
@@ -64,6 +65,39 @@ func lostScene() error {
 		return err
 	}
 	return errors.New("ends after the loss")
+}
+
+// TestCloseEndsWhatFits: Close ends a receive without a message, and drops a message without a
+// receive, although the library has matched them.
+func TestCloseEndsWhatFits(t *testing.T) {
+	each(t, func(t *testing.T, s suite) {
+		if out, err := s.run(t, 2, "fits"); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+}
+
+func fitsScene() error {
+	w, err := mpi.Open(mpi.Config{Environ: os.Environ(), Library: os.Getenv(libraryVar), CloseTimeout: 10 * time.Second})
+	if err != nil {
+		return err
+	}
+	if err := wiretest.Run(w); err != nil {
+		return err
+	}
+	in, out, last := wire.Request{Fits: true}, wire.Request{Fits: true}, wire.Request{}
+	if w.Info().Rank == 1 {
+		w.Recv(&in, 0, 1, make([]byte, 8))
+		w.Recv(&last, 0, 3, nil)
+	} else {
+		w.Send(&out, 1, 2, make([]byte, 16<<20))
+		w.Send(&last, 1, 3, nil) // process 1 closes after the start of the message
+	}
+	err = errors.Join(wire.Wait(w, nil, &last), w.Close())
+	if _, _, cause := in.Result(); w.Info().Rank == 1 && !errors.Is(cause, wire.ErrClosed) {
+		err = errors.Join(err, fmt.Errorf("receive without a message: %w", cause))
+	}
+	return err
 }
 
 // No library tested reports a killed process by default: the launcher ends the job.

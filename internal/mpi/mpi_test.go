@@ -26,6 +26,7 @@ var scenes = map[string]func() error{
 	"lost":      lostScene,
 	"killed":    killedScene,
 	"late":      lateScene,
+	"fits":      fitsScene,
 	"other":     otherScene,
 	"find":      findScene,
 	"pingpong":  pingpongScene,

@@ -40,7 +40,10 @@ const probes = 16
 func (w *Wire) probe() bool {
 	ended := false
 	for range probes {
-		a, found := w.next()
+		a, found := w.next(w.comm)
+		if !found && w.closed { // no receive will match the messages that fit
+			a, found = w.next(w.fits)
+		}
 		if !found {
 			break
 		}
@@ -65,10 +68,10 @@ func (w *Wire) probe() bool {
 }
 
 // next takes the next message from the library: MPI_Improbe.
-func (w *Wire) next() (a arrival, found bool) {
+func (w *Wire) next(comm uintptr) (a arrival, found bool) {
 	t, l := &w.table, w.lib
 	t.flag, t.message = 0, 0
-	code, err := l.improbe.Status(uintptr(l.anySource), uintptr(l.anyTag), w.comm, t.word(&t.flag), t.messageWord(), t.status(0))
+	code, err := l.improbe.Status(uintptr(l.anySource), uintptr(l.anyTag), comm, t.word(&t.flag), t.messageWord(), t.status(0))
 	if code != 0 || err != nil {
 		w.probeFailed(code, err)
 		return a, false

@@ -122,12 +122,19 @@ func (w *Wire) Cancel(r *wire.Request) {
 		}
 	}
 	for i, e := range w.table.entries {
-		if e.r == r && e.received {
-			w.table.entries[i].canceled = true
-			_, _ = w.lib.cancel.Status(w.table.handle(i))
+		if e.r == r {
+			w.cancelAt(i)
 			w.test(len(w.table.entries))
 			return
 		}
+	}
+}
+
+// cancelAt cancels entry i if it is a receive without a message.
+func (w *Wire) cancelAt(i int) {
+	if e := &w.table.entries[i]; e.received && !e.canceled {
+		e.canceled = true
+		_, _ = w.lib.cancel.Status(w.table.handle(i))
 	}
 }
 
@@ -202,7 +209,11 @@ func (w *Wire) received(e *entry, status uintptr) {
 	if e.canceled {
 		t.flag = 0
 		if _, _ = l.testCancelled.Status(status, t.word(&t.flag)); t.flag != 0 {
-			e.end(0, wire.ErrCanceled)
+			err := wire.ErrCanceled
+			if w.closed {
+				err = wire.ErrClosed
+			}
+			e.end(0, err)
 			return
 		}
 	}

@@ -44,7 +44,7 @@ type Config struct {
 	Fresh   bool  // read the last result and rewrite the input before each iteration
 	Style   Style // "" means OSU; on a device BackToBack, queued without single waits
 	Queued  bool  // use the group's stream and wait for the Work, not the calling goroutine; always on a device
-	Pin     bool  // keep each rank on its own core, between GPUs far from the others
+	Pin     bool  // on one host, keep each rank on its own core, between GPUs far from the others
 
 	Symmetric bool // promise equal offsets of buffers on all ranks: dist.Group.Symmetric
 	Graph     int  // on a device: launches of a captured graph of Iters operations; 0 means single operations

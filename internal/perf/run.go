@@ -56,7 +56,7 @@ func RunOn(w *dist.World, on Setup, cfg Config, rep Reporter) (res Result, err e
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	core := -1
-	if cfg.Pin {
+	if cfg.Pin && w.Local().Size == w.Size() { // hosts may be parts of one machine, with the same cores
 		var undo func()
 		core, undo = pinThread(w.Local().Rank, w.Local().Size, on.Device != nil)
 		defer undo()

@@ -59,7 +59,7 @@
 //   - Collectives run one after the other. A bucket can start once its last gradient is ready.
 //   - Gradients become ready evenly, by their elements, over the backward pass, which takes two
 //     thirds of forward and backward.
-//   - Between hosts, package hostcost has the times, and chooses the algorithm of an allreduce.
+//   - Between hosts, package hostcost has the times of the algorithms of internal/hosts.
 //   - Stage 3 gathers weights one layer ahead and in time, so that only the first is exposed.
 //
 // Communication after the backward pass, or after the update, is exposed: see Stage.exposed.

@@ -104,7 +104,7 @@ func (l *Link) Algorithm(c Collective) string {
 	if l.Net == nil || l.Net.Hosts < 2 || c.Kind != dist.KindAllReduce.String() {
 		return ""
 	}
-	return hostcost.Choose(*l.Net, c.Bytes, true).Algorithm.String()
+	return l.Net.AllReduce(c.Bytes).Algorithm.String()
 }
 
 // between returns the time of a collective between hosts.
@@ -119,7 +119,7 @@ func (l *Link) between(c Collective) float64 {
 	case dist.KindBroadcast.String():
 		return l.Net.Broadcast(c.Bytes)
 	}
-	return hostcost.Choose(*l.Net, c.Bytes, true).Seconds
+	return l.Net.AllReduce(c.Bytes).Seconds
 }
 
 // Exposure is the predicted communication time of a step, and the part that the step waits for.

@@ -344,6 +344,16 @@ func (t *Transport) Abort(cause error) error {
 	return nil
 }
 
+// Lose breaks the group because rank is gone, unless that rank had closed its end. The ranks of one
+// host need not call it: they find each other's deaths.
+func (t *Transport) Lose(rank int, how string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed {
+		t.lost(t.ranks[rank], how)
+	}
+}
+
 // lost breaks the group after the death of a rank, unless that rank had closed its end.
 func (t *Transport) lost(world int, how string) {
 	r := slices.Index(t.ranks, world)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/reduce"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // move does a collective for all ranks, with the Ops in the ends. In place is safe, because no step
@@ -106,6 +107,8 @@ func copyBlock(to *dist.Op, at int, of *dist.Op, from, count int) error {
 	if src.DType() != dst.DType() {
 		return fmt.Errorf("%w: source is %v, destination %v", dist.ErrDType, src.DType(), dst.DType())
 	}
-	copy(dst.Raw(), src.Raw())
+	if !tensor.Same(src, dst) { // in place: a message may be reading it
+		copy(dst.Raw(), src.Raw())
+	}
 	return nil
 }

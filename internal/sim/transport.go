@@ -200,6 +200,15 @@ func (t *transport) Abort(cause error) error {
 	return nil
 }
 
+// Lose breaks the group because rank is gone, unless that rank had closed its end.
+func (t *transport) Lose(rank int, how string) {
+	t.b.u.mu.Lock()
+	defer t.b.u.mu.Unlock()
+	if !t.b.ends[rank].closed {
+		t.b.fail(&dist.RankError{Rank: rank, How: how})
+	}
+}
+
 // Close implements dist.Transport.
 func (t *transport) Close() error {
 	t.mu.Lock()

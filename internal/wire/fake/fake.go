@@ -29,6 +29,9 @@ type Config struct {
 	Limit int
 	// OnLost returns the OnLost of process rank; nil means none.
 	OnLost func(rank int) func(peer int, how string)
+	// Goodbye means that a Close ends the receives of the others from the process that closes, as
+	// those of UCX. Otherwise they stay pending.
+	Goodbye bool
 }
 
 // End is one process's end. It implements wire.Wire.
@@ -36,6 +39,8 @@ type End struct {
 	net   *Network
 	rank  int
 	limit int
+	bye   bool
+	now   time.Time // of the running Progress
 	lost  map[int]string
 	news  []wire.PeerError // for onLost
 
@@ -70,7 +75,7 @@ func New(n int, cfg Config) (*Network, []*End) {
 	}
 	net := &Network{delay: cfg.Delay, cut: map[[2]int]bool{}, now: time.Now}
 	for rank := range n {
-		e := &End{net: net, rank: rank, limit: cfg.Limit, lost: map[int]string{}}
+		e := &End{net: net, rank: rank, limit: cfg.Limit, bye: cfg.Goodbye, lost: map[int]string{}}
 		if cfg.OnLost != nil {
 			e.onLost = cfg.OnLost(rank)
 		}
@@ -171,13 +176,13 @@ func (e *End) Progress() bool {
 		return false
 	}
 	moved := false
-	for i := 0; i < len(e.posted) && len(e.arrived)+len(e.lost) > 0; {
-		if e.match(e.posted[i]) {
-			e.posted = append(e.posted[:i], e.posted[i+1:]...)
-			moved = true
-		} else {
-			i++
-		}
+	if len(e.arrived) > 0 {
+		e.now = n.now()
+		moved = e.end(e.match)
+		e.hearGoodbyes()
+	}
+	if len(e.lost) > 0 { // after all messages that have arrived
+		moved = e.end(e.fail) || moved
 	}
 	news := e.news
 	e.news = nil
@@ -190,14 +195,30 @@ func (e *End) Progress() bool {
 	return moved || len(news) > 0
 }
 
-// match ends p if its message has arrived, or if its peer is gone. The lock is held.
+// end removes the receives that f ends, and reports whether there were any. The lock is held.
+func (e *End) end(f func(p *receive) bool) bool {
+	n := len(e.posted)
+	e.posted = slices.DeleteFunc(e.posted, f)
+	return len(e.posted) < n
+}
+
+// fail ends p if its peer is gone.
+func (e *End) fail(p *receive) bool {
+	how, gone := e.lost[p.peer]
+	if gone {
+		p.r.Finish(p.peer, 0, &wire.PeerError{Peer: p.peer, How: how})
+	}
+	return gone
+}
+
+// match ends p if its message has arrived. The lock is held.
 func (e *End) match(p *receive) bool {
 	var skip map[int]bool // senders whose earlier message with this tag is still on its way
 	for i, m := range e.arrived {
 		if m.tag != p.tag || p.peer != wire.AnyPeer && m.from != p.peer || skip[m.from] {
 			continue
 		}
-		if m.due.After(e.net.now()) {
+		if m.due.After(e.now) {
 			if skip == nil { // most polls find no message, and make no map
 				skip = map[int]bool{}
 			}
@@ -214,10 +235,6 @@ func (e *End) match(p *receive) bool {
 		if m.send != nil && m.send.Pending() {
 			m.send.Finish(e.rank, len(m.data), nil)
 		}
-		return true
-	}
-	if how, gone := e.lost[p.peer]; gone {
-		p.r.Finish(p.peer, 0, &wire.PeerError{Peer: p.peer, How: how})
 		return true
 	}
 	return false
@@ -264,6 +281,39 @@ func (e *End) lose(peer int, how string) {
 	to.arrived = kept
 }
 
+// goodbye is the tag of the last message of an end. It arrives after all others.
+const goodbye = -1
+
+// sayGoodbye sends a goodbye to all others. The lock is held.
+func (e *End) sayGoodbye() {
+	for _, to := range e.net.ends {
+		last := &message{from: e.rank, tag: goodbye, due: e.net.now()}
+		for _, m := range to.arrived {
+			if m.from == e.rank && m.due.After(last.due) {
+				last.due = m.due
+			}
+		}
+		if to != e && !e.net.cut[[2]int{e.rank, to.rank}] {
+			to.arrived = append(to.arrived, last)
+		}
+	}
+}
+
+// hearGoodbyes ends the connections to ends that have closed, without news. The lock is held.
+func (e *End) hearGoodbyes() {
+	for i := 0; i < len(e.arrived); {
+		m := e.arrived[i]
+		if m.tag != goodbye || m.due.After(e.now) {
+			i++
+			continue
+		}
+		e.arrived = append(e.arrived[:i], e.arrived[i+1:]...)
+		news := len(e.news)
+		e.lose(m.from, "closed its wire")
+		e.news = e.news[:news]
+	}
+}
+
 // Close implements wire.Wire.
 func (e *End) Close() error {
 	n := e.net
@@ -277,6 +327,9 @@ func (e *End) Close() error {
 		p.r.Finish(0, 0, wire.ErrClosed)
 	}
 	e.posted = nil
+	if e.bye {
+		e.sayGoodbye()
+	}
 	for _, to := range n.ends { // the memory of pending messages goes back to its owner
 		for _, m := range to.arrived {
 			if m.from == e.rank && m.send != nil {
