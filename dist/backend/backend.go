@@ -134,6 +134,7 @@ type Config struct {
 	Unchecked    bool          // do not compare operations across ranks
 	TraceEntries int           // of the recorder, up to 1<<24; 0 means dist.DefaultTraceEntries
 	ShmDir       string        // tmpfs folder for shared memory; "" means anonymous memory
+	FastOrder    bool          // over several hosts, add inside hosts first: floats are rounded otherwise than on one
 	Timing       bool          // measure every operation, for dist.Work.Elapsed; dist.Group.Timed does so for some
 
 	// Only of backends between GPUs.
@@ -174,6 +175,8 @@ func (c Config) Validate() error {
 		return invalid("%d trace entries: want 0 to %d", c.TraceEntries, mostTraceEntries)
 	case c.MaxCTAs < 0 || c.MaxCTAs > MostCTAs:
 		return invalid("at most %d blocks in a launch: want 0 to %d", c.MaxCTAs, MostCTAs)
+	case c.FastOrder && !slices.Contains([]string{"", Auto, MPI, UCX}, c.Backend):
+		return invalid("the fast order of sums has no effect on backend %s: it is for mpi, ucx and auto", c.Backend)
 	case c.Device == HostDevice && OnGPUs(c.Backend):
 		return invalid("backend %s is between GPUs, and the device is cpu: use shm or auto", c.Backend)
 	case c.Device == CUDADevice && OnHost(c.Backend):

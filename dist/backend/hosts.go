@@ -91,7 +91,7 @@ func (c Config) join(
 		})
 	}
 	own := hosts.Card{Host: host, Job: launch.JobName(env)}
-	return hosts.Join(ctx, w, losses, own, near, hosts.Config{StepTimeout: step, Timing: c.Timing && !OnGPUs(c.Name())})
+	return hosts.Join(ctx, w, losses, own, near, hosts.Config{StepTimeout: step, Timing: c.Timing && !OnGPUs(c.Name()), Fast: c.FastOrder})
 }
 
 // hostOf returns the name of this rank's host. A launcher may number several hosts on one machine,
