@@ -57,14 +57,8 @@ func (l *layout) mostRanks() int {
 // Errors: those of await; ErrMismatch if signatures differ, which breaks the group.
 func (t *Transport) parts(op *dist.Op, h *header) error {
 	p := &parts{t: t, op: op, n: op.Src.Len() / len(t.ranks), size: op.DType().Size()}
-	rest := op.Src.Len() - p.n*len(t.ranks)
-	x := &exchange{own: *h, bytes: rest * p.size}
-	x.fill = func(data []byte) { copy(data, op.Src.Raw()[p.n*len(t.ranks)*p.size:]) }
-	if err := t.meet(x); err != nil {
+	if err := t.tail(op, h, p.n*len(t.ranks)); err != nil {
 		return err
-	}
-	if rest > 0 && (op.Kind != dist.KindReduce || op.Root == t.rank) {
-		t.reduce(&piece{op: op, from: p.n * len(t.ranks), n: rest, size: p.size}, x, 0)
 	}
 	return p.run()
 }

@@ -17,18 +17,19 @@ import (
 
 // Transport is one rank's end of one group. It implements dist.Transport and dist.Runner.
 type Transport struct {
-	p     *process
-	id    uint32
-	ranks []int // rank in the world of each rank
-	rank  int
-	l     layout
-	inner inner
-	board *board
-	turns turns
-	fault fault
-	spans spans
-	peers *peers
-	notes notes
+	p      *process
+	id     uint32
+	ranks  []int // rank in the world of each rank
+	rank   int
+	l      layout
+	inner  inner
+	column *dist.Group // blocking view of the ranks with this number on their hosts; nil without
+	board  *board
+	turns  turns
+	fault  fault
+	spans  spans
+	peers  *peers
+	notes  notes
 
 	round uint64             // of the last exchange
 	sends [2][]*wire.Request // of the data of this host, by half of the board
@@ -335,6 +336,9 @@ func (t *Transport) Close() error {
 	defer t.turns.end()
 	if closed {
 		return nil
+	}
+	if t.column != nil {
+		_ = t.column.Close()
 	}
 	_ = t.p.flush(t) // before the news that this rank leaves, which may overtake its calls
 	t.leave()
