@@ -84,12 +84,12 @@ type RankError struct {
 	How  string // observation: "connection closed", "killed by script"
 }
 
-// Error returns "rank 2 died: connection closed", or "rank 2 on host1 died: connection closed".
+// Error returns "rank 2 died: connection closed", or "rank 2 died on host1: connection closed".
 func (e *RankError) Error() string {
 	if e.Host == "" {
 		return fmt.Sprintf("rank %d died: %s", e.Rank, e.How)
 	}
-	return fmt.Sprintf("rank %d on %s died: %s", e.Rank, e.Host, e.How)
+	return fmt.Sprintf("rank %d died on %s: %s", e.Rank, e.Host, e.How)
 }
 
 // Is matches ErrAborted.

@@ -61,7 +61,7 @@ func TestDeathIsReportedByItsFinder(t *testing.T) {
 		ctx, release := worlds[r].Context(context.Background())
 		<-ctx.Done()
 		var dead *dist.RankError
-		if err := context.Cause(ctx); !errors.As(err, &dead) || dead.Rank != 2 || dead.Error() != "rank 2 on c died: found" {
+		if err := context.Cause(ctx); !errors.As(err, &dead) || dead.Rank != 2 || dead.Error() != "rank 2 died on c: found" {
 			t.Errorf("rank %d: error %v, want the death of rank 2", r, err)
 		}
 		release()
