@@ -47,20 +47,26 @@ build: ## build the programs into bin/
 # No test target runs vet: check-vet does.
 TEST := $(GO) test -vet=off -count=1 -shuffle=on -timeout=$(TIMEOUT)
 
+# test-hosts alone runs the tests on hosts of namespaces. Under the race detector internal/hosts has
+# several hosts in one process, and dist/backend has them as processes on the loopback interface.
+NO_HOSTS := SYMGRAD_TEST_HOSTS=0
+
 .PHONY: test
 test: data ## run the tests without cgo, as programs are released
-	CGO_ENABLED=0 $(TEST) $(PKG)
+	CGO_ENABLED=0 $(NO_HOSTS) $(TEST) $(PKG)
 
 # test-race omits slow sequential code, package reduce, which shm and sim call, and the tests of the
 # conformance suite, which shm and sim run.
 SEQUENTIAL := bench/compare|examples/(ddp/mnist|ddp/model|lm/model)|machine/machinetest
-NO_RACE := $(SEQUENTIAL)|internal/(conformance|cudagen|lint|pins|program/oracle|reduce)
+NO_RACE := $(SEQUENTIAL)|config|internal/(conformance|cudagen|hostsim|lint|pins|program/oracle|reduce)
+# Slow tests of one goroutine, in packages with tests of several.
+SEQUENTIAL_TESTS := ^Test(BadArgumentsPanicAsGonumDoes|ResultsEqualGonumsWithinTheBound|ErrorFeedbackSendsEverythingInTheEnd|CompilingTakesMemoryInProportion)$$
 RACE_PKG = $(if $(filter ./...,$(PKG)),$$($(GO) list ./... | grep -vE '/($(NO_RACE))$$'),$(PKG))
 
 # By default the race detector delays the end of each process by a second, and many tests start processes.
 .PHONY: test-race
 test-race: data ## run the tests under the race detector and with invariants checked
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(TEST) -race -tags=invariants $(RACE_PKG)
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(NO_HOSTS) $(TEST) -race -tags=invariants -skip='$(SEQUENTIAL_TESTS)' $(RACE_PKG)
 
 # Tests on hosts have Host in their name. EXEC='-exec "sudo -n"' runs the test binaries as root.
 HOST_PKG = $$(grep -rl --include='*_test.go' '"github.com/symgrad/symgrad/internal/hosttest"' . | xargs -n1 dirname | sort -u)
@@ -72,7 +78,7 @@ test-hosts: ## run the tests that make several hosts of this machine; needs root
 
 .PHONY: test-long
 test-long: data ## run more cases of some tests: worlds, training steps, random draws, kills
-	sh scripts/long.sh "$(GO)"
+	$(NO_HOSTS) sh scripts/long.sh "$(GO)"
 
 .PHONY: check
 check: check-format check-vet check-static check-rules check-modules check-generated check-commits ## run all checks except tests

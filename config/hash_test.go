@@ -11,7 +11,7 @@ import (
 // Ranks agree on the canonical text. A change of it changes every hash: raise the number in its
 // header.
 func TestCanonicalTextOfTheDefaults(t *testing.T) {
-	want := `symgrad config 5
+	want := `symgrad config 6
 run.seed: 1
 run.max_steps: 0
 run.epochs: 1
@@ -22,6 +22,7 @@ run.precision: fp32
 launch.nproc_per_node: 0
 comm.backend: auto
 comm.max_ctas: 0
+comm.order: rank
 comm.check: true
 comm.heap_mb: 0
 comm.wire_dtype: f32

@@ -34,6 +34,7 @@ var samples = map[string][3]string{
 	"comm.engine":                 {"nccl", "twoshot", "oneshot"},
 	"comm.tune":                   {"a.json", "/b.json", "t/c.json"},
 	"comm.max_ctas":               {"8", "32", "128"},
+	"comm.order":                  {"fast", "rank", "fast"},
 	"comm.timeout_init":           {"1s", "2s", "3s"},
 	"comm.timeout_step":           {"1s", "2s", "3s"},
 	"comm.check":                  {"false", "true", "false"},

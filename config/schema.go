@@ -56,6 +56,7 @@ type Comm struct {
 	Engine        string        `yaml:"engine" only:"comm.backend=cuda|nccl|nvshmem" help:"engine between GPUs for all operations, such as nccl, nccl-window, nvshmem, ll128 or twoshot, and over several hosts hier; empty means the fastest per operation, by the table of comm.tune"`
 	Tune          string        `yaml:"tune" hash:"-" only:"comm.backend=cuda|nccl|nvshmem" help:"file of symgrad tune with the fastest engine per operation; empty means the built-in table"`
 	MaxCTAs       int           `yaml:"max_ctas" in:"[0,128]" only:"comm.backend=auto|cuda|nccl" help:"maximum thread blocks of a collective on a GPU, which compete with computation for multiprocessors; it changes neither the engine chosen by comm.tune nor nvshmem's kernels; 0 means the number that is fastest alone"`
+	Order         string        `yaml:"order" in:"rank|fast" only:"comm.backend=auto|mpi|ucx" help:"order in which large sums over several hosts of equally many ranks are taken: rank is that of one host, with its bits; fast adds inside hosts first and sends less, so that floats are rounded otherwise"`
 	TimeoutInit   time.Duration `yaml:"timeout_init" hash:"-" in:"(0s,)" help:"maximum wait for all ranks at the rendezvous"`
 	TimeoutStep   time.Duration `yaml:"timeout_step" hash:"-" in:"(0s,)" help:"maximum wait for other ranks in a collective, after which the group is broken"`
 	Check         bool          `yaml:"check" help:"check before each collective that ranks agree on op, count, dtype, root and order"`
@@ -175,7 +176,7 @@ func Default() Config {
 		Launch: Launch{Bind: "none", Grace: 2 * time.Second},
 		// 100 s per collective: less than NCCL's watchdog in PyTorch (10 min), and bearable for a
 		// person who waits.
-		Comm: Comm{Backend: "auto", TimeoutInit: time.Minute, TimeoutStep: 100 * time.Second, Check: true, WireDType: "f32", TraceEntries: 4096},
+		Comm: Comm{Backend: "auto", Order: "rank", TimeoutInit: time.Minute, TimeoutStep: 100 * time.Second, Check: true, WireDType: "f32", TraceEntries: 4096},
 		Model: Model{
 			Name: "mlp", Hidden: []int{512, 512}, Channels: []int{6, 16}, Kernel: 5,
 			Layers: 2, Heads: 4, Width: 64, Context: 64, Tied: true,

@@ -3,6 +3,7 @@ package ops_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"gorgonia.org/gorgonia"
@@ -20,6 +21,11 @@ type verb struct {
 	apply func(g *dist.Group, x *gorgonia.Node) (*gorgonia.Node, error)
 	rows  func(rows, n int) int // axis 0 of the result; nil: as the input
 	want  func(xs [][]float64, rank int) []float64
+}
+
+// rooted reports whether v has a root.
+func (v verb) rooted() bool {
+	return strings.HasPrefix(v.name, "reduce ") || slices.Contains([]string{"broadcast", "gather", "scatter"}, v.name)
 }
 
 // weighted is the reduction with this rank's weight; fold computes its result, with weights by

@@ -9,6 +9,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/invariants"
 	"github.com/symgrad/symgrad/ops"
 )
 
@@ -146,11 +147,20 @@ func (v verb) model() model {
 	}
 }
 
+// TestGradientOfEveryVerb has every root of the verbs with one. The race detector, with which it
+// takes ten times as long, sees the messages of all verbs among three ranks.
 func TestGradientOfEveryVerb(t *testing.T) {
-	for _, n := range []int{1, 2, 3, 4} {
+	worlds := []int{1, 2, 3, 4}
+	if invariants.Enabled {
+		worlds = []int{3}
+	}
+	for _, n := range worlds {
 		for root := range n {
 			all, scalars := verbs(root, true)
 			for i, v := range all {
+				if root > 0 && !v.rooted() {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s/%d ranks/root %d", v.name, n, root), func(t *testing.T) {
 					checkGradient(t, n, []int{2 * n, 2}, v.model())
 					checkGradient(t, n, []int{n}, v.model())

@@ -103,7 +103,7 @@ func known(t *testing.T, words []string) bool {
 	case strings.HasPrefix(program, "bin/"):
 		exists(t, filepath.Join("examples", filepath.Base(program)))
 		checkSettings(t, args)
-	case program == "mv", program == "cd", program == "torchrun", program == "mpirun", program == "git", strings.HasSuffix(program, ".sh"), strings.HasSuffix(program, ".test"):
+	case program == "mv", program == "cd", program == "torchrun", program == "mpirun", program == "srun", program == "export", program == "git", strings.HasSuffix(program, ".sh"), strings.HasSuffix(program, ".test"):
 	default:
 		_, err := exec.LookPath(program)
 		return err == nil

@@ -108,10 +108,11 @@ func TestPlanJSONIsThePlan(t *testing.T) {
 func TestPlanNamesTheAlgorithmBetweenHosts(t *testing.T) {
 	const flags = "-n 8 --hosts 4 --latency 20us --bandwidth 1 --step 10ms --set data.global_batch=64 --set data.path=. "
 	for line, want := range map[string]string{
-		flags:                             " chain",
-		flags + "--set model.hidden=[8]":  " exchange",
-		flags + "--set model.hidden=[64]": "4 hosts with 2 ranks each; a message takes 20",
-		flags + "--set shard.stage=1":     "reducescatter",
+		flags:                                " parts",
+		flags + "--set model.hidden=[8]":     " exchange",
+		flags + "--set model.hidden=[64]":    "4 hosts with 2 ranks each; a message takes 20",
+		flags + "--set model.hidden=[16384]": " chain",
+		flags + "--set shard.stage=1":        "reducescatter",
 	} {
 		code, stdout, stderr := planText(t, line)
 		if code != exitOK || stderr != "" || !strings.Contains(stdout, want) || !strings.Contains(stdout, "algorithm") {

@@ -11,7 +11,7 @@
 // # Which backend?
 //
 //	shm      shared memory between processes of one host; buffers are in host memory
-//	mpi      the same inside a host, and MPI between hosts; for mpirun, mpiexec and srun
+//	mpi      the same inside a host, and MPI between hosts; for mpirun and mpiexec
 //	ucx      the same inside a host, and UCX between hosts; for every launcher
 //	sim      goroutines of one process, for tests; only with Simulate
 //	cuda     GPUs: each operation by the fastest of NVSHMEM, NCCL and symgrad's kernels
@@ -134,6 +134,7 @@ type Config struct {
 	Unchecked    bool          // do not compare operations across ranks
 	TraceEntries int           // of the recorder, up to 1<<24; 0 means dist.DefaultTraceEntries
 	ShmDir       string        // tmpfs folder for shared memory; "" means anonymous memory
+	FastOrder    bool          // over several hosts, add inside hosts first: floats are rounded otherwise than on one
 	Timing       bool          // measure every operation, for dist.Work.Elapsed; dist.Group.Timed does so for some
 
 	// Only of backends between GPUs.
@@ -174,6 +175,8 @@ func (c Config) Validate() error {
 		return invalid("%d trace entries: want 0 to %d", c.TraceEntries, mostTraceEntries)
 	case c.MaxCTAs < 0 || c.MaxCTAs > MostCTAs:
 		return invalid("at most %d blocks in a launch: want 0 to %d", c.MaxCTAs, MostCTAs)
+	case c.FastOrder && !slices.Contains([]string{"", Auto, MPI, UCX}, c.Backend):
+		return invalid("the fast order of sums has no effect on backend %s: it is for mpi, ucx and auto", c.Backend)
 	case c.Device == HostDevice && OnGPUs(c.Backend):
 		return invalid("backend %s is between GPUs, and the device is cpu: use shm or auto", c.Backend)
 	case c.Device == CUDADevice && OnHost(c.Backend):
@@ -287,8 +290,9 @@ func (c Config) meet(ctx context.Context, env *launch.Env, step time.Duration) (
 	return t, closer.Close, nil
 }
 
+// localOf describes a rank of a job on one host.
 func localOf(env launch.Env) dist.LocalInfo {
-	return dist.LocalInfo{Rank: env.LocalRank, Size: env.LocalSize, Launcher: env.Launcher, Job: env.Job}
+	return dist.LocalInfo{Rank: env.LocalRank, Size: env.LocalSize, Nodes: 1, Launcher: env.Launcher, Job: env.Job}
 }
 
 func (c Config) env() (launch.Env, error) {
@@ -308,10 +312,12 @@ func (c Config) fits(env launch.Env) error {
 		if byMPI(env) {
 			return nil
 		}
-		why = mpiWhy
+		why = noMPI(env)
 	case name == UCX:
 		return nil
-	case !env.OneHost() && (!OnGPUs(name) || name == NVSHMEM):
+	case !env.OneHost() && (name == NVSHMEM || c.Engine == NVSHMEM):
+		why = severalHosts(NVSHMEM, env)
+	case !env.OneHost() && !OnGPUs(name):
 		why = severalHosts(name, env)
 	default:
 		return nil

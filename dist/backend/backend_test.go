@@ -62,8 +62,8 @@ func TestOpenJoinsTheRanksOfAJob(t *testing.T) {
 				t.Errorf("rank %d: %v", r, err)
 				return
 			}
-			if w.Rank() != r || w.Local().Rank != r || w.Local().Size != n {
-				t.Errorf("rank %d is told it is %d, %+v", r, w.Rank(), w.Local())
+			if l := w.Local(); w.Rank() != r || l.Rank != r || l.Size != n || l.Node != 0 || l.Nodes != 1 {
+				t.Errorf("rank %d is told it is %d, %+v", r, w.Rank(), l)
 			}
 			if err := errors.Join(sumOfRanks(w), w.Close()); err != nil {
 				t.Errorf("rank %d: %v", r, err)
@@ -75,6 +75,7 @@ func TestOpenJoinsTheRanksOfAJob(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	two := launch.Env{Rank: 0, Size: 2, LocalSize: 1, Launcher: launch.Slurm, Job: "j"}
+	byHand := launch.Env{Size: 2, LocalSize: 1, Launcher: launch.Symgrad, Job: "j"}
 	for _, tc := range []struct {
 		name string
 		cfg  Config
@@ -99,13 +100,16 @@ func TestOpenRefuses(t *testing.T) {
 		{"step without NVSHMEM", Config{Backend: NCCL, HeapStep: 1 << 30}, dist.ErrInvalid, "no effect on backend nccl"},
 		{"less than no blocks", Config{Backend: CUDA, MaxCTAs: -1}, dist.ErrInvalid, "at most -1 blocks in a launch: want 0 to 128"},
 		{"too many blocks", Config{Backend: CUDA, MaxCTAs: 129}, dist.ErrInvalid, "at most 129 blocks in a launch: want 0 to 128"},
-		{"several hosts on GPUs", Config{Backend: CUDA, Env: &two}, dist.ErrUnsupported, "slurm gives ranks of several hosts no address to meet at"},
+		{"several hosts on GPUs", Config{Backend: CUDA, Env: &two}, dist.ErrUnsupported, "slurm gives ranks of several hosts no address to meet at; before srun: export SYMGRAD_MASTER=:29500"},
+		{"several hosts by NVSHMEM", Config{Backend: NVSHMEM, Env: &two}, dist.ErrUnsupported, "not supported here: use backend cuda or nccl, where NCCL joins hosts"},
+		{"several hosts by NVSHMEM's engine", Config{Backend: CUDA, Engine: NVSHMEM, Env: &two}, dist.ErrUnsupported, "NVSHMEM joins hosts by RDMA transports only"},
 		{"negative timeout", Config{StepTimeout: -1}, dist.ErrInvalid, "timeout"},
 		{"negative ring", Config{TraceEntries: -1}, dist.ErrInvalid, "trace"},
 		{"huge ring", Config{TraceEntries: 1<<24 + 1}, dist.ErrInvalid, "trace"},
 		{"two hosts", Config{Backend: SHM, Env: &two}, dist.ErrUnsupported, "1 of 2 ranks are on this host, and shared memory needs all"},
 		{"two hosts without UCX or address", Config{Env: &two}, dist.ErrUnsupported, ""},
-		{"MPI without its launcher", Config{Backend: MPI, Env: &two}, dist.ErrUnsupported, "no launcher of MPI started this process"},
+		{"MPI without its launcher", Config{Backend: MPI, Env: &byHand}, dist.ErrUnsupported, "no launcher of MPI started this process"},
+		{"MPI under srun", Config{Backend: MPI, Env: &two}, dist.ErrUnsupported, "use backend ucx, or mpirun inside the allocation"},
 		{"UCX on GPUs", Config{Backend: UCX, Device: CUDADevice}, dist.ErrInvalid, "ucx is between ranks of the host, and the device is cuda"},
 		{"sim by name", Config{Backend: Sim, Env: &two}, dist.ErrUnsupported, "only when asked for"},
 	} {

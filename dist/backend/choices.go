@@ -18,9 +18,19 @@ type Choice struct {
 	Why    string // the reason, either way
 }
 
-const mpiWhy = "no launcher of MPI started this process: use mpirun, mpiexec or srun"
+// noMPI returns why MPI cannot join the ranks of env.
+func noMPI(env launch.Env) string {
+	if env.Launcher == launch.Slurm || env.Launcher == launch.PMIx {
+		return "srun started this process, and MPI is for ranks of mpirun and mpiexec: use backend ucx, or mpirun inside the allocation"
+	}
+	return "no launcher of MPI started this process: use mpirun or mpiexec"
+}
 
 const simWhy = "ranks would be goroutines; it is taken only when asked for"
+
+// nvshmemApart is the reason to refuse NVSHMEM on several hosts. Its transports between hosts are
+// RDMA: it has none for TCP.
+const nvshmemApart = "NVSHMEM joins hosts by RDMA transports only, which are not supported here: use backend cuda or nccl, where NCCL joins hosts"
 
 // severalHosts returns why a job on several hosts cannot use a backend of one host.
 func severalHosts(name string, env launch.Env) string {
@@ -29,7 +39,7 @@ func severalHosts(name string, env launch.Env) string {
 		where = fmt.Sprintf("SYMGRAD_HOST=%s names a host of its own", env.Host)
 	}
 	if name == NVSHMEM {
-		return where + ", and NVSHMEM is used on one host only: use cuda or nccl"
+		return where + ", and " + nvshmemApart
 	}
 	return where + ", and shared memory needs all"
 }
@@ -49,7 +59,7 @@ func (c Config) choices(env launch.Env, at place) []Choice {
 	if !env.OneHost() {
 		host.Usable, host.Why = false, severalHosts(SHM, env)
 	}
-	between := Choice{Name: MPI, Why: mpiWhy}
+	between := Choice{Name: MPI, Why: noMPI(env)}
 	if byMPI(env) {
 		between.Usable, between.Why = true, "shared memory inside a host, MPI between hosts; taken when ranks are on several"
 	}

@@ -85,7 +85,7 @@ func TestChoicesTellWhatIsMissingForGPUs(t *testing.T) {
 		{"one shown to each", Config{}, two, twoGPUs, []string{"CUDA_VISIBLE_DEVICES=1"}, CUDA, true, "between GPUs"},
 		{"too few", Config{}, three, twoGPUs, nil, CUDA, false, "3 ranks on this host for 2 GPUs: each rank needs one of its own"},
 		{"too few shown", Config{}, three, twoGPUs, []string{"CUDA_VISIBLE_DEVICES=0,1"}, CUDA, false, "3 ranks on this host for 2 GPUs (CUDA_VISIBLE_DEVICES=0,1)"},
-		{"several hosts", Config{}, apart, twoGPUs, nil, NVSHMEM, false, "2 of 4 ranks are on this host, and NVSHMEM is used on one host only"},
+		{"several hosts", Config{}, apart, twoGPUs, nil, NVSHMEM, false, "2 of 4 ranks are on this host, and NVSHMEM joins hosts by RDMA transports only"},
 		{"several hosts without MPI", Config{}, apart, twoGPUs, nil, CUDA, false, "no libucp.so.0"},
 		{"several hosts by MPI", Config{}, apartByMPI, twoGPUs, nil, NCCL, true, "between GPUs"},
 		{"no driver", Config{}, two, without("libcuda"), nil, CUDA, false, "no libcuda.so.1"},

@@ -116,16 +116,15 @@ func (g *GPUs) open(ctx context.Context) error {
 // meet opens the transport of the control group: shared memory for ranks of one host, and MPI or
 // UCX in addition for those of several.
 func (g *GPUs) meet(ctx context.Context) (t dist.Transport, err error) {
-	g.local = localOf(g.env)
 	if g.env.OneHost() {
 		t, g.closeStore, err = g.cfg.meet(ctx, &g.env, g.cfg.controlTimeout())
-		g.local.Job = g.env.Job
+		g.local = localOf(g.env)
 		return t, err
 	}
 	t, place, leave, err := g.cfg.reach(ctx, g.env, g.cfg.controlTimeout())
 	if err == nil {
 		g.closeStore = leave
-		g.local.Rank, g.local.Size, g.local.Job = place.LocalRank, place.LocalSize, place.Job
+		g.local = localAt(place, g.env)
 	}
 	return t, err
 }

@@ -34,12 +34,16 @@ func (c Config) openOverHosts(ctx context.Context, env launch.Env) (*dist.World,
 	if err != nil {
 		return nil, err
 	}
-	local := dist.LocalInfo{Rank: place.LocalRank, Size: place.LocalSize, Launcher: env.Launcher, Job: place.Job}
-	world, err := dist.NewWorld(t, local, c.TraceEntries, leave)
+	world, err := dist.NewWorld(t, localAt(place, env), c.TraceEntries, leave)
 	if err != nil {
 		return nil, errors.Join(err, t.Close(), leave())
 	}
 	return world, nil
+}
+
+// localAt is localOf for a rank on one of several hosts, which the ranks have found themselves.
+func localAt(p hosts.Place, env launch.Env) dist.LocalInfo {
+	return dist.LocalInfo{Rank: p.LocalRank, Size: p.LocalSize, Node: p.Node, Nodes: p.Nodes, Launcher: env.Launcher, Job: p.Job}
 }
 
 // reach opens the transport of all ranks on the memory of their hosts. step is the longest wait for
@@ -87,7 +91,7 @@ func (c Config) join(
 		})
 	}
 	own := hosts.Card{Host: host, Job: launch.JobName(env)}
-	return hosts.Join(ctx, w, losses, own, near, hosts.Config{StepTimeout: step, Timing: c.Timing && !OnGPUs(c.Name())})
+	return hosts.Join(ctx, w, losses, own, near, hosts.Config{StepTimeout: step, Timing: c.Timing && !OnGPUs(c.Name()), Fast: c.FastOrder})
 }
 
 // hostOf returns the name of this rank's host. A launcher may number several hosts on one machine,

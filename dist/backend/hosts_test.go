@@ -164,7 +164,7 @@ func sumsScene() error {
 		if err != nil {
 			return err
 		}
-		if l := w.Local(); w.Backend() != UCX || w.Size() != 4 || l.Size != 2 || l.Rank != w.Rank()%2 || l.Job == "" {
+		if l := w.Local(); w.Backend() != UCX || w.Size() != 4 || l.Size != 2 || l.Rank != w.Rank()%2 || l.Nodes != 2 || l.Node != w.Rank()/2 || l.Job == "" {
 			err = fmt.Errorf("rank %d of %d on %s, %+v", w.Rank(), w.Size(), w.Backend(), l)
 		}
 		err = errors.Join(err, sumOfRanks(w), sumInRankOrder(w))

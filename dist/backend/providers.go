@@ -95,7 +95,7 @@ func (g *GPUs) openNCCL() *provider {
 func (g *GPUs) openNVSHMEM() *provider {
 	w := &provider{name: NVSHMEM, why: g.apart}
 	if n := g.member.HostCount(); n > 1 && w.why == nil {
-		w.why = fmt.Errorf("%w: the ranks are on %d hosts, and NVSHMEM is used on one host only: use cuda or nccl", dist.ErrUnsupported, n)
+		w.why = fmt.Errorf("%w: the ranks are on %d hosts, and %s", dist.ErrUnsupported, n, nvshmemApart)
 	}
 	if w.why != nil {
 		return w

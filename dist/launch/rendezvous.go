@@ -194,9 +194,17 @@ func (e Env) place() (place, error) {
 			e.LocalSize, e.Size, e.Master, secretFileVar, secretVar, dist.ErrUnsupported)
 	default:
 		return place{}, fmt.Errorf("%d of %d ranks on this host: %s gives ranks of several hosts no address to meet at; "+
-			"set %s to host:port of rank 0 and %s to a file with a job secret, or start the ranks by symgrad run --nnodes: %w",
-			e.LocalSize, e.Size, e.Launcher, masterVar, secretFileVar, dist.ErrUnsupported)
+			"%s, or start the ranks by symgrad run --nnodes: %w", e.LocalSize, e.Size, e.Launcher, e.meetingHelp(), dist.ErrUnsupported)
 	}
+}
+
+// meetingHelp is the remedy for a job on several hosts without a place to meet. srun gives the
+// environment of its script to all ranks.
+func (e Env) meetingHelp() string {
+	if e.Launcher == Slurm || e.Launcher == PMIx {
+		return fmt.Sprintf("before srun: export %s=:29500 %s=$(symgrad secret)", masterVar, secretVar)
+	}
+	return fmt.Sprintf("set %s to host:port of rank 0 and %s to a file with a job secret", masterVar, secretFileVar)
 }
 
 // secured returns the store that rank 0 serves at the master's address, with certificates derived

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/symgrad/symgrad/examples/internal/train"
 	"github.com/symgrad/symgrad/internal/hosttest"
+	"github.com/symgrad/symgrad/internal/trace"
 )
 
 // hostRun is one training over several hosts.
@@ -42,7 +44,7 @@ func TestHostsTrainAsOneDoes(t *testing.T) {
 	h := hosttest.New(t, 3, hosttest.Options{Share: []string{data, folder}})
 	want := map[int]train.Summary{}
 	for i, run := range hostRuns() {
-		how := []string{"model.hidden=400,100", "cpu.threads=1", "run.eval=false", fmt.Sprint("shard.stage=", run.stage)}
+		how := []string{"model.hidden=400,100", "cpu.threads=1", "run.eval=false", "log.trace=t.json", "log.trace_steps=1,2", fmt.Sprint("shard.stage=", run.stage)}
 		if _, known := want[run.stage]; !known {
 			want[run.stage] = processes(t, data, append(how, ranks(4))...).summary(t)
 		}
@@ -58,8 +60,34 @@ func TestHostsTrainAsOneDoes(t *testing.T) {
 			if backend := map[bool]string{true: "ucx", false: "mpi"}[run.launcher == ""]; got.Backend != backend || got.WorldSize != 4 {
 				t.Errorf("%d ranks by %s, want 4 by %s", got.WorldSize, got.Backend, backend)
 			}
+			checkClocks(t, got.Trace, run.ranks)
 		})
 	}
+}
+
+// checkClocks checks that a timeline has the clocks of all ranks.
+func checkClocks(t *testing.T, path string, ranks []int) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Other struct{ Clocks []trace.Clock } `json:"otherData"`
+	}
+	if err := json.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	clocks := file.Other.Clocks
+	for node, n := range ranks {
+		for range n {
+			if len(clocks) == 0 || clocks[0].Node != node || node > 0 && clocks[0].Bound <= 0 {
+				t.Fatalf("clocks %+v, want those of %v ranks", file.Other.Clocks, ranks)
+			}
+			clocks = clocks[1:]
+		}
+	}
+	t.Logf("clocks of hosts: %+v", file.Other.Clocks)
 }
 
 // start runs the training and returns the output of all launchers.

@@ -32,14 +32,19 @@ func ChainChunk(bytes int64) int64 {
 }
 
 // TakesParts reports whether internal/hosts does an allreduce of so many bytes by Parts: if a host
-// sends less than by Chain. The number of hosts is 2 or more.
+// sends less than by Chain, where the leader of several ranks takes half as long again. The number
+// of hosts is 2 or more.
 func (n Net) TakesParts(bytes int64) bool {
 	c, hosts, ranks := ChainChunk(bytes), int64(n.Hosts), int64(max(n.Ranks, 1))
 	if c == 0 {
 		return false
 	}
 	parts := 2*messageBytes + (ranks+1)*bytes/hosts*(hosts-1)
-	return parts < (2*(hosts-1)+(bytes+c-1)/c)*(messageBytes+c)
+	chain := (2*(hosts-1) + (bytes+c-1)/c) * (messageBytes + c)
+	if ranks > 1 {
+		chain += chain / 2
+	}
+	return parts < chain
 }
 
 // PairChunk returns the length of the chunks in which two ranks on two hosts exchange their inputs

@@ -12,12 +12,13 @@ type beats struct {
 	to    []int             // ranks that get heartbeats of this one
 	last  map[int]time.Time // last message of each rank that sends heartbeats to this one
 	next  time.Time
+	asked time.Time // of the last call of due
 	limit time.Duration
 }
 
 // newBeats returns the heartbeats of rank. hosts is the host of each rank.
 func newBeats(hosts []int, rank int, limit time.Duration, now time.Time) beats {
-	b := beats{limit: limit, last: map[int]time.Time{}}
+	b := beats{limit: limit, asked: now, last: map[int]time.Time{}}
 	var order []int // hosts
 	ranks := map[int][]int{}
 	for r, h := range hosts {
@@ -52,8 +53,15 @@ func (b *beats) heard(rank int, last bool, now time.Time) {
 	b.last[rank] = now
 }
 
-// due returns the ranks that get a heartbeat now, and those that have been silent for too long.
+// due returns the ranks that get a heartbeat now, and those that have been silent for too long. The
+// time in which this process did not run, and could not receive, counts for none.
 func (b *beats) due(now time.Time) (to, silent []int) {
+	if paused := now.Sub(b.asked); paused > b.limit/4 {
+		for r, t := range b.last {
+			b.last[r] = t.Add(paused)
+		}
+	}
+	b.asked = now
 	for r, t := range b.last {
 		if now.Sub(t) > b.limit {
 			silent = append(silent, r)

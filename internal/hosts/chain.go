@@ -74,6 +74,7 @@ func (t *Transport) chains(op *dist.Op) bool {
 //
 // Errors: those of await.
 func (t *Transport) chain(op *dist.Op) error {
+	t.op.Blocks() // ranks of this host wait for each other in another group
 	c := &chain{t: t, op: op}
 	c.p = reduce.Partial{DType: op.DType(), Red: op.Red.Kind, Ranks: len(t.ranks)}
 	c.acc, c.sum = c.p.Acc(), reduce.For(c.p.Acc(), c.p.Combining())

@@ -249,9 +249,15 @@ func (t *Transport) inside(err error) error {
 	if errors.As(err, new(*dist.RankError)) {
 		t.lostNear(err)
 	}
+	return t.awaitReason(fmt.Errorf("ranks of this host: %w", err))
+}
+
+// awaitReason returns why the group is broken, which another rank reports soon. It breaks the group
+// because of err if none does.
+func (t *Transport) awaitReason(err error) error {
 	for end := time.Now().Add(newsAfter); t.Broken() == nil; {
 		if time.Now().After(end) {
-			t.breakAll(fmt.Errorf("%w: ranks of this host: %w", dist.ErrAborted, err))
+			t.breakAll(fmt.Errorf("%w: %w", dist.ErrAborted, err))
 		}
 		time.Sleep(time.Millisecond)
 	}

@@ -33,6 +33,7 @@ func (t *Transport) copies(op *dist.Op) bool {
 //
 // Errors: those of await.
 func (t *Transport) direct(op *dist.Op) error {
+	t.op.Blocks() // ranks of this host wait for each other in another group
 	d := &direct{t: t, op: op}
 	if len(t.l.members[t.l.host]) > 1 {
 		d.near = t.inner.group

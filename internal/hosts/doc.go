@@ -48,6 +48,7 @@
 //	process.go    this process's part: its goroutine, control messages, lost ranks
 //	beats.go      heartbeats
 //	transport.go  dist.Transport: order of operations, Abort, Close
+//	inline.go     operations on their caller
 //	board.go      shared memory and exchanges
 //	move.go       collectives by exchanges
 //	pair.go       large reductions of two ranks

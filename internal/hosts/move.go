@@ -44,6 +44,8 @@ func (t *Transport) move(op *dist.Op, h *header) error {
 	switch {
 	case t.pairs(op):
 		return t.pair(op, h)
+	case t.isFast(op):
+		return t.fast(op, h)
 	case t.inParts(op):
 		return t.parts(op, h)
 	}

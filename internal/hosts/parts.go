@@ -31,11 +31,16 @@ func (t *Transport) partsCost(op *dist.Op) int {
 	return 2*t.p.cfg.MessageBytes + (ranks+1)*n/hosts*(hosts-1)
 }
 
-// chainCost returns the time of op as a chain, as bytes that a host sends.
+// chainCost returns the time of op as a chain, as bytes that a host sends. The leader of several
+// ranks works for all, which takes half as long again.
 func (t *Transport) chainCost(op *dist.Op) int {
 	n, hosts := int(op.Src.Bytes()), len(t.l.members)
 	c := t.chunkBytes(n)
-	return (2*(hosts-1) + (n+c-1)/c) * (t.p.cfg.MessageBytes + c)
+	cost := (2*(hosts-1) + (n+c-1)/c) * (t.p.cfg.MessageBytes + c)
+	if t.l.mostRanks() > 1 {
+		cost += cost / 2
+	}
+	return cost
 }
 
 // mostRanks returns the ranks of the host that has most.
@@ -52,14 +57,8 @@ func (l *layout) mostRanks() int {
 // Errors: those of await; ErrMismatch if signatures differ, which breaks the group.
 func (t *Transport) parts(op *dist.Op, h *header) error {
 	p := &parts{t: t, op: op, n: op.Src.Len() / len(t.ranks), size: op.DType().Size()}
-	rest := op.Src.Len() - p.n*len(t.ranks)
-	x := &exchange{own: *h, bytes: rest * p.size}
-	x.fill = func(data []byte) { copy(data, op.Src.Raw()[p.n*len(t.ranks)*p.size:]) }
-	if err := t.meet(x); err != nil {
+	if err := t.tail(op, h, p.n*len(t.ranks)); err != nil {
 		return err
-	}
-	if rest > 0 && (op.Kind != dist.KindReduce || op.Root == t.rank) {
-		t.reduce(&piece{op: op, from: p.n * len(t.ranks), n: rest, size: p.size}, x, 0)
 	}
 	return p.run()
 }

@@ -63,8 +63,12 @@ func (t *Transport) split(color, key int) (subgroup, error) {
 		}
 		return nil, err
 	}
-	if sub != nil {
-		sub.enlist()
+	if sub == nil {
+		return nil, nil
+	}
+	sub.enlist()
+	if group, ok := sub.(*Transport); ok {
+		_ = group.openColumn() // an error has broken the group: its operations return it
 	}
 	return sub, nil
 }

@@ -17,18 +17,19 @@ import (
 
 // Transport is one rank's end of one group. It implements dist.Transport and dist.Runner.
 type Transport struct {
-	p     *process
-	id    uint32
-	ranks []int // rank in the world of each rank
-	rank  int
-	l     layout
-	inner inner
-	board *board
-	turns turns
-	fault fault
-	spans spans
-	peers *peers
-	notes notes
+	p      *process
+	id     uint32
+	ranks  []int // rank in the world of each rank
+	rank   int
+	l      layout
+	inner  inner
+	column *dist.Group // blocking view of the ranks with this number on their hosts; nil without
+	board  *board
+	turns  turns
+	fault  fault
+	spans  spans
+	peers  *peers
+	notes  notes
 
 	round uint64             // of the last exchange
 	sends [2][]*wire.Request // of the data of this host, by half of the board
@@ -175,37 +176,6 @@ func (t *Transport) Info() dist.Info {
 // Broken returns why the group is broken; nil while it is whole.
 func (t *Transport) Broken() error { return t.fault.get() }
 
-// Guard implements dist.Inliner. The transport has a lock of its own.
-func (t *Transport) Guard(sync.Locker) {}
-
-// Inline implements dist.Inliner.
-func (t *Transport) Inline(op *dist.Op) error {
-	t.turns.mu.Lock()
-	turn := t.turns.next
-	ahead := turn != t.turns.turn
-	if !t.turns.closed {
-		t.turns.next++
-	}
-	closed := t.turns.closed
-	t.turns.mu.Unlock()
-	if closed {
-		return dist.ErrClosed
-	}
-	if ahead {
-		op.Blocks()
-		t.turns.take(turn)
-	}
-	t.op = op
-	err := t.run(op)
-	t.op = &queued
-	op.Resume()
-	t.turns.end()
-	return err
-}
-
-// queued stands for an operation that does not run on its caller.
-var queued dist.Op
-
 // Start implements dist.Transport.
 func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	hs, ok := s.(*dist.HostStream)
@@ -301,6 +271,9 @@ func (t *Transport) collective(op *dist.Op) error {
 		h.scalar = bits
 	}
 	if op.Kind == dist.KindBarrier {
+		if t.p.heaps.service.Load() != nil {
+			t.op.Blocks()
+		}
 		flushed := t.p.flush(t)
 		return errors.Join(t.move(op, &h), flushed)
 	}
@@ -363,6 +336,9 @@ func (t *Transport) Close() error {
 	defer t.turns.end()
 	if closed {
 		return nil
+	}
+	if t.column != nil {
+		_ = t.column.Close()
 	}
 	_ = t.p.flush(t) // before the news that this rank leaves, which may overtake its calls
 	t.leave()

@@ -15,6 +15,17 @@ func (r *recorder) Helper()                   {}
 func (r *recorder) Skipf(f string, a ...any)  { r.skipped = fmt.Sprintf(f, a...) }
 func (r *recorder) Fatalf(f string, a ...any) { r.failed = fmt.Sprintf(f, a...) }
 
+func TestHostsAreLeftToTheirTarget(t *testing.T) {
+	for _, name := range requireVars {
+		t.Setenv(name, "")
+	}
+	t.Setenv(hostsVar, "0")
+	t.Run("skipped", func(t *testing.T) {
+		New(t, 1, Options{})
+		t.Error("not skipped")
+	})
+}
+
 func TestMissingHostsFailOnlyIfRequired(t *testing.T) {
 	for _, c := range []struct {
 		variable, value string

@@ -146,7 +146,7 @@ var inTests = map[string][]string{
 	"dist/ddp":          {"internal/shm", "checkpoint"},                                                    // sums on both host backends; an example saves
 	"bench/hosts":       {"dist", "internal/hostcost", "internal/reduce", "internal/ucx", "internal/wire"}, // predictions are judged too
 	"internal/farheap":  {"internal/wire/fake"},                                                            // hosts in one process
-	"internal/hosts":    {"internal/hostcost", "internal/shm"},                                             // it predicts their times; a real inner transport
+	"internal/hosts":    {"internal/hostcost", "internal/shm"},                                             // it predicts their times; one is the transport of a host
 	"internal/hostexec": {"internal/program/oracle"},
 	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
 	"internal/cudaexec": {"internal/program/oracle"},

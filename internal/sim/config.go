@@ -47,7 +47,7 @@ func New(n int, cfg Config) ([]*dist.World, error) {
 	}
 	worlds := make([]*dist.World, n)
 	for r, t := range ends {
-		local := dist.LocalInfo{Rank: r, Size: n, Launcher: "none", Job: "sim"}
+		local := dist.LocalInfo{Rank: r, Size: n, Nodes: 1, Launcher: "none", Job: "sim"}
 		if worlds[r], err = dist.NewWorld(t, local, cfg.TraceEntries, nil); err != nil {
 			for _, w := range worlds[:r] {
 				_ = w.Close()

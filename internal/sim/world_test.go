@@ -53,7 +53,7 @@ func TestWorldSaysWhatItIs(t *testing.T) {
 		if w.Rank() != r || w.Size() != 3 || w.Backend() != "sim" || w.Device() != tensor.Host {
 			t.Errorf("rank %d: %d/%d on %v by %q", r, w.Rank(), w.Size(), w.Device(), w.Backend())
 		}
-		if l := w.Local(); l != (dist.LocalInfo{Rank: r, Size: 3, Launcher: "none", Job: "sim"}) {
+		if l := w.Local(); l != (dist.LocalInfo{Rank: r, Size: 3, Nodes: 1, Launcher: "none", Job: "sim"}) {
 			t.Errorf("rank %d: local %+v", r, l)
 		}
 		if err := w.Close(); err != nil {

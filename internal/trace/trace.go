@@ -32,15 +32,20 @@ type event struct {
 }
 
 // Write writes spans as one trace; times count from the earliest one. Threads are numbered in the
-// order in which their streams first appear.
+// order in which their streams first appear. Spans of the ranks of clocks move to the clock of
+// rank 0, and the trace keeps clocks as its metadata.
 //
 // Errors: a span that ends before it starts, and those of w.
-func Write(w io.Writer, spans []Span) error {
+func Write(w io.Writer, spans []Span, clocks []Clock) error {
 	events := make([]event, 0, len(spans)+8)
+	offset := map[int]time.Duration{}
+	for _, c := range clocks {
+		offset[c.Rank] = c.Offset
+	}
 	var zero time.Time
 	for _, s := range spans {
-		if zero.IsZero() || s.Start.Before(zero) {
-			zero = s.Start
+		if start := s.Start.Add(-offset[s.Rank]); zero.IsZero() || start.Before(zero) {
+			zero = start
 		}
 	}
 	threads, ranks := map[string]int{}, map[int]bool{}
@@ -71,11 +76,14 @@ func Write(w io.Writer, spans []Span) error {
 		dur := micros(s.End.Sub(s.Start))
 		events = append(events, event{
 			Name: s.Name, Phase: "X", PID: s.Rank, TID: tid,
-			TS: micros(s.Start.Sub(zero)), Dur: &dur, Args: s.Args,
+			TS: micros(s.Start.Add(-offset[s.Rank]).Sub(zero)), Dur: &dur, Args: s.Args,
 		})
 	}
-	enc := json.NewEncoder(w)
-	if err := enc.Encode(map[string]any{"displayTimeUnit": "ms", "traceEvents": events}); err != nil {
+	file := map[string]any{"displayTimeUnit": "ms", "traceEvents": events}
+	if len(clocks) > 0 {
+		file["otherData"] = map[string]any{"clocks": clocks}
+	}
+	if err := json.NewEncoder(w).Encode(file); err != nil {
 		return fmt.Errorf("trace: %w", err)
 	}
 	return nil

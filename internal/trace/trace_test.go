@@ -16,7 +16,7 @@ func TestWriteMakesCompleteEventsFromTheEarliestSpan(t *testing.T) {
 		{Rank: 0, Stream: "communication", Name: "bucket 0", Start: t0, End: t0.Add(1500 * time.Nanosecond), Args: map[string]any{"bytes": 128}},
 	}
 	var buf bytes.Buffer
-	if err := Write(&buf, spans); err != nil {
+	if err := Write(&buf, spans, nil); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
@@ -50,7 +50,7 @@ func TestWriteMakesCompleteEventsFromTheEarliestSpan(t *testing.T) {
 
 func TestWriteRefusesBackwardSpan(t *testing.T) {
 	now := time.Unix(10, 0)
-	err := Write(&bytes.Buffer{}, []Span{{Name: "odd", Start: now, End: now.Add(-time.Second)}})
+	err := Write(&bytes.Buffer{}, []Span{{Name: "odd", Start: now, End: now.Add(-time.Second)}}, nil)
 	if err == nil || !strings.Contains(err.Error(), `"odd"`) {
 		t.Errorf("error %v", err)
 	}
@@ -63,7 +63,7 @@ var errFull = errors.New("disk full")
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
 func TestWriteReportsTheWriter(t *testing.T) {
-	if err := Write(full{}, nil); !errors.Is(err, errFull) {
+	if err := Write(full{}, nil, nil); !errors.Is(err, errFull) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,5 +1,5 @@
-// Command manifests checks Kubernetes manifests against the types of the Kubernetes API: unknown
-// fields, wrong types and missing names are errors. It needs no cluster and no network.
+// Command manifests checks Kubernetes manifests against the types of the APIs of Kubernetes and JobSet:
+// unknown fields, wrong types and missing names are errors. It needs no cluster and no network.
 //
 //	go run . ../../deploy/kubernetes-job.yaml
 package main
@@ -13,13 +13,15 @@ import (
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	jobset "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 	"sigs.k8s.io/yaml"
 )
 
 // kinds are the objects that manifests of this project may have, by kind and version.
 var kinds = map[meta.TypeMeta]func() meta.Object{
-	{Kind: "Job", APIVersion: "batch/v1"}: func() meta.Object { return new(batch.Job) },
-	{Kind: "Service", APIVersion: "v1"}:   func() meta.Object { return new(core.Service) },
+	{Kind: "Job", APIVersion: "batch/v1"}:                    func() meta.Object { return new(batch.Job) },
+	{Kind: "Service", APIVersion: "v1"}:                      func() meta.Object { return new(core.Service) },
+	{Kind: "JobSet", APIVersion: "jobset.x-k8s.io/v1alpha2"}: func() meta.Object { return new(jobset.JobSet) },
 }
 
 func main() {

@@ -35,7 +35,7 @@
 //	verify.go              compare the gradient of n ranks with that of one
 //	eval.go                accuracy on the test set
 //	timing.go profile.go   step times, for comparisons
-//	spans.go               the timeline
+//	spans.go clocks.go     the timeline, and the clocks of hosts
 //	header.go progress.go summary.go   reports
 //	gpu.go                 the GPU and its libraries, for reports
 //	exchanger.go exchange.go   small collectives on host values, wherever the world is

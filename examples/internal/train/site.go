@@ -104,7 +104,7 @@ func (j *job) backendConfig() backend.Config {
 	c := j.cfg.Comm
 	b := backend.Config{
 		Backend: c.Backend, InitTimeout: c.TimeoutInit, StepTimeout: c.TimeoutStep,
-		Unchecked: !c.Check, TraceEntries: c.TraceEntries, Device: backend.HostDevice,
+		FastOrder: c.Order == "fast", Unchecked: !c.Check, TraceEntries: c.TraceEntries, Device: backend.HostDevice,
 	}
 	if j.site.gpu {
 		g := j.cfg.GPU

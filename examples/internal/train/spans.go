@@ -21,12 +21,20 @@ type spans struct {
 	on     bool // this step is part of the timeline
 	rank   int
 	origin time.Time // time 0 of ddp and the recorder
+	wall   time.Time // origin on the clock of this host, which later changes of that clock do not move
 	step   int
 	runs   []time.Time // start and end of each run of the graph in this step
 	all    []trace.Span
+	clocks []trace.Clock // of all ranks, on several hosts
 }
 
-func newSpans(w *dist.World) *spans { return &spans{rank: w.Rank(), origin: w.Recorder().Epoch()} }
+func newSpans(w *dist.World) *spans {
+	origin := w.Recorder().Epoch()
+	return &spans{rank: w.Rank(), origin: origin, wall: origin.Round(0)}
+}
+
+// at returns a time of this process on the clock of its host.
+func (s *spans) at(t time.Time) time.Time { return s.wall.Add(t.Sub(s.origin)) }
 
 // begin starts a step.
 func (s *spans) begin(step int) { s.step, s.runs = step, s.runs[:0] }
@@ -35,7 +43,7 @@ func (s *spans) begin(step int) { s.step, s.runs = step, s.runs[:0] }
 func (s *spans) add(stream, name string, start, end time.Time) {
 	if s.on {
 		s.all = append(s.all, trace.Span{
-			Rank: s.rank, Stream: stream, Name: name, Start: start, End: end, Args: map[string]any{"step": s.step},
+			Rank: s.rank, Stream: stream, Name: name, Start: s.at(start), End: s.at(end), Args: map[string]any{"step": s.step},
 		})
 	}
 }
@@ -90,8 +98,7 @@ func bucketNames(p ddp.Plan, bucket int) string {
 	return strings.Join(names, " ")
 }
 
-// writeTrace writes the spans of all ranks to one file, on rank 0. The ranks of one host share a
-// clock.
+// writeTrace writes the spans of all ranks to one file, on rank 0.
 //
 // Collective: all ranks.
 func (t *trainer) writeTrace(s *Summary) error {
@@ -115,7 +122,7 @@ func (t *trainer) writeTrace(s *Summary) error {
 		all = append(all, of...)
 	}
 	var text bytes.Buffer
-	if err := trace.Write(&text, all); err != nil {
+	if err := trace.Write(&text, all, t.spans.clocks); err != nil {
 		return err
 	}
 	s.Trace = filepath.Join(t.job.cfg.OutputDir(), t.job.cfg.Log.Trace)

@@ -155,6 +155,9 @@ func (t *trainer) loop(ctx context.Context) error {
 		batch := t.sampler.Next()
 		rate := t.solver.LearningRate()
 		t.spans.on = step >= t.rank0Settings.traceFirst && step <= t.rank0Settings.traceLast
+		if err := t.spans.compareClocks(t.exchanger, t.w.Local()); err != nil {
+			return err
+		}
 		if err := t.step(step, batch); err != nil {
 			return fmt.Errorf("step %d: %w", step, plain(err))
 		}

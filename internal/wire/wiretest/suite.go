@@ -113,11 +113,16 @@ func (s *suite) meet() error {
 	return s.wait(rs...)
 }
 
-// pattern returns n bytes that differ for each pair and message.
+// pattern returns n bytes that differ for each pair and message. They repeat after 64 KiB, from
+// where they are copied: the race detector is slow on single bytes.
 func pattern(n, from, to, k int) []byte {
+	const period = 64 << 10
 	b := make([]byte, n)
-	for i := range b {
+	for i := range min(n, period) {
 		b[i] = byte(i*7 + i>>8 + from*31 + to*57 + k*101)
+	}
+	for i := period; i < n; i *= 2 {
+		copy(b[i:], b[:i])
 	}
 	return b
 }
