@@ -113,6 +113,5 @@ func (l layout) suites(t *testing.T, h *hosttest.Hosts, wire hosttest.MPI) {
 	conformance.RunWith(t, worlds, ranks)
 	if wire != hosttest.OpenMPI { // whose launcher takes a second and a half of processor time
 		conformance.RunBreaking(t, opt, ranks)
-		conformance.RunOneSidedWith(t, opt, ranks)
 	}
 }
