@@ -160,11 +160,14 @@ func (p *process) handle() bool {
 	return p.applyArrived()
 }
 
-// settle applies the control messages that have arrived. Another goroutine may be doing so.
+// settle applies all control messages that have arrived, also more than there are receives. Another
+// goroutine may be doing so.
 func (p *process) settle() {
 	p.applies.Lock()
 	defer p.applies.Unlock()
-	p.applyArrived()
+	for p.applyArrived() {
+		p.w.Progress()
+	}
 }
 
 // applyArrived is handle with p.applies held.
