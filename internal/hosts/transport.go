@@ -352,6 +352,9 @@ func (t *Transport) Close() error {
 	return errors.Join(t.board.close(), t.inner.Close())
 }
 
+// quietTime is the wait for messages that have begun to arrive, after an error or in Close.
+const quietTime = 100 * time.Millisecond
+
 // quiet reports whether no message uses the board, after a short wait.
 func (t *Transport) quiet() bool {
 	all := slices.Concat(t.recvs, t.sends[0], t.sends[1], t.flows)
@@ -360,7 +363,7 @@ func (t *Transport) quiet() bool {
 		all = append(all, &s.in, &s.out, &s.back, &s.on)
 	}
 	var pause wire.Backoff
-	for range 2000 {
+	for end := time.Now().Add(quietTime); time.Now().Before(end); {
 		if !slices.ContainsFunc(all, (*wire.Request).Pending) {
 			return true
 		}
