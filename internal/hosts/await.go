@@ -38,6 +38,7 @@ func (t *Transport) await(a *awaited) error {
 			}
 		}
 	} else {
+		t.p.waits.Add(1)
 		t.p.waiting.Add(1)
 		defer t.p.waiting.Add(-1)
 	}

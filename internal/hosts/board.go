@@ -159,9 +159,6 @@ func (t *Transport) meet(x *exchange) error {
 	t.round++
 	t.spans.meets = true
 	defer func() { t.spans.meets = false }()
-	if err := t.reuse(); err != nil {
-		return err
-	}
 	x.own.put(t.board.header(t.round, t.rank))
 	if x.fill != nil && x.bytes > 0 {
 		x.fill(t.board.data(t.round, t.rank, x.bytes))
@@ -219,11 +216,14 @@ func (t *Transport) relay(x *exchange) error {
 		x.sent()
 	}
 	t.op.Posted() // while the messages are on their way
-	return t.await(&awaited{recvs: t.recvs})
+	if err := t.await(&awaited{recvs: t.recvs}); err != nil {
+		return err
+	}
+	return t.sent()
 }
 
-// reuse waits until no message sends the memory of the next exchange.
-func (t *Transport) reuse() error {
+// sent waits until this host's messages of the exchange have left. Nothing may move them later.
+func (t *Transport) sent() error {
 	for _, r := range t.sends[t.round&1] {
 		if r.Pending() {
 			return t.await(&awaited{sends: t.sends[t.round&1]})

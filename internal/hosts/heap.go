@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/farheap"
@@ -18,6 +19,7 @@ import (
 // also polls the service.
 type heaps struct {
 	service atomic.Pointer[farheap.Service] // nil before the first heap
+	served  atomic.Int64                    // time of the last message about a heap, in ns
 
 	mu     sync.Mutex
 	open   []*farHeap
@@ -41,9 +43,15 @@ func (p *process) serve() (*farheap.Service, error) {
 // progress moves messages and requests of heaps, without waiting, and reports whether it did.
 func (p *process) progress() bool {
 	moved := p.w.Progress()
-	s := p.heaps.service.Load()
-	return s != nil && s.Progress() || moved
+	if s := p.heaps.service.Load(); s != nil && s.Progress() {
+		p.heaps.served.Store(time.Now().UnixNano())
+		return true
+	}
+	return moved
 }
+
+// served returns the time of the last message about a heap.
+func (p *process) served() time.Time { return time.Unix(0, p.heaps.served.Load()) }
 
 // numberHeap returns the first number that no heap of this process has had, which is at least
 // least.

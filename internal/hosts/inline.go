@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"runtime"
 	"sync"
 
 	"github.com/symgrad/symgrad/dist"
@@ -31,8 +32,15 @@ func (t *Transport) Inline(op *dist.Op) error {
 	t.op = &queued
 	op.Resume()
 	t.turns.end()
+	if turn%scheduleEvery == 0 {
+		runtime.Gosched()
+	}
 	return err
 }
+
+// scheduleEvery is the number of operations between two calls of the Go scheduler. Without a call
+// for 10 ms, the runtime takes the processor from each call of C, every 20 us.
+const scheduleEvery = 256
 
 // queued stands for an operation that does not run on its caller.
 var queued dist.Op

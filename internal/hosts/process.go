@@ -19,8 +19,9 @@ type process struct {
 	names  []string // of hosts, by rank; nil if unknown
 	losses *Losses
 
-	waiting atomic.Int32 // operations that poll the wire
-	applies sync.Mutex   // held while control messages are applied, in order
+	waiting atomic.Int32  // operations that poll the wire
+	waits   atomic.Uint64 // those that ever did
+	applies sync.Mutex    // held while control messages are applied, in order
 	ending  chan struct{}
 	ended   chan struct{}
 
@@ -92,6 +93,7 @@ func (p *process) listen(in *incoming) {
 func (p *process) run() {
 	defer close(p.ended)
 	var pause wire.Backoff
+	var seen uint64 // waits that had begun
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -102,7 +104,19 @@ func (p *process) run() {
 			p.tick(now)
 		default:
 		}
-		if p.waiting.Load() > 0 { // an operation polls
+		began := p.waits.Load()
+		active := began != seen || p.waiting.Load() > 0 // operations poll
+		seen = began
+		if active && time.Since(p.served()) > servedTime {
+			select { // a thread that wakes often would take the processor from them
+			case <-p.ending:
+				return
+			case now := <-tick.C:
+				p.tick(now)
+			}
+			continue
+		}
+		if p.waiting.Load() > 0 {
 			time.Sleep(restTime)
 			continue
 		}
@@ -118,8 +132,11 @@ func (p *process) run() {
 	}
 }
 
-// restTime is the time between two looks of a process at its messages, while none is expected soon.
-const restTime = 2 * time.Millisecond
+// Times of the goroutine of a process.
+const (
+	restTime   = 2 * time.Millisecond // between two looks at messages, while none is expected soon
+	servedTime = time.Second          // after a request to a heap, in which others are expected
+)
 
 // tick sends heartbeats and looks for ranks that are gone. run calls it every 25 ms.
 func (p *process) tick(now time.Time) {
