@@ -37,6 +37,9 @@ type Config struct {
 
 	// Failed returns why the group is broken, or nil. It is called before every access.
 	Failed func() error
+	// Reason returns why the group is broken, which it may get a moment after Inner. err is the
+	// error of Inner.
+	Reason func(err error) error
 	// Alone returns an error that matches dist.ErrClosed if all other ranks have closed the group,
 	// or nil. It ends waits. A nil Alone never does.
 	Alone func() error
@@ -351,9 +354,11 @@ func (h *Heap) innerError(err error) error {
 	var died *dist.RankError
 	switch {
 	case errors.As(err, &died) && died.Rank < len(h.ranks):
-		err = &dist.RankError{Rank: h.ranks[died.Rank], How: died.How}
+		err = &dist.RankError{Rank: h.ranks[died.Rank], Host: died.Host, How: died.How}
 	case !errors.Is(err, dist.ErrAborted):
 		return err
+	case h.cfg.Reason != nil:
+		err = h.cfg.Reason(err)
 	}
 	h.broken.CompareAndSwap(nil, &err)
 	return err

@@ -133,7 +133,7 @@ func (t *Transport) makeHeap(bytes int64, id uint32) (symmetric.Heap, error) {
 			return i, ok
 		},
 		Process: func(rank int) int { return t.ranks[rank] },
-		Failed:  t.Broken, Alone: t.alone,
+		Failed:  t.Broken, Reason: t.awaitReason, Alone: t.alone,
 		Agree: func(sig dist.Signature, alignment int64, do func() error) error {
 			return t.allocate(header{sig: sig, a: alignment, b: int64(id)}, do)
 		},

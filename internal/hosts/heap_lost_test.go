@@ -70,6 +70,25 @@ func TestLostHostEndsOneSidedCalls(t *testing.T) {
 	})
 }
 
+// TestWaitersOfOneHostGetTheSameReason kills rank 1. Ranks 0 and 2 wait on one host, and the first
+// of them that has the news aborts the other.
+func TestWaitersOfOneHostGetTheSameReason(t *testing.T) {
+	for range 5 {
+		worlds, net := openNet(t, 4, layouts["in turns"], hosts.Config{}, fake.Config{})
+		onRanks(t, worlds, func(w *dist.World, r symmetric.Region) error {
+			if err := finish(w.Barrier()); err != nil {
+				return err
+			}
+			if w.Rank() == 1 {
+				net.Kill(1)
+				return nil
+			}
+			_, err := symmetric.SignalWait(context.Background(), r, 0, symmetric.Ge, 1)
+			return lostRank(err, 1)
+		})
+	}
+}
+
 // TestLastCallsOfARankArrive: a rank puts data and a signal, and closes its heap and world at once.
 func TestLastCallsOfARankArrive(t *testing.T) {
 	for range 20 {

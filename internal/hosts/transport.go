@@ -284,6 +284,9 @@ func (t *Transport) collective(op *dist.Op) error {
 // for each other then stop.
 func (t *Transport) fail(err error) {
 	if t.fault.set(err) {
+		if errors.As(err, new(*dist.RankError)) {
+			err = errors.New(err.Error()) // its number is of another group
+		}
 		_ = t.inner.Abort(err) // it may be closed
 	}
 }
