@@ -43,7 +43,8 @@ func TestAllReduceIsThatOfHosts(t *testing.T) {
 		{2, 1, 64 << 20, Exchange},
 		{2, 2, 32 << 10, Exchange},
 		{2, 2, 64 << 10, Parts},
-		{2, 2, 64 << 20, Chain},
+		{2, 2, 64 << 20, Parts},
+		{4, 2, 64 << 20, Chain},
 		{3, 1, 64 << 20, Chain},
 	} {
 		n := Net{Hosts: c.hosts, Ranks: c.ranks}
