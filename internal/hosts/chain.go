@@ -79,9 +79,7 @@ func (t *Transport) chain(op *dist.Op) error {
 	c.p = reduce.Partial{DType: op.DType(), Red: op.Red.Kind, Ranks: len(t.ranks)}
 	c.acc, c.sum = c.p.Acc(), reduce.For(c.p.Acc(), c.p.Combining())
 	c.begins, c.ends = c.p.Begins(), c.p.Ends()
-	if len(t.l.members[t.l.host]) > 1 {
-		c.near = t.inner.group
-	}
+	c.near = t.inner.group
 	t.scalars(op)
 	c.cut()
 	err := c.run()
@@ -114,18 +112,6 @@ func (c *chain) run() error {
 		}
 	}
 	return nil
-}
-
-// scalars reads the scalars of all ranks from the board, if op has some.
-func (t *Transport) scalars(op *dist.Op) {
-	if op.Red.Kind != dist.RedPreMulSum {
-		return
-	}
-	var h header
-	for r := range t.ranks {
-		h.get(t.board.header(t.round, r))
-		t.mults[r] = h.scalar
-	}
 }
 
 // chunkBytes returns the bytes of a chunk of a reduction of bytes bytes.

@@ -1,10 +1,7 @@
 package hosts
 
 import (
-	"errors"
-	"fmt"
 	"slices"
-	"time"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
@@ -218,17 +215,6 @@ func (c *chain) recv(r *wire.Request, from int, channel uint32, memory []byte) {
 	c.t.p.w.Recv(r, c.t.ranks[from], c.t.tag(channel), memory)
 }
 
-// wait waits for a message from or to a rank; -1 for any.
-func (t *Transport) wait(r *wire.Request, peer int) error {
-	if r.Pending() {
-		return t.await(&awaited{one: r, peer: peer})
-	}
-	if _, _, err := r.Result(); err != nil {
-		return t.wireError(err)
-	}
-	return nil
-}
-
 // view returns n elements of memory.
 func view(memory []byte, n int, dt tensor.DType) (tensor.Buffer, error) {
 	return tensor.FromPointer(pointer(memory), n, dt, tensor.Host)
@@ -236,43 +222,3 @@ func view(memory []byte, n int, dt tensor.DType) (tensor.Buffer, error) {
 
 // near returns the number of a rank among those of this host; -1 if it is on another.
 func (t *Transport) near(rank int) int { return slices.Index(t.l.members[t.l.host], rank) }
-
-// newsAfter is the time after which the news of a broken group have come to all ranks.
-const newsAfter = time.Second
-
-// inside returns the error of the group for one of the ranks of this host. If another rank of the
-// host broke the group, the reason comes to this one as a message.
-func (t *Transport) inside(err error) error {
-	if err == nil {
-		return nil
-	}
-	if errors.As(err, new(*dist.RankError)) {
-		t.lostNear(err)
-	}
-	return t.awaitReason(fmt.Errorf("ranks of this host: %w", err))
-}
-
-// awaitReason returns why the group is broken, which another rank reports soon. It breaks the group
-// because of err if none does.
-func (t *Transport) awaitReason(err error) error {
-	for end := time.Now().Add(newsAfter); t.Broken() == nil; {
-		if time.Now().After(end) {
-			t.breakAll(fmt.Errorf("%w: %w", dist.ErrAborted, err))
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return t.Broken()
-}
-
-// drop ends the messages of a chain after an error, and waits a moment for those that have begun
-// to arrive.
-func (t *Transport) drop() {
-	for i := range t.slots {
-		t.p.w.Cancel(&t.slots[i].in)
-		t.p.w.Cancel(&t.slots[i].back)
-	}
-	for _, r := range t.flows {
-		t.p.w.Cancel(r)
-	}
-	t.quiet()
-}

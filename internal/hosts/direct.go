@@ -1,8 +1,6 @@
 package hosts
 
 import (
-	"errors"
-
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/wire"
 	"github.com/symgrad/symgrad/tensor"
@@ -17,11 +15,8 @@ type direct struct {
 	near *dist.Group // blocking view of the ranks of this host; nil for one rank
 }
 
-// Sizes of direct moves.
-const (
-	largeMessage   = 64 << 20  // most bytes of a message
-	broadcastChunk = 512 << 10 // bytes of a broadcast that a host has before it passes them on
-)
+// largeMessage is the most bytes of a message of a direct move.
+const largeMessage = 64 << 20
 
 // copies reports whether op is a direct move.
 func (t *Transport) copies(op *dist.Op) bool {
@@ -34,10 +29,7 @@ func (t *Transport) copies(op *dist.Op) bool {
 // Errors: those of await.
 func (t *Transport) direct(op *dist.Op) error {
 	t.op.Blocks() // ranks of this host wait for each other in another group
-	d := &direct{t: t, op: op}
-	if len(t.l.members[t.l.host]) > 1 {
-		d.near = t.inner.group
-	}
+	d := &direct{t: t, op: op, near: t.inner.group}
 	var err error
 	switch op.Kind {
 	case dist.KindBroadcast:
@@ -144,8 +136,8 @@ func (d *direct) allGather() error {
 	return nil
 }
 
-// broadcast passes the data from host to host in chunks, several of which are on their way at a
-// time. The root has them on its host, and the leaders on the others.
+// broadcast passes the data from host to host in chunks, as long as those of a pair. Several chunks
+// are on their way at a time. The root passes them on from its host, the leaders from the others.
 func (d *direct) broadcast() error {
 	t, hosts := d.t, len(d.t.l.members)
 	first := t.l.hostOf[d.op.Root]
@@ -160,8 +152,8 @@ func (d *direct) broadcast() error {
 		copy(d.op.Dst.Raw(), d.op.Src.Raw())
 	}
 	dst, lead := d.op.Dst.Raw(), entry(pos) == t.rank
-	chunk := func(i int) []byte { return dst[min(i*broadcastChunk, len(dst)):min((i+1)*broadcastChunk, len(dst))] }
-	chunks := (len(dst) + broadcastChunk - 1) / broadcastChunk
+	chunk := func(i int) []byte { return dst[min(i*longChunk, len(dst)):min((i+1)*longChunk, len(dst))] }
+	chunks := (len(dst) + longChunk - 1) / longChunk
 	for i := -slots + 1; i < chunks; i++ {
 		if k := i + slots - 1; lead && pos > 0 && k < chunks {
 			t.p.w.Recv(&t.slots[k%slots].in, t.ranks[entry(pos-1)], t.tag(channelBulk), chunk(k))
@@ -171,7 +163,7 @@ func (d *direct) broadcast() error {
 		}
 		if lead {
 			s := &t.slots[i%slots]
-			if err := errors.Join(t.wait(&s.in, -1), t.wait(&s.out, -1)); err != nil {
+			if err := t.landAll([]*wire.Request{&s.in, &s.out}); err != nil {
 				return err
 			}
 			if pos < hosts-1 {

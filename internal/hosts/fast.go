@@ -103,8 +103,8 @@ func (t *Transport) fast(op *dist.Op, h *header) error {
 	return t.inside(err)
 }
 
-// tail compares the calls of all ranks, and reduces the elements from from on, of which there are
-// fewer than ranks.
+// tail compares the calls of all ranks, and reduces the elements from from on. They are fewer than
+// the ranks.
 func (t *Transport) tail(op *dist.Op, h *header, from int) error {
 	size := op.DType().Size()
 	rest := op.Src.Len() - from

@@ -130,6 +130,18 @@ func (t *Transport) reduce(p *piece, x *exchange, block int) {
 	t.kernel(p.op)(dsts[:], t.srcs, p.n, t.mults, 0)
 }
 
+// scalars reads the scalars of all ranks from the board, if op has some.
+func (t *Transport) scalars(op *dist.Op) {
+	if op.Red.Kind != dist.RedPreMulSum {
+		return
+	}
+	var h header
+	for r := range t.ranks {
+		h.get(t.board.header(t.round, r))
+		t.mults[r] = h.scalar
+	}
+}
+
 // kernel returns the kernel of a reduction.
 func (t *Transport) kernel(op *dist.Op) reduce.Kernel {
 	if k := &t.last; k.dt != op.DType() || k.red != op.Red.Kind {

@@ -38,7 +38,10 @@ func (b *Backoff) Pause() {
 	case b.turns <= polls+yields:
 		if b.turns%8 == 0 {
 			runtime.Gosched()
-		} else if began := time.Now(); yieldTo() && time.Since(began) > longYield {
+			return
+		}
+		began := time.Now()
+		if yield(); time.Since(began) > longYield {
 			b.turns = polls + yields
 		}
 	default:

@@ -4,8 +4,5 @@ package wire
 
 import "runtime"
 
-// yieldTo lets another goroutine use the processor.
-func yieldTo() bool {
-	runtime.Gosched()
-	return true
-}
+// yield lets another goroutine use the processor.
+func yield() { runtime.Gosched() }
