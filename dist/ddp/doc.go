@@ -16,7 +16,7 @@
 //	shard*.go, zero3*.go              sharding: stages 1 and 2, stage 3
 //	wire*.go, hook*.go, powersgd*.go  messages: averages, casts, compression
 //	virtual.go, local.go              virtual ranks, local steps
-//	join.go, part.go, sampler.go      uneven batches, and the order of samples
+//	join.go, part.go                  uneven batches
 //	timeline.go, diff.go, imagine.go  times of a step, comparing gradients, plans without memory
 //
 // # How does Attach change the graph?

@@ -96,6 +96,7 @@ var layers = []layer{
 	{"ops", []string{"dist", "tensor"}, "graph ops use a group, not a backend"},
 	{"optim", []string{"dist", "tensor", "ops"}, "an update uses memory and at most a group; ops reads graphs"},
 	{"checkpoint", []string{"tensor", "internal/foreign"}, "it stores tensors and runs; the program decides their owners and purpose"},
+	{"data", []string{"dist"}, "the order of samples is independent of graphs; dist has the errors"},
 	{
 		"dist/ddp",
 		[]string{"dist", "symmetric", "tensor", "ops", "optim", "internal/reduce"},
@@ -144,7 +145,7 @@ var inTests = map[string][]string{
 		"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest",
 		"internal/dl/dltest", "internal/hosttest",
 	},
-	"dist/ddp":          {"internal/shm", "checkpoint"},                                                    // sums on both host backends; an example saves
+	"dist/ddp":          {"internal/shm", "checkpoint", "data"},                                            // sums on both host backends; examples save, and sample
 	"bench/hosts":       {"dist", "internal/hostcost", "internal/reduce", "internal/ucx", "internal/wire"}, // predictions are judged too
 	"internal/farheap":  {"internal/wire/fake"},                                                            // hosts in one process
 	"internal/hosts":    {"internal/hostcost", "internal/shm"},                                             // it predicts their times; one is the transport of a host
