@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -44,7 +45,7 @@ func newDeviceWire(d *DDP) (*deviceWire, error) {
 }
 
 // cut returns the message of each bucket in raw, which has room for places.
-func (p *Plan) cut(raw tensor.Buffer, places []Message, at []int) (wires []tensor.Buffer, err error) {
+func (p *Plan) cut(raw tensor.Buffer, places []compress.Message, at []int) (wires []tensor.Buffer, err error) {
 	wires = make([]tensor.Buffer, len(at))
 	for i, k := range at {
 		from := unsafe.Add(raw.Pointer(), messageBytes(places[:k]))
@@ -57,14 +58,14 @@ func (p *Plan) cut(raw tensor.Buffer, places []Message, at []int) (wires []tenso
 
 // messages returns the places of messages of a dtype on a GPU, and the index of each bucket's
 // place.
-func (p *Plan) messages(dt tensor.DType) (places []Message, at []int) {
+func (p *Plan) messages(dt tensor.DType) (places []compress.Message, at []int) {
 	for i, b := range p.Buckets {
 		k := i
 		if p.Stage >= stageGrads {
 			k = p.stagingOf(i)
 		}
 		for len(places) <= k {
-			places = append(places, Message{DType: dt})
+			places = append(places, compress.Message{DType: dt})
 		}
 		places[k].Elements = max(places[k].Elements, b.Elements)
 		at = append(at, k)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/internal/reduce"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -110,7 +111,7 @@ func (d *DDP) inOrder(r dist.Runner, name string, part uint64) (dist.Work, error
 // hooked applies a Hook to all buckets. All messages share one memory: the stream finishes those of
 // one bucket before it begins the next.
 type hooked struct {
-	hook  Hook
+	hook  compress.Hook
 	mem   *messageMemory
 	lines []*line // in the order of the buckets
 }
@@ -120,9 +121,9 @@ type hooked struct {
 type line struct {
 	d        *DDP
 	b        *bucket
-	codec    Codec
-	undo     Undoer  // codec, if it is one
-	rest     float64 // factor of the sum
+	codec    compress.Codec
+	undo     compress.Undoer // codec, if it is one
+	rest     float64         // factor of the sum
 	messages []tensor.Buffer
 	sums     []dist.Work // of the messages
 	whole    bool        // the message is elements of the bucket
@@ -136,7 +137,7 @@ type line struct {
 // never nil; close it after an error too.
 //
 // Collective: all ranks, one plan.
-func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
+func newHooked(d *DDP, hook compress.Hook, rest float64) (*hooked, error) {
 	x := &hooked{hook: hook}
 	all, err := x.makeLines(d, rest)
 	lines, longest := make([]string, len(all)), int64(0)
@@ -159,15 +160,15 @@ func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
 }
 
 // makeLines makes the line of each bucket. It returns the messages of each.
-func (x *hooked) makeLines(d *DDP, rest float64) ([][]Message, error) {
-	var all [][]Message
+func (x *hooked) makeLines(d *DDP, rest float64) ([][]compress.Message, error) {
+	var all [][]compress.Message
 	for i, b := range d.buckets {
 		codec, err := x.hook.Codec(d.hookBucket(i))
 		if err != nil {
 			return all, fmt.Errorf("hook %v %s: %w", x.hook, b.name, err)
 		}
 		l := &line{d: d, b: b, codec: codec, rest: rest, whole: x.hook.Elementwise()}
-		l.undo, _ = codec.(Undoer)
+		l.undo, _ = codec.(compress.Undoer)
 		messages := codec.Messages()
 		if len(messages) == 0 || l.whole && (len(messages) != 1 || messages[0].Elements != b.buf.Len()) {
 			return all, fmt.Errorf("hook %v %s: %w: messages %v for %v", x.hook, b.name, dist.ErrInvalid, messages, b.buf)
@@ -180,19 +181,19 @@ func (x *hooked) makeLines(d *DDP, rest float64) ([][]Message, error) {
 }
 
 // hookBucket returns bucket i as a Codec gets it.
-func (d *DDP) hookBucket(i int) HookBucket {
+func (d *DDP) hookBucket(i int) compress.Bucket {
 	p := d.plan.Buckets[i]
-	h := HookBucket{Index: i, DType: p.DType, Elements: p.Elements, Rank: d.world.Rank(), Ranks: d.world.Size()}
+	h := compress.Bucket{Index: i, DType: p.DType, Elements: p.Elements, Rank: d.world.Rank(), Ranks: d.world.Size()}
 	for _, j := range p.Params {
 		q := d.plan.Params[j]
-		h.Params = append(h.Params, HookParam{Name: q.Name, Shape: q.Shape, Offset: q.Offset})
+		h.Params = append(h.Params, compress.Param{Name: q.Name, Shape: q.Shape, Offset: q.Offset})
 	}
 	return h
 }
 
 func (x *hooked) stateful() bool {
 	for _, l := range x.lines {
-		if _, ok := l.codec.(Stateful); ok {
+		if _, ok := l.codec.(compress.Stateful); ok {
 			return true
 		}
 	}

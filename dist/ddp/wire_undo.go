@@ -63,3 +63,12 @@ func (d *DDP) beginWire(failed bool) {
 		x.begin()
 	}
 }
+
+func finite(s []float32) bool {
+	for _, v := range s {
+		if v-v != 0 {
+			return false
+		}
+	}
+	return true
+}
