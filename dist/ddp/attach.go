@@ -12,7 +12,6 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/ops"
-	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -50,11 +49,7 @@ type DDP struct {
 	virtual  *virtual  // set with Config.VirtualRanks; it is wire as well
 	local    localSGD
 
-	values    []value         // of the learnables on a GPU; see device.go
-	valueHeap symmetric.Heap  // of the values outside buckets; nil if there are none
-	machines  []*func() error // see Await
-	taker     any             // the machine that ran last; see Take
-	stale     bool            // see Stale
+	driver driver // for machines
 
 	zeros       [2]tensor.Buffer // by position in bucketTypes; see zeroView
 	stagings    []*staging       // with Stage 2
@@ -89,6 +84,7 @@ func attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, c
 			d.prefix = fmt.Sprintf("ddp %d ", n)
 		}
 	}
+	d.driver.d = d
 	d.weigh = d.named(weightName)
 	d.queue, _ = world.Stream().(submitter)
 	b := builder{d: d, cost: cost}
@@ -245,7 +241,7 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 		return d.imagineWires()
 	}
 	if d.onGPU() {
-		if err := d.allocateValues(learnables); err != nil {
+		if err := d.driver.values.allocate(d, learnables); err != nil {
 			return err
 		}
 	}
@@ -261,7 +257,7 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 		return err
 	}
 	if d.onGPU() {
-		if err := d.broadcastValues(); err != nil || !d.gathers() {
+		if err := d.driver.values.broadcast(d.world.Group); err != nil || !d.gathers() {
 			return err
 		}
 		return d.fillShardsOfGPU(b.shards)
@@ -345,7 +341,7 @@ func (d *DDP) Close() error {
 		return d.release()
 	}
 	d.settle()
-	_ = d.queued() // its machine reports errors of the runs
+	_ = d.driver.queued() // its machine reports errors of the runs
 	gone := d.worldClosed()
 	var errs []error
 	for _, s := range d.slots {
@@ -392,7 +388,7 @@ func (d *DDP) leave() error {
 }
 
 func (d *DDP) release() error {
-	errs := []error{d.closeValues(), d.closeWire()}
+	errs := []error{d.driver.values.close(), d.closeWire()}
 	if d.mem != nil {
 		errs = append(errs, d.mem.close())
 	}

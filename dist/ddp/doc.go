@@ -12,7 +12,7 @@
 //	attach.go, rewire.go, agree.go    Attach: hooks in the graph, comparison over the ranks
 //	config.go, plan.go, planfor.go    settings, layout of the buckets, planning without ranks
 //	bucket.go, step.go, weight.go     a step on the host: slots, buckets, weights of ranks
-//	device*.go                        the same for package machine on GPUs
+//	driver.go, device*.go             the same for package machine on GPUs
 //	shard*.go, zero3*.go              sharding: stages 1 and 2, stage 3
 //	wire*.go, hook.go                 messages: averages, hooks of package compress
 //	virtual.go, local.go              virtual ranks, local steps

@@ -2,7 +2,6 @@ package ddp
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	"gorgonia.org/gorgonia"
@@ -133,25 +132,6 @@ func (d *DDP) forget() error {
 	return nil
 }
 
-// Adopt takes over, with Stage 3, weights that the learnables' nodes were given by gorgonia.Let or
-// Consolidate, as the next run would. Machines that run graphs without calling Do call it before
-// each run.
-//
-// Not collective: all ranks must have given their nodes the same values. Errors: dist.ErrClosed; a
-// value of another type or length.
-func (d *DDP) Adopt() error {
-	if err := d.ready(); err != nil {
-		return fmt.Errorf("ddp: %w", err)
-	}
-	if !d.gathers() || !slices.ContainsFunc(d.slots, (*slot).given) {
-		return nil
-	}
-	if err := d.queued(); err != nil {
-		return err
-	}
-	return d.adopt()
-}
-
 // given reports whether the parameter's node has a value with elements.
 func (s *slot) given() bool {
 	_, none := s.param.Value().(*sharded)
@@ -203,14 +183,14 @@ func (d *DDP) Consolidate() error {
 	if err := d.ready(); err != nil {
 		return fmt.Errorf("ddp consolidate: %w", err)
 	}
-	if !d.gathers() && !d.stale {
+	if !d.gathers() && !d.driver.stale {
 		return nil
 	}
-	err := d.queued()
+	err := d.driver.queued()
 	switch {
 	case err != nil:
 	case !d.gathers():
-		err = d.GatherWeights()
+		err = d.driver.GatherWeights()
 	default:
 		if err = d.adopt(); err == nil {
 			err = d.consolidate()

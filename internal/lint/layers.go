@@ -97,10 +97,11 @@ var layers = []layer{
 	{"optim", []string{"dist", "tensor", "ops"}, "an update uses memory and at most a group; ops reads graphs"},
 	{"checkpoint", []string{"tensor", "internal/foreign"}, "it stores tensors and runs; the program decides their owners and purpose"},
 	{"data", []string{"dist"}, "the order of samples is independent of graphs; dist has the errors"},
+	{"internal/drive", []string{"dist", "tensor"}, "dist/ddp implements it for machines, which it does not import"},
 	{"dist/ddp/compress", []string{"dist", "tensor", "internal/reduce"}, "a codec gets buckets as values; ddp sums its messages"},
 	{
 		"dist/ddp",
-		[]string{"dist", "dist/ddp/compress", "symmetric", "tensor", "ops", "optim", "internal/reduce"},
+		[]string{"dist", "dist/ddp/compress", "symmetric", "tensor", "ops", "optim", "internal/drive", "internal/reduce"},
 		"training uses groups; the program chooses the backend",
 	},
 	{"internal/program", []string{"dist", "tensor"}, "a compiled program is data; it is the only link between front and back halves"},
@@ -121,7 +122,7 @@ var layers = []layer{
 		"machine",
 		[]string{
 			"dist", "dist/launch", "symmetric", "tensor", "ops", "optim", "dist/ddp", "internal/blas", "internal/cublas", "internal/cuda",
-			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/hostexec", "internal/program",
+			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/drive", "internal/hostexec", "internal/program",
 		},
 		"it compiles graphs to programs and passes them to a back half",
 	},
