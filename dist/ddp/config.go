@@ -143,7 +143,7 @@ func (c Config) wrongLocal() string {
 //
 // Errors: dist.ErrInvalid unless VirtualRanks is a multiple of the ranks; dist.ErrUnsupported for
 // settings that need buckets in host memory.
-func (c Config) fits(w *dist.World) error {
+func (c Config) fits(w *dist.Group) error {
 	if n := w.Size(); c.VirtualRanks%n != 0 {
 		return fmt.Errorf("ddp config: %w: VirtualRanks is %d, which %d ranks do not divide", dist.ErrInvalid, c.VirtualRanks, n)
 	}
@@ -161,7 +161,7 @@ func (c Config) fits(w *dist.World) error {
 		{"LocalSteps", c.LocalSteps > 0},
 	} {
 		if f.set {
-			return fmt.Errorf("ddp config: %w: %s works on buckets in the memory of the host, and the world is on %v (%s); use a backend of the host, or leave it out",
+			return fmt.Errorf("ddp config: %w: %s works on buckets in the memory of the host, and the group is on %v (%s); use a backend of the host, or leave it out",
 				dist.ErrUnsupported, f.name, w.Device(), w.Backend())
 		}
 	}

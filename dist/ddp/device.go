@@ -12,24 +12,6 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// onGPU reports whether the buckets are in memory that host code must not touch.
-func (d *DDP) onGPU() bool { return d.world.Device() != tensor.Host }
-
-// needsMachine returns the error of a machine that runs on the host.
-func (d *DDP) needsMachine() error {
-	return fmt.Errorf("ddp rank %d/%d: %w: the world is on %v, and this machine computes on the host; run the graph by package machine, with its device cuda or auto",
-		d.world.Rank(), d.world.Size(), dist.ErrDevice, d.world.Device())
-}
-
-// slotAlignment returns the alignment of gradients in bytes. Kernels load and store 16 at once, and
-// matrix products prefer more.
-func (d *DDP) slotAlignment() int {
-	if d.onGPU() {
-		return 256
-	}
-	return 1
-}
-
 // value is a learnable and its memory on a GPU.
 type value struct {
 	node   *gorgonia.Node
@@ -73,7 +55,7 @@ func (vs *deviceValues) allocate(d *DDP, learnables gorgonia.Nodes) error {
 	if total == 0 {
 		return nil
 	}
-	heap, err := d.world.Heap(total)
+	heap, err := d.team.Heap(total)
 	if err != nil {
 		return err
 	}
@@ -175,7 +157,7 @@ func roundUp(bytes int64) int64 {
 }
 
 // gatherOnGPU is gather through a heap, since collectives need buffers on the GPU.
-func gatherOnGPU(w *dist.World, name string, mine []byte) (parts [][]byte, err error) {
+func gatherOnGPU(w *dist.Group, name string, mine []byte) (parts [][]byte, err error) {
 	heap, err := w.Heap(roundUp(int64(len(mine)*w.Size())) + roundUp(int64(len(mine))))
 	if err != nil {
 		return nil, err

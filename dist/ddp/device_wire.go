@@ -30,7 +30,7 @@ func newDeviceWire(d *DDP) (*deviceWire, error) {
 	x := &deviceWire{d: d}
 	bytes := messageBytes(places)
 	var err error
-	if x.heap, err = d.world.Heap(bytes); err != nil {
+	if x.heap, err = d.team.Heap(bytes); err != nil {
 		return nil, err
 	}
 	r, err := x.heap.Alloc(bytes)
@@ -73,7 +73,7 @@ func (p *Plan) messages(dt tensor.DType) (places []compress.Message, at []int) {
 	return places, at
 }
 
-func (x *deviceWire) start(*bucket) (dist.Work, error) { return dist.Work{}, x.d.needsMachine() }
+func (x *deviceWire) start(*bucket) (dist.Work, error) { return dist.Work{}, x.d.team.needsMachine() }
 
 func (x *deviceWire) bytes(b *bucket) int64 { return x.wires[b.index].Bytes() }
 

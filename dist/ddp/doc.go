@@ -10,6 +10,7 @@
 // # Files
 //
 //	attach.go, rewire.go, agree.go    Attach: hooks in the graph, comparison over the ranks
+//	team.go                           the group, its stream, names of operations
 //	config.go, plan.go, planfor.go    settings, layout of the buckets, planning without ranks
 //	bucket.go, step.go, weight.go     a step on the host: slots, buckets, weights of ranks
 //	driver.go, device*.go             the same for package machine on GPUs

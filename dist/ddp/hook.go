@@ -33,7 +33,7 @@ func (d *DDP) HookState() []compress.State {
 // It is 1, except for an Average of PreDivide, whose divisor depends on the number of ranks. Not
 // collective.
 func (d *DDP) HookUnit() float64 {
-	return d.cfg.Average.rest(float64(d.world.Size()), d.cfg.Factor)
+	return d.cfg.Average.rest(float64(d.team.Size()), d.cfg.Factor)
 }
 
 // SetHookState sets the hook's state to entries of HookState, by parameter name. Missing entries
@@ -48,17 +48,17 @@ func (d *DDP) SetHookState(state []compress.State) error {
 	}
 	if !ok || !x.stateful() && len(state) > 0 {
 		return fmt.Errorf("ddp hook state rank %d/%d: %w: %d entries, and this DDP's hook has no state; attach with the hook that saved them",
-			d.world.Rank(), d.world.Size(), dist.ErrUnsupported, len(state))
+			d.team.Rank(), d.team.Size(), dist.ErrUnsupported, len(state))
 	}
 	if err := d.checkHookState(state); err != nil {
-		return fmt.Errorf("ddp hook state rank %d/%d: %w", d.world.Rank(), d.world.Size(), err)
+		return fmt.Errorf("ddp hook state rank %d/%d: %w", d.team.Rank(), d.team.Size(), err)
 	}
 	d.settle()
 	x.begin() // replaces the state of the last step
 	for _, l := range x.lines {
 		if c, ok := l.codec.(compress.Stateful); ok {
 			if err := c.SetState(state); err != nil {
-				return fmt.Errorf("ddp hook state rank %d/%d %s: %w", d.world.Rank(), d.world.Size(), l.b.name, err)
+				return fmt.Errorf("ddp hook state rank %d/%d %s: %w", d.team.Rank(), d.team.Size(), l.b.name, err)
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func (d *DDP) SetHookState(state []compress.State) error {
 func (d *DDP) ScaleHookState(by float64) error {
 	if !(by > 0) || math.IsInf(by, 1) {
 		return fmt.Errorf("ddp hook state rank %d/%d: %w: a factor of %v, want one that is positive and finite",
-			d.world.Rank(), d.world.Size(), dist.ErrInvalid, by)
+			d.team.Rank(), d.team.Size(), dist.ErrInvalid, by)
 	}
 	if by == 1 {
 		return nil // as in nearly all steps: the state may be as large as the model

@@ -40,8 +40,8 @@ func PlanFor(params []PlanParam, order []int, cfg Config, ranks int, gpu bool) (
 	if err != nil {
 		return Plan{}, err
 	}
-	p, d := Plan{Params: slices.Clone(params), Memory: "no memory"}, DDP{world: w}
-	p.lay(order, cfg.withDefaults(), ranks, d.slotAlignment())
+	p, t := Plan{Params: slices.Clone(params), Memory: "no memory"}, newTeam(w.Group)
+	p.lay(order, cfg.withDefaults(), ranks, t.alignment())
 	return p, w.Close()
 }
 
@@ -69,7 +69,7 @@ func Supports(cfg Config, ranks int, gpu bool) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(cfg.fits(w), w.Close())
+	return errors.Join(cfg.fits(w.Group), w.Close())
 }
 
 // nowhere is the transport of a world that only knows its size and device.

@@ -20,7 +20,7 @@ type messageMemory struct {
 // newMessageMemory returns memory of at least the given bytes.
 //
 // Collective: all ranks, same size. Errors: those of Heap and Alloc.
-func newMessageMemory(w *dist.World, bytes int64) (*messageMemory, error) {
+func newMessageMemory(w *dist.Group, bytes int64) (*messageMemory, error) {
 	bytes = roundUp(bytes)
 	heap, err := w.Heap(bytes)
 	if errors.Is(err, dist.ErrUnsupported) {

@@ -36,7 +36,7 @@ func newStudent(w *dist.World, rows int, cfg ddp.Config, opt optim.Config, scale
 	if err != nil {
 		return nil, err
 	}
-	s.learner = &learner{w: w, m: m, d: d, f: wider, vm: G.NewTapeMachine(m.cost.Graph(), G.BindDualValues(m.params...))}
+	s.learner = &learner{w: w.Group, m: m, d: d, f: wider, vm: G.NewTapeMachine(m.cost.Graph(), G.BindDualValues(m.params...))}
 	s.solver, err = d.NewSolver(opt)
 	return s, err
 }
