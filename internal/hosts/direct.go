@@ -101,8 +101,8 @@ func (d *direct) share(b tensor.Buffer, from int) error {
 	return d.t.inside(err)
 }
 
-// allGather sends this rank's block to every other host. Blocks of other hosts are passed on after all
-// messages of this rank are done: a rank that waits for its host moves no messages.
+// allGather sends this rank's block to every other host. Blocks of other hosts are passed on after
+// all messages of this rank are done: a rank that waits for its host moves no messages.
 func (d *direct) allGather() error {
 	t := d.t
 	own := d.block(d.op.Dst, t.rank)
