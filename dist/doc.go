@@ -16,7 +16,7 @@
 // # Files
 //
 //	world.go, group.go, split.go           World, Group and its views, subgroups
-//	verbs.go, call.go, op.go, validate.go  collectives, their values, checks of arguments
+//	verbs.go, op.go, validate.go           collectives, their values, checks of arguments
 //	stream.go, inline.go                   queued operations, operations of blocking views
 //	transport.go, signature.go             interface of backends, comparison of operations
 //	recorder.go, errors.go, context.go     flight recorder, sentinels, contexts of a group

@@ -1,6 +1,7 @@
 package optim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -253,4 +254,73 @@ func (e *engine) zeroShared() {
 			clear(p.f64.grad)
 		}
 	}
+}
+
+// region is the memory of one weight or gradient.
+type region struct {
+	lo, hi uintptr
+	param  int
+	grad   bool
+}
+
+// checkOverlap marks gradients that share memory, such as the gradients of a and b in a+b: they
+// must be zeroed after the last use. Errors: ErrUnsupported if a weight shares memory with another
+// weight or a gradient.
+func (e *engine) checkOverlap(params []param) error {
+	e.regions = e.regions[:0]
+	for i := range params {
+		p := &params[i]
+		weight := flat{dtype: p.dtype, f32: p.f32.weight, f64: p.f64.weight}
+		grad := flat{dtype: p.dtype, f32: p.f32.grad, f64: p.f64.grad}
+		lo, hi := weight.bounds()
+		e.regions = append(e.regions, region{lo: lo, hi: hi, param: i})
+		lo, hi = grad.bounds()
+		e.regions = append(e.regions, region{lo: lo, hi: hi, param: i, grad: true})
+	}
+	slices.SortFunc(e.regions, func(a, b region) int { return cmp.Compare(a.lo, b.lo) })
+	last := e.regions[0] // the region so far with the highest end
+	for _, r := range e.regions[1:] {
+		if r.lo < last.hi && r.lo < r.hi {
+			if !r.grad || !last.grad {
+				return fmt.Errorf("%v and %v share memory: give each its own, and a weight used twice only once: %w", last, r, ErrUnsupported)
+			}
+			for _, i := range [...]int{r.param, last.param} {
+				params[i].zero = max(params[i].zero, zeroAfterPass)
+			}
+		}
+		if r.hi > last.hi {
+			last = r
+		}
+	}
+	return nil
+}
+
+// String returns the region for errors.
+func (r region) String() string {
+	if r.grad {
+		return fmt.Sprintf("gradient of parameter %d", r.param)
+	}
+	return fmt.Sprintf("weight of parameter %d", r.param)
+}
+
+// averages returns an error if no averages are kept.
+func (e *engine) averages() error {
+	if e.config.EMADecay == 0 {
+		return fmt.Errorf("no averages are kept: set EMADecay: %w", ErrConfig)
+	}
+	return nil
+}
+
+// swap exchanges the bound weights and their averages.
+func (e *engine) swap() {
+	for i := range e.params {
+		p := &e.params[i]
+		if len(p.f32.slots) > 0 {
+			exchange(p.f32.weight, averagesOf(&p.f32))
+		}
+		if len(p.f64.slots) > 0 {
+			exchange(p.f64.weight, averagesOf(&p.f64))
+		}
+	}
+	e.swapped = !e.swapped
 }

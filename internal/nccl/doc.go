@@ -7,7 +7,7 @@
 //
 // The files: library.go and loaded.go find NCCL, api.go binds it; comm.go, calls.go, split.go and
 // end.go are communicators; engine.go, enqueue.go and reduction_method.go the engines; member.go
-// the part that a group's engines share; slab.go, window.go and ranges.go symmetric memory;
+// the part that a group's engines share; slab.go and window.go symmetric memory;
 // tools.go the kernels around NCCL's reductions.
 //
 // # Why two communicators?
