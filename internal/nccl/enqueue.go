@@ -35,7 +35,7 @@ func (c *Comm) enqueue(op *dist.Op, t *tools, by func(tensor.DType, dist.RedKind
 			red = opSum // a copy; NCCL's mean multiplies by 1 even here, which changes a NaN's bits
 		case op.Red.Kind == dist.RedPreMulSum:
 			var err error
-			if red, err = c.premulsum(&op.Red.Scalar, dtypes[dt]); err != nil {
+			if red, err = c.redOps.premulsum(c, &op.Red.Scalar, dtypes[dt]); err != nil {
 				return err
 			}
 		}
