@@ -18,7 +18,7 @@ type breakable interface {
 // Returns: nil while the group is whole, ErrClosed after Close. Errors: ErrAborted, also by the
 // RankError of a rank that died; ErrMismatch, ErrTimeout, ErrClosed.
 func (g *Group) Err() error {
-	if err := g.open(); err != nil {
+	if err := g.c.open(); err != nil {
 		return err
 	}
 	if t, ok := g.c.t.(breakable); ok {

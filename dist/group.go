@@ -168,7 +168,7 @@ func (g *Group) Timed() *Group {
 // Collective: all ranks, same size. Errors: symmetric.ErrNoSpace; ErrUnsupported if the backend has
 // no heap, or a rank cannot map it; ErrMismatch, ErrAborted, ErrTimeout, ErrClosed.
 func (g *Group) Heap(bytes int64) (symmetric.Heap, error) {
-	if err := g.open(); err != nil {
+	if err := g.c.open(); err != nil {
 		return nil, fmt.Errorf("heap of %d B, rank %d/%d: %w", bytes, g.Rank(), g.Size(), err)
 	}
 	if bytes < 0 {
@@ -178,7 +178,7 @@ func (g *Group) Heap(bytes int64) (symmetric.Heap, error) {
 	if err != nil {
 		return nil, fmt.Errorf("heap of %d B, rank %d/%d: %w", bytes, g.Rank(), g.Size(), err)
 	}
-	if err := g.adopt(h); err != nil {
+	if err := g.c.adopt(h); err != nil {
 		return nil, fmt.Errorf("heap of %d B, rank %d/%d: %w", bytes, g.Rank(), g.Size(), err)
 	}
 	return h, nil
@@ -251,10 +251,10 @@ func (g *Group) Close() error {
 	return errors.Join(append(errs, c.t.Close())...)
 }
 
-func (g *Group) open() error {
-	g.c.rec.mu.Lock()
-	defer g.c.rec.mu.Unlock()
-	if g.c.closed {
+func (c *core) open() error {
+	c.rec.mu.Lock()
+	defer c.rec.mu.Unlock()
+	if c.closed {
 		return ErrClosed
 	}
 	return nil
@@ -262,8 +262,7 @@ func (g *Group) open() error {
 
 // adopt makes x a child, or closes it if the group was closed meanwhile. It forgets closed
 // children, since a program may make and close any number.
-func (g *Group) adopt(x closer) error {
-	c := g.c
+func (c *core) adopt(x closer) error {
 	c.rec.mu.Lock()
 	closed := c.closed
 	if !closed {
