@@ -40,12 +40,19 @@ type engine struct {
 	regions  []region // scratch of checkOverlap
 
 	crew      *crew
-	grads32   [][]float32 // one a worker: a span of bounded gradients, with Config.ClipValue
-	grads64   [][]float64
+	bounded   bounded
 	gradScale float64 // of this step
-
-	squares, directions, update func(worker, span int) // method values, made once because each allocates
+	passes    passes
 }
+
+// bounded has, for each worker, a span of bounded gradients, with Config.ClipValue.
+type bounded struct {
+	f32 [][]float32
+	f64 [][]float64
+}
+
+// passes are the passes over all spans: method values, made once because each allocates.
+type passes struct{ squares, directions, update func(worker, span int) }
 
 // rule is one update rule over flat memory. grad holds the gradients of elements lo to hi.
 type rule interface {
@@ -87,9 +94,9 @@ func (e *engine) prepare(c Config) {
 		e.rules = append(e.rules, newRule(c, decay))
 	}
 	e.slots, e.adapts = c.Slots(), c.Name == LAMB
-	e.squares, e.directions, e.update = e.squaresOfSpan, e.directionsOfSpan, e.updateSpan
+	e.passes = passes{squares: e.squaresOfSpan, directions: e.directionsOfSpan, update: e.updateSpan}
 	if c.ClipValue > 0 {
-		e.grads32, e.grads64 = make([][]float32, e.crew.workers()), make([][]float64, e.crew.workers())
+		e.bounded.f32, e.bounded.f64 = make([][]float32, e.crew.workers()), make([][]float64, e.crew.workers())
 	}
 }
 
@@ -108,8 +115,8 @@ func (e *engine) adopt(params []param) {
 	if e.adapts {
 		e.sums = make([]float64, 2*e.blocks)
 	}
-	for i := range e.grads32 {
-		e.grads32[i], e.grads64[i] = make([]float32, wide[gtensor.Float32]), make([]float64, wide[gtensor.Float64])
+	for i := range e.bounded.f32 {
+		e.bounded.f32[i], e.bounded.f64[i] = make([]float32, wide[gtensor.Float32]), make([]float64, wide[gtensor.Float64])
 	}
 }
 
@@ -162,7 +169,7 @@ func (e *engine) step() error {
 	if err := e.terms(); err != nil {
 		return err
 	}
-	e.crew.run(len(e.spans), e.update)
+	e.crew.run(len(e.spans), e.passes.update)
 	e.zeroShared()
 	e.steps++
 	return nil
@@ -205,14 +212,14 @@ func (e *engine) grad32(worker int, p *param, sp span) []float32 {
 	if e.config.ClipValue == 0 {
 		return p.f32.grad[sp.lo:sp.hi]
 	}
-	return clampPass32(float32(e.gradScale), float32(e.config.ClipValue), e.grads32[worker], p.f32.grad[sp.lo:sp.hi])
+	return clampPass32(float32(e.gradScale), float32(e.config.ClipValue), e.bounded.f32[worker], p.f32.grad[sp.lo:sp.hi])
 }
 
 func (e *engine) grad64(worker int, p *param, sp span) []float64 {
 	if e.config.ClipValue == 0 {
 		return p.f64.grad[sp.lo:sp.hi]
 	}
-	return clampPass(e.gradScale, e.config.ClipValue, e.grads64[worker], p.f64.grad[sp.lo:sp.hi])
+	return clampPass(e.gradScale, e.config.ClipValue, e.bounded.f64[worker], p.f64.grad[sp.lo:sp.hi])
 }
 
 // updateSpan updates the weights of one span. It also zeroes the gradients and moves the averages,
