@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/dl"
 	"github.com/symgrad/symgrad/internal/gpu"
@@ -216,12 +215,4 @@ func (s *gpuQuery) can(own, peer int) (bool, error) {
 		}
 	}
 	return yes != 0, nil
-}
-
-// factsOf returns this rank's facts.
-func (c Config) factsOf(d *cuda.Driver, ids []gpuID, own int) facts {
-	return facts{
-		Backend: c.Name(), Engine: c.Engine, MaxCTAs: c.MaxCTAs, GPU: ids[own], Count: len(ids), Driver: d.Version(),
-		Visible: launch.CurrentVisible().String(),
-	}
 }

@@ -286,7 +286,7 @@ func broadcast(w *dist.World, nodes gorgonia.Nodes) error {
 	works := make([]dist.Work, len(nodes))
 	for i, n := range nodes {
 		var err error
-		if works[i], err = w.Named(n.Name()).Broadcast(bufs[i], bufs[i], 0); err != nil {
+		if works[i], err = w.With(dist.Hints{Name: n.Name()}).Broadcast(bufs[i], bufs[i], 0); err != nil {
 			return waitAll(works[:i], err)
 		}
 	}

@@ -88,7 +88,7 @@ func (d *DDP) place(params gorgonia.Nodes, waits gorgonia.Nodes) error {
 		name := d.prefix + bucketPrefix + strconv.Itoa(i)
 		b := &bucket{
 			index: i, name: name, dtype: pb.DType, elements: pb.Elements, shard: pb.Shard,
-			group: d.world.Named(name), red: dist.PreMulSumAt(d.mem.scales[typeIndex(pb.DType)]),
+			group: d.world.With(dist.Hints{Name: name}), red: dist.PreMulSumAt(d.mem.scales[typeIndex(pb.DType)]),
 		}
 		d.buckets = append(d.buckets, b)
 		var err error

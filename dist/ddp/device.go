@@ -295,7 +295,7 @@ func (d *DDP) broadcastValues() error {
 	}
 	for i := range d.values {
 		v := &d.values[i]
-		work, err := d.world.Named(v.node.Name()).Broadcast(v.buf, v.buf, 0)
+		work, err := d.world.With(dist.Hints{Name: v.node.Name()}).Broadcast(v.buf, v.buf, 0)
 		if err == nil {
 			err = work.Wait()
 		}
@@ -337,7 +337,7 @@ func gatherOnGPU(w *dist.World, name string, mine []byte) (parts [][]byte, err e
 	if err != nil {
 		return nil, err
 	}
-	work, err := w.Named(name).AllGather(dst.Local(), src.Local())
+	work, err := w.With(dist.Hints{Name: name}).AllGather(dst.Local(), src.Local())
 	if err == nil {
 		err = work.Wait()
 	}

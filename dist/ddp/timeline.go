@@ -104,7 +104,7 @@ func (d *DDP) named(name string) *dist.Group {
 	if d.prefix != "" {
 		name = d.prefix + strings.TrimPrefix(name, "ddp ")
 	}
-	return d.world.Named(name)
+	return d.world.With(dist.Hints{Name: name})
 }
 
 // ExposedComm returns the exposed communication of the last step, and its fraction of the time from
