@@ -46,9 +46,10 @@ type core struct {
 	seq      uint64
 	newest   Work // the operation queued last, on any stream
 	closed   bool
-	gone     chan struct{} // closed when Close is done
-	stream   Stream        // the group's own
-	children []closer      // subgroups and heaps, closed with the group
+	gone     chan struct{}  // closed when Close is done
+	stream   Stream         // the group's own
+	children []closer       // subgroups and heaps, closed with the group
+	kinds    map[string]int // of Ordinal
 }
 
 type closer interface{ Close() error }
