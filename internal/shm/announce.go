@@ -300,7 +300,7 @@ func (t *Transport) agree(own *header) error {
 // signed the round.
 func (t *Transport) disagree() error {
 	err := t.difference()
-	t.fail(abortMismatch, t.rank, err.Error())
+	t.ctl.fail(abortMismatch, t.rank, err.Error())
 	return err
 }
 
@@ -313,7 +313,7 @@ func (t *Transport) difference() error {
 		first := -1
 		var a header
 		for r := range t.size {
-			if r != t.rank && !t.announced(r, t.round) {
+			if r != t.rank && !t.ctl.announced(r, t.round) {
 				continue // not arrived yet
 			}
 			var h header

@@ -136,7 +136,7 @@ func (t *Transport) runDirect(op *dist.Op, bytes int) error {
 // runBy runs op by one route and ends the round.
 func (t *Transport) runBy(route func(*dist.Op, int) error, op *dist.Op, bytes int) error {
 	if err := route(op, bytes); err != nil {
-		t.fail(abortFault, t.rank, err.Error())
+		t.ctl.fail(abortFault, t.rank, err.Error())
 		return err
 	}
 	return t.close()
@@ -283,7 +283,7 @@ func (t *Transport) broadcast(op *dist.Op, bytes int) error {
 	}
 	mine := t.pulled(t.rank, op.Root, bytes)
 	if err := t.pull(op, op.Root, 0, 0, mine, t.storing(bytes)); err != nil {
-		t.fail(abortFault, t.rank, err.Error())
+		t.ctl.fail(abortFault, t.rank, err.Error())
 		return err
 	}
 	t.finish()
@@ -315,7 +315,7 @@ func (t *Transport) give(op *dist.Op, bytes int) error {
 		}
 		dst, err := t.at(r, t.sides[r].dst, from, bytes-from)
 		if err != nil {
-			t.fail(abortFault, t.rank, err.Error())
+			t.ctl.fail(abortFault, t.rank, err.Error())
 			return err
 		}
 		reduce.Copy(dst, unsafe.Add(op.Src.Pointer(), from), bytes-from, t.storing(bytes))

@@ -181,7 +181,7 @@ func TestReasonsAreWaitedFor(t *testing.T) {
 		binary.LittleEndian.PutUint64(c.mem[abortLength:], uint64(copy(c.mem[abortText:pageBytes], "the disk is full")))
 		atomic.StoreUint64(c.u64(abortReady), 1)
 	}()
-	if err := tr.aborted(); !errors.Is(err, dist.ErrAborted) || !strings.Contains(err.Error(), "the disk is full") {
+	if err := tr.ctl.aborted(); !errors.Is(err, dist.ErrAborted) || !strings.Contains(err.Error(), "the disk is full") {
 		t.Errorf("%v", err)
 	}
 }

@@ -200,19 +200,19 @@ func (t *Transport) deadlock() error {
 	if len(found.ranks) == 0 || !slices.Equal(found.ranks, before.ranks) || !slices.Equal(found.numbers, before.numbers) {
 		return nil
 	}
-	t.fail(abortMismatch, t.rank, t.describeCycle(found.ranks))
-	return t.aborted()
+	t.ctl.fail(abortMismatch, t.rank, t.describeCycle(found.ranks))
+	return t.ctl.aborted()
 }
 
 // describeCycle names the ranks of a cycle in ascending order.
 func (t *Transport) describeCycle(ranks []int) string {
 	if len(ranks) == 1 {
-		return fmt.Sprintf("rank %d is in %s, a message to itself that has only one half", t.rank, t.describe(t.rank))
+		return fmt.Sprintf("rank %d is in %s, a message to itself that has only one half", t.rank, t.ctl.describe(t.rank))
 	}
 	remedy := "; sends and receives that cross belong in one Batch"
 	parts := make([]string, 0, len(ranks))
 	for _, r := range slices.Sorted(slices.Values(ranks)) {
-		parts = append(parts, fmt.Sprintf("rank %d is in %s", r, t.describe(r)))
+		parts = append(parts, fmt.Sprintf("rank %d is in %s", r, t.ctl.describe(r)))
 		if k, _, _ := unpackState(atomic.LoadUint64(t.ctl.state(r))); !k.PointToPoint() && k != dist.KindBatch {
 			remedy = ""
 		}

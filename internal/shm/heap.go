@@ -91,7 +91,7 @@ func (h *Heap) sameAlignment() error {
 	for r := range t.headers {
 		if a, b := t.headers[0].a, t.headers[r].a; a != b {
 			err := fmt.Errorf("%w on the alignment: rank 0 wants %d, rank %d wants %d", dist.ErrMismatch, a, r, b)
-			t.fail(abortMismatch, t.rank, err.Error())
+			t.ctl.fail(abortMismatch, t.rank, err.Error())
 			return err
 		}
 	}
@@ -137,7 +137,7 @@ func (h *Heap) sameHeap(k dist.Kind) error {
 	for r := range t.headers {
 		if a, b := t.headers[0].b, t.headers[r].b; a != b {
 			err := fmt.Errorf("%w on the heap: rank 0 has %v in heap %d, rank %d in heap %d", dist.ErrMismatch, k, a&number, r, b&number)
-			t.fail(abortMismatch, t.rank, err.Error())
+			t.ctl.fail(abortMismatch, t.rank, err.Error())
 			return err
 		}
 	}
@@ -145,7 +145,7 @@ func (h *Heap) sameHeap(k dist.Kind) error {
 }
 
 // Alive implements hostheap.Host.
-func (o *host) Alive() error { return o.h.t.aborted() }
+func (o *host) Alive() error { return o.h.t.ctl.aborted() }
 
 // Stats implements hostheap.Host.
 func (o *host) Stats() symmetric.Stats {

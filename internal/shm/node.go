@@ -136,7 +136,7 @@ func (nd *node) gone(peer int, how string) {
 func (nd *node) inherit(t *Transport) {
 	for _, g := range nd.groups {
 		var first *dist.RankError
-		if g != t && errors.As(g.aborted(), &first) {
+		if g != t && errors.As(g.ctl.aborted(), &first) {
 			t.lost(g.ranks[first.Rank], first.How)
 		}
 	}

@@ -194,7 +194,7 @@ func (t *Transport) pop(m *message) (bool, error) {
 	if dt != op.Dst.DType() || count != op.Count {
 		err := fmt.Errorf("%w on a message: rank %d sends %v[%d], rank %d receives %v[%d]", dist.ErrMismatch,
 			from, dt, count, to, op.Dst.DType(), op.Count)
-		t.fail(abortMismatch, t.rank, err.Error())
+		t.ctl.fail(abortMismatch, t.rank, err.Error())
 		return false, err
 	}
 	switch {

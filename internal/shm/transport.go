@@ -204,7 +204,7 @@ func (t *Transport) opError(op *dist.Op, err error) error {
 
 // do runs op in its turn.
 func (t *Transport) do(op *dist.Op) error {
-	if err := t.aborted(); err != nil {
+	if err := t.ctl.aborted(); err != nil {
 		return t.opError(op, err)
 	}
 	t.op = op
@@ -268,7 +268,7 @@ func (t *Transport) exclusive(kind dist.Kind, f func() error) error {
 		t.mu.Unlock()
 	}()
 	t.eager = false
-	if err := t.aborted(); err != nil {
+	if err := t.ctl.aborted(); err != nil {
 		return err
 	}
 	_, _, seq := unpackState(atomic.LoadUint64(t.ctl.state(t.rank)))
@@ -340,7 +340,7 @@ func (t *Transport) Abort(cause error) error {
 	if t.closed {
 		return dist.ErrClosed
 	}
-	t.fail(abortUser, t.rank, cause.Error())
+	t.ctl.fail(abortUser, t.rank, cause.Error())
 	return nil
 }
 
@@ -358,7 +358,7 @@ func (t *Transport) Lose(rank int, how string) {
 func (t *Transport) lost(world int, how string) {
 	r := slices.Index(t.ranks, world)
 	if r >= 0 && r != t.rank && atomic.LoadUint64(t.ctl.left(r)) == 0 {
-		t.fail(abortDied, r, how)
+		t.ctl.fail(abortDied, r, how)
 	}
 }
 

@@ -124,7 +124,7 @@ func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error 
 		}
 		return nil
 	}
-	if err := t.aborted(); err != nil {
+	if err := t.ctl.aborted(); err != nil {
 		return err
 	}
 	if err := t.closedBy(peer, word, seen); err != nil {
@@ -142,8 +142,8 @@ func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error 
 	}
 	if d := t.node.cfg.StepTimeout; now.Sub(s.since) > d {
 		text := fmt.Sprintf("after %v rank %d still waits: %s", d, t.rank, t.whereabouts())
-		t.fail(abortTimeout, t.rank, text)
-		return t.aborted()
+		t.ctl.fail(abortTimeout, t.rank, text)
+		return t.ctl.aborted()
 	}
 	return nil
 }
@@ -215,36 +215,16 @@ func (t *Transport) closedBy(peer int, word *uint64, seen uint64) error {
 	if peer < 0 || peer == t.rank || atomic.LoadUint64(t.ctl.left(peer)) == 0 || atomic.LoadUint64(word) != seen {
 		return nil
 	}
-	if err := t.aborted(); err != nil {
+	if err := t.ctl.aborted(); err != nil {
 		return err // the peer left because of the abort
 	}
 	err := fmt.Errorf("rank %d has closed its end: %w", peer, dist.ErrClosed)
-	t.fail(abortClosed, peer, err.Error())
+	t.ctl.fail(abortClosed, peer, err.Error())
 	return err
 }
 
 // missing reports whether this rank waits for rank p in a collective.
-func (t *Transport) missing(p int) bool { return !t.announced(p, t.round) }
-
-// announced reports whether rank p has announced round.
-func (t *Transport) announced(p int, round uint64) bool {
-	return atomic.LoadUint64(t.ctl.word(p, round))&roundMask >= round
-}
-
-// describe returns the present activity of a rank, such as "recv with rank 1 (its #12)" or "nothing
-// (last was its #11)".
-func (t *Transport) describe(rank int) string {
-	k, peer, seq := unpackState(atomic.LoadUint64(t.ctl.state(rank)))
-	switch {
-	case k == dist.KindInvalid && seq == 0:
-		return "nothing yet"
-	case k == dist.KindInvalid:
-		return fmt.Sprintf("nothing (last was its #%d)", seq)
-	case peer >= 0:
-		return fmt.Sprintf("%v with rank %d (its #%d)", k, peer, seq)
-	}
-	return fmt.Sprintf("%v (its #%d)", k, seq)
-}
+func (t *Transport) missing(p int) bool { return !t.ctl.announced(p, t.round) }
 
 // whereabouts describes the ranks that this one waits for: the peers of unfinished messages, or
 // else the ranks that have not arrived.
@@ -256,7 +236,7 @@ func (t *Transport) whereabouts() string {
 		case messages && p == t.rank && t.stuckOn(p):
 			parts = append(parts, "its message to itself has only one half")
 		case messages && t.stuckOn(p), !messages && p != t.rank && (t.missing(p) || p == t.waitsFor):
-			parts = append(parts, fmt.Sprintf("rank %d is in %s", p, t.describe(p)))
+			parts = append(parts, fmt.Sprintf("rank %d is in %s", p, t.ctl.describe(p)))
 		}
 	}
 	if len(parts) == 0 {
