@@ -76,9 +76,9 @@ func (e *brokenError) Is(target error) bool { return target == e.kind || target 
 
 // Broken returns why the group is broken; nil if it is not, or if this end is closed.
 func (t *Transport) Broken() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	if t.turns.closed {
 		return nil
 	}
 	return t.ctl.aborted()

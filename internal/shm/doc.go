@@ -14,7 +14,8 @@
 //	wait.go       waits for a peer: spin, yield, futex; checks for abort and timeout
 //	deadlock.go   detects ranks that wait for each other in a cycle
 //	abort.go      breaks a group with one error for all ranks
-//	transport.go  dist.Transport: turns, operations on the caller, Split, Heap, Abort, Close
+//	transport.go  dist.Transport: operations on the caller, Split, Heap, Abort, Close
+//	turns.go      the order of a group's operations on all streams
 //	coll.go       collectives directly between heaps, and the choice of the route
 //	apart.go      out-of-place allreduces between two ranks, by the faster of two routes
 //	small.go      collectives of up to 4 KiB, in one round

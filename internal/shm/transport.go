@@ -26,7 +26,7 @@ type Transport struct {
 	ctl   *control
 
 	// Operations run in the order of their turns, on any stream. Only the goroutine of the current
-	// turn accesses the fields up to mu.
+	// turn accesses the fields up to turns.
 	op        *dist.Op              // running, or last run
 	call      dist.Op               // represents a call that is not a collective
 	eager     bool                  // op runs on its caller, and need not wait for ranks that give no data
@@ -64,12 +64,7 @@ type Transport struct {
 	published int        // of them
 	fence     atomic.Uint64
 
-	mu       sync.Locker // the group's lock; guards the fields below
-	turned   sync.Cond
-	next     uint64 // next turn to assign
-	turn     uint64 // running turn
-	sleepers int    // goroutines that wait for their turn
-	closed   bool
+	turns turns
 }
 
 type kernelKey struct {
@@ -114,7 +109,7 @@ func (t *Transport) Info() dist.Info {
 }
 
 // Guard implements dist.Inliner.
-func (t *Transport) Guard(mu sync.Locker) { t.mu, t.turned.L = mu, mu }
+func (t *Transport) Guard(mu sync.Locker) { t.turns.guard(mu) }
 
 // Start implements dist.Transport.
 func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
@@ -122,39 +117,31 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	if !ok {
 		return dist.Work{}, fmt.Errorf("%w: shm runs on host streams, not on one of %v", dist.ErrDevice, s.Device())
 	}
-	if t.closed {
+	if t.turns.closed {
 		return dist.Work{}, dist.ErrClosed
 	}
-	w, err := hs.Submit(t, op, t.next)
+	w, err := hs.Submit(t, op, t.turns.next)
 	if err == nil {
-		t.next++
+		t.turns.assign()
 	}
 	return w, err
 }
 
 // Run implements dist.Runner: it waits for the operation's turn and runs it.
 func (t *Transport) Run(op *dist.Op, turn uint64) error {
-	t.mu.Lock()
-	t.takeTurn(turn)
-	t.mu.Unlock()
+	t.turns.wait(turn)
 	t.eager = false
 	err := t.do(op)
 	t.wakeAll()
-	t.mu.Lock()
-	t.endTurn()
-	t.mu.Unlock()
+	t.turns.done()
 	return err
 }
 
 // Inline implements dist.Inliner.
 func (t *Transport) Inline(op *dist.Op) error {
-	turn := t.next
-	t.next++
-	if t.turn != turn {
+	if turn := t.turns.assign(); t.turns.turn != turn {
 		op.Blocks()
-		t.mu.Lock()
-		t.takeTurn(turn)
-		t.mu.Unlock()
+		t.turns.wait(turn)
 	}
 	if t.published != 0 { // by the previous operation; the lock has been a fence since
 		t.wakeAgain()
@@ -179,7 +166,7 @@ func (t *Transport) Inline(op *dist.Op) error {
 	}
 	t.claim(op)
 	op.Resume()
-	t.endTurn()
+	t.turns.end()
 	return err
 }
 
@@ -225,47 +212,15 @@ func (t *Transport) do(op *dist.Op) error {
 	return nil
 }
 
-// takeTurn returns when the caller's turn comes. The lock is held.
-func (t *Transport) takeTurn(turn uint64) {
-	t.sleepers++
-	for t.turn != turn {
-		t.turned.Wait()
-	}
-	t.sleepers--
-}
-
-// endTurn passes the turn on. The lock is held.
-func (t *Transport) endTurn() {
-	t.turn++
-	if t.sleepers != 0 {
-		t.turned.Broadcast()
-	}
-}
-
 // exclusive runs f, a call of the given kind, on the calling goroutine, with a turn among the
 // queued operations.
 func (t *Transport) exclusive(kind dist.Kind, f func() error) error {
-	t.mu.Lock()
-	if t.closed {
-		t.mu.Unlock()
-		return dist.ErrClosed
-	}
-	turn := t.next
-	t.next++
-	t.takeTurn(turn)
-	closed := t.closed // by an earlier turn
-	if closed {
-		t.endTurn()
-	}
-	t.mu.Unlock()
-	if closed {
-		return dist.ErrClosed
+	if err := t.turns.begin(); err != nil {
+		return err
 	}
 	defer func() {
 		t.wakeAll()
-		t.mu.Lock()
-		t.endTurn()
-		t.mu.Unlock()
+		t.turns.done()
 	}()
 	t.eager = false
 	if err := t.ctl.aborted(); err != nil {
@@ -335,9 +290,9 @@ func (t *Transport) Heap(bytes int64) (symmetric.Heap, error) {
 
 // Abort implements dist.Transport.
 func (t *Transport) Abort(cause error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	if t.turns.closed {
 		return dist.ErrClosed
 	}
 	t.ctl.fail(abortUser, t.rank, cause.Error())
@@ -347,9 +302,9 @@ func (t *Transport) Abort(cause error) error {
 // Lose breaks the group because rank is gone, unless that rank had closed its end. The ranks of one
 // host need not call it: they find each other's deaths.
 func (t *Transport) Lose(rank int, how string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.closed {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	if !t.turns.closed {
 		t.lost(t.ranks[rank], how)
 	}
 }
@@ -366,15 +321,7 @@ func (t *Transport) lost(world int, how string) {
 // in Split or Heap. Close therefore takes a turn of its own before it unmaps their memory. Until
 // then the group can be aborted.
 func (t *Transport) Close() error {
-	t.mu.Lock()
-	turn := t.next
-	t.next++
-	t.takeTurn(turn)
-	closed := t.closed
-	t.closed = true
-	t.endTurn()
-	t.mu.Unlock()
-	if closed {
+	if closed := t.turns.close(); closed {
 		return nil
 	}
 	atomic.StoreUint64(t.ctl.left(t.rank), 1)
