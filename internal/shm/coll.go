@@ -170,14 +170,6 @@ func (t *Transport) moveDirect(op *dist.Op, bytes int) error {
 	return nil
 }
 
-// storing returns how to store the result of an operation of bytes bytes per rank.
-func (t *Transport) storing(bytes int) reduce.How {
-	if t.size*bytes >= t.node.streams {
-		return reduce.NonTemporal
-	}
-	return 0
-}
-
 // block returns the part of count elements that rank sums: whole cache lines, in rank order.
 func block(count, n, rank int) (lo, hi int) {
 	const line = 64 // elements; at least a cache line for every dtype
@@ -244,15 +236,6 @@ func (t *Transport) pull(op *dist.Op, r, from, to, n int, how reduce.How) error 
 		reduce.Copy(dst, src, n, how)
 	}
 	return err
-}
-
-// at returns the address of n bytes at byte from of rank r's buffer at p.
-func (t *Transport) at(r int, p place, from, n int) (unsafe.Pointer, error) {
-	b, err := t.node.resolve(p.heap, t.ranks[r], p.off+int64(from), int64(n))
-	if err != nil {
-		return nil, fmt.Errorf("buffer of rank %d: %w", r, err)
-	}
-	return pointer(b), nil
 }
 
 // broadcast runs a large broadcast. The other ranks wait only for the root. The root waits for them

@@ -11,6 +11,7 @@
 //	control.go    layout of a group's control segment: words, announcements, slots, channels
 //	announce.go   rounds: announcements, comparison of operations, reuse of memory
 //	share.go      passes a segment to all ranks of a group, or to none
+//	member.go     a rank's place in a group; buffers of its peers
 //	wait.go       waits for a peer: spin, yield, futex; checks for abort and timeout
 //	deadlock.go   detects ranks that wait for each other in a cycle
 //	abort.go      breaks a group with one error for all ranks

@@ -10,7 +10,6 @@ import (
 	"github.com/symgrad/symgrad/internal/hostheap"
 	"github.com/symgrad/symgrad/internal/invariants"
 	"github.com/symgrad/symgrad/symmetric"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // Heap is one rank's view of a symmetric heap: a segment with a page of bells for each rank,
@@ -162,30 +161,6 @@ func (o *host) Unmap() error {
 	h.closed = true
 	h.t.node.dropHeap(h)
 	return h.seg.close()
-}
-
-// locate returns the place of b in a symmetric heap that all ranks of the group share; the zero
-// place for other memory.
-func (t *Transport) locate(b tensor.Buffer) place {
-	if b.Len() == 0 {
-		return place{}
-	}
-	p, n := uintptr(b.Pointer()), uintptr(b.Bytes())
-	for _, h := range *t.node.heaps.Load() {
-		if p >= h.own && p+n <= h.own+uintptr(h.part) && (h.t == t || containsAll(h.t.ranks, t.ranks)) {
-			return place{heap: h.id, off: int64(p - h.own)}
-		}
-	}
-	return place{}
-}
-
-func containsAll(set, ranks []int) bool {
-	for _, r := range ranks {
-		if !slices.Contains(set, r) {
-			return false
-		}
-	}
-	return true
 }
 
 // errNoHeap is returned by resolve if this rank cannot access a peer's buffer.

@@ -141,16 +141,6 @@ func (t *Transport) restExchange(s *sleeper, bell *uint64, seen uint64) error {
 	return t.rest(s, bell, seen, peer)
 }
 
-// stuckOn reports whether a message of the running exchange waits for peer.
-func (t *Transport) stuckOn(peer int) bool {
-	for i := range t.moves {
-		if m := &t.moves[i]; !m.done() && m.op.Peer == peer {
-			return true
-		}
-	}
-	return false
-}
-
 // perChunk returns the elements of a message that fit into one ring slot.
 func (t *Transport) perChunk(dt tensor.DType) int { return t.ctl.ring / dt.Size() }
 

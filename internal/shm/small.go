@@ -261,11 +261,6 @@ func (t *Transport) leave(op *dist.Op, r, at, bytes int) {
 	}
 }
 
-// touches reports whether ranks touch lines that they have read. It pays for two ranks, and for
-// ranks that share cores, because the next rank on the core finds the lines there. Many cores would
-// take lines from each other.
-func (t *Transport) touches() bool { return t.node.cfg.touch > 0 && (t.size == 2 || t.crowded()) }
-
 // move copies n bytes unless source and destination are the same.
 func move(dst, src unsafe.Pointer, n int) {
 	if dst != src {

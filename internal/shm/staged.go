@@ -148,16 +148,6 @@ func (t *Transport) slotAt(r int, g uint64, at int) unsafe.Pointer {
 	return unsafe.Add(pointer(t.ctl.slot(r, g)), at)
 }
 
-// copyOut copies from a slot, and may store a word of every line back unchanged: the owner refills
-// a line that another core has modified far faster than one that both have read.
-func (t *Transport) copyOut(dst, slot unsafe.Pointer, n int) {
-	how := reduce.How(0)
-	if t.touches() {
-		how = reduce.Dirty
-	}
-	reduce.Copy(dst, slot, n, how)
-}
-
 // takeFromAll takes n elements at lo from the slots of the other ranks, and this rank's own from
 // its source.
 func (t *Transport) takeFromAll(op *dist.Op, g uint64, lo, n int) {

@@ -17,20 +17,12 @@ import (
 
 // Transport is one rank's end of one group over shared memory. It implements dist.Transport.
 type Transport struct {
-	node  *node
-	ranks []int // world rank of each rank of the group
-	rank  int   // in the group
-	size  int
-	spins int
-	seg   segment
-	ctl   *control
+	waiter
+	seg segment
 
 	// Operations run in the order of their turns, on any stream. Only the goroutine of the current
 	// turn accesses the fields up to turns.
-	op        *dist.Op              // running, or last run
 	call      dist.Op               // represents a call that is not a collective
-	eager     bool                  // op runs on its caller, and need not wait for ranks that give no data
-	round     uint64                // rounds entered
 	chain     uint64                // hash of all signatures so far
 	signs     [depth]dist.Signature // signatures in this rank's headers
 	differs   bool                  // a rank has a different chain
@@ -50,19 +42,9 @@ type Transport struct {
 	scalars   []uint64
 	kernel    reduce.Kernel
 	kernelFor kernelKey
-	moves     []message // state of the members of a group call
-	refuses   []bool    // by rank: it cannot read this rank's private memory
+	refuses   []bool // by rank: it cannot read this rank's private memory
 	one       [1]dist.Op
-	habits    [21]habit  // of out-of-place allreduces, by the logarithm of their bytes
-	waitsFor  int        // awaited rank in a long wait
-	wait      posted     // the present long wait
-	resumed   int64      // end of the last wait, in ticks
-	sleepy    int        // number of coming waits that sleep without yielding, because other processes want the cores
-	dozes     int        // last value that sleepy was set to
-	calm      int        // short yields since then
-	loose     [8]*uint64 // words published since the last full fence
-	published int        // of them
-	fence     atomic.Uint64
+	habits    [21]habit // of out-of-place allreduces, by the logarithm of their bytes
 
 	turns turns
 }
@@ -77,10 +59,12 @@ func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 	// Separate cache lines, so that other ranks of this process do not write to them.
 	places, counts := lines[unsafe.Pointer](3*n), lines[uint64](2*n)
 	t := &Transport{
-		node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: n, spins: nd.spins,
-		seg: seg, ctl: newControl(l, seg.bytes()),
+		waiter: waiter{waitsFor: -1, member: member{
+			node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: n, spins: nd.spins, ctl: newControl(l, seg.bytes()),
+		}},
+		seg:   seg,
 		rings: places[:n], srcs: places[n : 2*n], dsts: places[2*n:], seen: counts[:n], scalars: counts[n:],
-		sides: make([]sides, n), headers: make([]header, n), refuses: make([]bool, n), waitsFor: -1,
+		sides: make([]sides, n), headers: make([]header, n), refuses: make([]bool, n),
 	}
 	t.op = &t.call
 	t.round, t.slowest = 1, 1 // the start is round 1, which all have reached
@@ -92,7 +76,7 @@ func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 		t.habits[i].n = between - settling - measured // the first trial comes soon
 	}
 	t.Guard(new(sync.Mutex))
-	nd.join(t)
+	nd.join(&t.member)
 	return t
 }
 
@@ -309,14 +293,6 @@ func (t *Transport) Lose(rank int, how string) {
 	}
 }
 
-// lost breaks the group after the death of a rank, unless that rank had closed its end.
-func (t *Transport) lost(world int, how string) {
-	r := slices.Index(t.ranks, world)
-	if r >= 0 && r != t.rank && atomic.LoadUint64(t.ctl.left(r)) == 0 {
-		t.ctl.fail(abortDied, r, how)
-	}
-}
-
 // Close implements dist.Transport. The group's operations have ended, but another goroutine may be
 // in Split or Heap. Close therefore takes a turn of its own before it unmaps their memory. Until
 // then the group can be aborted.
@@ -325,6 +301,6 @@ func (t *Transport) Close() error {
 		return nil
 	}
 	atomic.StoreUint64(t.ctl.left(t.rank), 1)
-	t.node.leave(t)
+	t.node.leave(&t.member)
 	return t.seg.close()
 }
