@@ -17,26 +17,17 @@ import (
 
 // Transport is one rank's end of one group over shared memory. It implements dist.Transport.
 type Transport struct {
-	waiter
+	announcer
 	seg segment
 
 	// Operations run in the order of their turns, on any stream. Only the goroutine of the current
 	// turn accesses the fields up to turns.
-	call      dist.Op               // represents a call that is not a collective
-	chain     uint64                // hash of all signatures so far
-	signs     [depth]dist.Signature // signatures in this rank's headers
-	differs   bool                  // a rank has a different chain
-	rings     []unsafe.Pointer      // by rank: its announcements
-	seen      []uint64              // by rank: a round that it has announced
-	slowest   uint64                // minimum of seen
-	treed     uint64                // steps of dissemination barriers
-	barriered uint64                // the round of the last barrier
-	smalls    uint64                // operations that went through small slots
+	call      dist.Op // represents a call that is not a collective
+	smalls    uint64  // operations that went through small slots
 	smallUsed [smallSlots]uint64
-	chunks    uint64   // chunks that went through staging slots
-	placed    uint64   // round whose first chunk this rank has put
-	sides     []sides  // of the current operation, by rank
-	headers   []header // of the current call, by rank
+	chunks    uint64  // chunks that went through staging slots
+	placed    uint64  // round whose first chunk this rank has put
+	sides     []sides // of the current operation, by rank
 	srcs      []unsafe.Pointer
 	dsts      []unsafe.Pointer
 	scalars   []uint64
@@ -57,21 +48,17 @@ type kernelKey struct {
 func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 	n := len(ranks)
 	// Separate cache lines, so that other ranks of this process do not write to them.
-	places, counts := lines[unsafe.Pointer](3*n), lines[uint64](2*n)
+	places, counts := lines[unsafe.Pointer](2*n), lines[uint64](n)
 	t := &Transport{
-		waiter: waiter{waitsFor: -1, member: member{
-			node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: n, spins: nd.spins, ctl: newControl(l, seg.bytes()),
-		}},
-		seg:   seg,
-		rings: places[:n], srcs: places[n : 2*n], dsts: places[2*n:], seen: counts[:n], scalars: counts[n:],
-		sides: make([]sides, n), headers: make([]header, n), refuses: make([]bool, n),
+		seg:  seg,
+		srcs: places[:n], dsts: places[n:], scalars: counts,
+		sides: make([]sides, n), refuses: make([]bool, n),
 	}
+	t.member = member{
+		node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: n, spins: nd.spins, ctl: newControl(l, seg.bytes()),
+	}
+	t.begin()
 	t.op = &t.call
-	t.round, t.slowest = 1, 1 // the start is round 1, which all have reached
-	for r := range t.rings {
-		t.rings[r] = unsafe.Pointer(t.ctl.u64(t.ctl.page(r) + entryAt))
-		t.seen[r] = 1
-	}
 	for i := range t.habits {
 		t.habits[i].n = between - settling - measured // the first trial comes soon
 	}
