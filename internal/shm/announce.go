@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/asym"
 )
 
 // Every collective is one round. A rank enters it by an announcement: one cache line with up to
@@ -25,10 +24,10 @@ type announcer struct {
 	slowest   uint64                // minimum of seen
 	rings     []unsafe.Pointer      // by rank: its announcements
 	seen      []uint64              // by rank: a round that it has announced
-	signs     [depth]dist.Signature // signatures in this rank's headers
-	differs   bool                  // a rank has a different chain
-	treed     uint64                // steps of dissemination barriers
 	barriered uint64                // the round of the last barrier
+	treed     uint64                // steps of dissemination barriers
+	differs   bool                  // a rank has a different chain
+	signs     [depth]dist.Signature // signatures in this rank's headers
 	headers   []header              // of the current call, by rank
 }
 
@@ -68,28 +67,10 @@ func (a *announcer) entry() []byte { return a.ctl.entry(a.rank, a.round) }
 
 // announce publishes the open round, that of op. It records op afterwards, while the announcements
 // of the others arrive.
-func (t *Transport) announce(op *dist.Op) {
-	t.sign(op.Signature())
-	t.post()
-	t.handOut(op)
+func (a *announcer) announce(op *dist.Op) {
+	a.sign(op.Signature())
+	a.post()
 	op.Posted()
-}
-
-// mostHandedOut is the largest size for handOut: from 2 KiB on it costs more than it saves.
-const mostHandedOut = 1 << 10
-
-// handOut moves posted data, for which another core waits, to a cache that both share. Measured
-// between two ranks, a small operation takes a tenth to a third less time. A barrier would end a
-// tenth sooner, but the operation after it would take longer.
-func (t *Transport) handOut(op *dist.Op) {
-	n := op.Memo >> planBytes
-	if n == 0 || n > mostHandedOut || t.size != 2 || t.crowded() || op.Kind == dist.KindBroadcast && t.rank != op.Root {
-		return
-	}
-	asym.Demote(unsafe.Pointer(word(t.rings[t.rank], t.round)), 1)
-	if op.Memo&planSlot != 0 {
-		asym.Demote(t.parcel(op, t.rank), int(n+63)/64)
-	}
 }
 
 // sign stores the signature of the open round, which the others read if ranks disagree. If the

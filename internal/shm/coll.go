@@ -78,7 +78,7 @@ func (t *Transport) collective(op *dist.Op) error {
 	direct := true
 	for r := range t.sides {
 		t.sides[r].get(t.ctl.entry(r, t.round))
-		t.scalars[r] = t.sides[r].scalar
+		t.reducer.scalars[r] = t.sides[r].scalar
 		direct = direct && t.direct(op, r)
 	}
 	if direct {
@@ -148,8 +148,8 @@ func (t *Transport) moveDirect(op *dist.Op, bytes int) error {
 	case dist.KindAllReduce, dist.KindReduce:
 		return t.sumBlock(op, bytes)
 	case dist.KindReduceScatter:
-		t.dsts[0] = op.Dst.Pointer()
-		return t.sumDirect(op, t.dsts[:1], t.rank*block, op.Count, bytes)
+		t.reducer.dsts[0] = op.Dst.Pointer()
+		return t.sumDirect(op, t.reducer.dsts[:1], t.rank*block, op.Count, bytes)
 	case dist.KindScatter:
 		return t.pull(op, op.Root, t.rank*block, 0, block, 0)
 	case dist.KindGather:
@@ -192,7 +192,7 @@ func (t *Transport) sumBlock(op *dist.Op, bytes int) error {
 		return nil
 	}
 	size := op.DType().Size()
-	dsts := t.dsts[:0]
+	dsts := t.reducer.dsts[:0]
 	for r := range t.size {
 		if op.Kind == dist.KindReduce && r != op.Root {
 			continue
@@ -209,12 +209,12 @@ func (t *Transport) sumBlock(op *dist.Op, bytes int) error {
 // sumDirect reduces n elements at byte from of all ranks' sources to dsts.
 func (t *Transport) sumDirect(op *dist.Op, dsts []unsafe.Pointer, from, n, bytes int) error {
 	inPlace := true
-	for r := range t.srcs {
+	for r := range t.reducer.srcs {
 		p, err := t.at(r, t.sides[r].src, from, n*op.DType().Size())
 		if err != nil {
 			return err
 		}
-		t.srcs[r] = p
+		t.reducer.srcs[r] = p
 		inPlace = inPlace && t.sides[r].src == t.sides[r].dst
 	}
 	how := t.storing(bytes)
@@ -224,7 +224,7 @@ func (t *Transport) sumDirect(op *dist.Op, dsts []unsafe.Pointer, from, n, bytes
 	case how == 0 && len(dsts) > 1 && len(dsts) <= mostClaimed:
 		how = reduce.Claim
 	}
-	t.sum(op, dsts, n, how)
+	t.reducer.sum(op, dsts, n, how)
 	return nil
 }
 

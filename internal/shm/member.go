@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/reduce"
 	"github.com/symgrad/symgrad/internal/ticks"
 	"github.com/symgrad/symgrad/tensor"
@@ -99,4 +100,8 @@ func (m *member) lost(world int, how string) {
 	if r >= 0 && r != m.rank && atomic.LoadUint64(m.ctl.left(r)) == 0 {
 		m.ctl.fail(abortDied, r, how)
 	}
+}
+
+func (m *member) opError(op *dist.Op, err error) error {
+	return &dist.OpError{Op: *op, Rank: m.rank, Size: m.size, Err: err}
 }

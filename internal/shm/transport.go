@@ -10,54 +10,39 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/asym"
-	"github.com/symgrad/symgrad/internal/reduce"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
 
 // Transport is one rank's end of one group over shared memory. It implements dist.Transport.
 type Transport struct {
-	announcer
+	smallPath
 	seg segment
 
 	// Operations run in the order of their turns, on any stream. Only the goroutine of the current
 	// turn accesses the fields up to turns.
-	call      dist.Op // represents a call that is not a collective
-	smalls    uint64  // operations that went through small slots
-	smallUsed [smallSlots]uint64
-	chunks    uint64  // chunks that went through staging slots
-	placed    uint64  // round whose first chunk this rank has put
-	sides     []sides // of the current operation, by rank
-	srcs      []unsafe.Pointer
-	dsts      []unsafe.Pointer
-	scalars   []uint64
-	kernel    reduce.Kernel
-	kernelFor kernelKey
-	refuses   []bool // by rank: it cannot read this rank's private memory
-	one       [1]dist.Op
-	habits    [21]habit // of out-of-place allreduces, by the logarithm of their bytes
+	call    dist.Op // represents a call that is not a collective
+	chunks  uint64  // chunks that went through staging slots
+	placed  uint64  // round whose first chunk this rank has put
+	sides   []sides // of the current operation, by rank
+	refuses []bool  // by rank: it cannot read this rank's private memory
+	one     [1]dist.Op
+	habits  [21]habit // of out-of-place allreduces, by the logarithm of their bytes
 
 	turns turns
 }
 
-type kernelKey struct {
-	dt  tensor.DType
-	red dist.RedKind
-}
-
 func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 	n := len(ranks)
-	// Separate cache lines, so that other ranks of this process do not write to them.
-	places, counts := lines[unsafe.Pointer](2*n), lines[uint64](n)
 	t := &Transport{
-		seg:  seg,
-		srcs: places[:n], dsts: places[n:], scalars: counts,
+		seg:   seg,
 		sides: make([]sides, n), refuses: make([]bool, n),
 	}
 	t.member = member{
 		node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: n, spins: nd.spins, ctl: newControl(l, seg.bytes()),
 	}
 	t.begin()
+	t.reducer.init(n)
 	t.op = &t.call
 	for i := range t.habits {
 		t.habits[i].n = between - settling - measured // the first trial comes soon
@@ -135,29 +120,25 @@ func (t *Transport) Inline(op *dist.Op) error {
 		}
 		t.ctl.idle(t.rank, op.Seq)
 	}
-	t.claim(op)
+	if op.Memo&planSmall != 0 {
+		t.claim(op)
+	} else {
+		t.claimChunk(op)
+	}
 	op.Resume()
 	t.turns.end()
 	return err
 }
 
-// claim claims the lines that this rank will fill in its next operation, if that resembles this
-// one. The others have read them since. This way they are invalidated now, and not while ranks wait
-// for the stores.
-func (t *Transport) claim(op *dist.Op) {
+// claimChunk is claim after an operation that may have filled a staging slot.
+func (t *Transport) claimChunk(op *dist.Op) {
 	asym.Claim(unsafe.Add(t.rings[t.rank], (t.round+1)%depth*entryLen), 1)
 	n := int(op.Memo >> planBytes)
 	switch {
 	case op.Kind == dist.KindBroadcast && op.Root != t.rank: // it fills nothing else
-	case op.Memo&(planSmall|planSlot) == planSmall|planSlot:
-		asym.Claim(pointer(t.ctl.smallSlot(t.rank, t.smalls+1)), (n+63)/64)
 	case t.placed == t.round && n <= t.ctl.chunk && (n <= claimOthers || op.Kind == dist.KindBroadcast && n <= claimBroadcast):
 		asym.Claim(pointer(t.ctl.slot(t.rank, t.chunks)), (n+63)/64)
 	}
-}
-
-func (t *Transport) opError(op *dist.Op, err error) error {
-	return &dist.OpError{Op: *op, Rank: t.rank, Size: t.size, Err: err}
 }
 
 // do runs op in its turn.

@@ -55,18 +55,18 @@ func (w *waiter) stalls() {
 type waiter struct {
 	member
 	op        *dist.Op   // running, or last run
-	eager     bool       // op runs on its caller, and need not wait for ranks that give no data
 	round     uint64     // rounds entered
-	moves     []message  // sends and receives of the running exchange
-	waitsFor  int        // awaited rank in a long wait; -1 for none
-	wait      posted     // the present long wait
-	resumed   int64      // end of the last wait, in ticks
+	eager     bool       // op runs on its caller, and need not wait for ranks that give no data
 	sleepy    int        // number of coming waits that sleep without yielding, because other processes want the cores
-	dozes     int        // last value that sleepy was set to
-	calm      int        // short yields since then
+	published int        // of loose
 	loose     [8]*uint64 // words published since the last full fence
-	published int        // of them
 	fence     atomic.Uint64
+	dozes     int       // last value that sleepy was set to
+	calm      int       // short yields since then
+	resumed   int64     // end of the last wait, in ticks
+	waitsFor  int       // awaited rank in a long wait; -1 for none
+	wait      posted    // the present long wait
+	moves     []message // sends and receives of the running exchange
 }
 
 // sleeper is the state of a wait after its spin.
