@@ -80,3 +80,20 @@ func (g *Group) Translate(rank int, other *Group) int {
 	}
 	return -1
 }
+
+// Members returns g.
+func (g *Group) Members() *Group { return g }
+
+// Ordinal returns the number of calls for this kind, including this one: the number of an object
+// made over the group. Operation names contain it, to distinguish objects in errors and traces.
+//
+// Not collective: ranks that make the same things in the same order have the same numbers.
+func (g *Group) Ordinal(kind string) int {
+	g.c.rec.mu.Lock()
+	defer g.c.rec.mu.Unlock()
+	if g.c.kinds == nil {
+		g.c.kinds = map[string]int{}
+	}
+	g.c.kinds[kind]++
+	return g.c.kinds[kind]
+}

@@ -146,11 +146,11 @@ func (n Net) chain(b, c float64) float64 {
 	c = min(c, b)
 	hops, rest := float64(n.Hosts-1), max(b/c-1, 0)
 	way := n.within(c) + hops*(n.Message(c)+n.add(c)) + hops*n.Message(c) + n.add(c)
-	one := max(c/n.Bandwidth, 2*n.end(c)+n.add(c), n.shared(hops*(4*n.end(c)+n.add(c))))
+	one := max(n.link(c), 2*n.end(c)+n.add(c), n.shared(hops*(4*n.end(c)+n.add(c))))
 	if n.Hosts == 2 {
 		return way + max(rest*one, rest*(2*n.end(c)+n.within(c)+n.add(c))-2*n.Message(c)-n.add(c))
 	}
-	both := max(2*c/n.Bandwidth, 4*n.end(c)+2*n.add(c))
+	both := max(2*n.link(c), 4*n.end(c)+2*n.add(c))
 	return way + max(rest*one, rest*both-2*n.Latency-n.add(c))
 }
 
