@@ -12,7 +12,7 @@ const NoColor = -1
 // Collective: all ranks of g. Errors: ErrAborted, ErrTimeout, ErrClosed; ErrUnsupported if a rank
 // cannot open a resource of the new group.
 func (g *Group) Split(color, key int) (*Group, error) {
-	if err := g.open(); err != nil {
+	if err := g.c.open(); err != nil {
 		return nil, fmt.Errorf("split color %d, rank %d/%d: %w", color, g.Rank(), g.Size(), err)
 	}
 	t, err := g.c.t.Split(color, key)
@@ -26,7 +26,7 @@ func (g *Group) Split(color, key int) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.adopt(sub); err != nil {
+	if err := g.c.adopt(sub); err != nil {
 		return nil, fmt.Errorf("split color %d, rank %d/%d: %w", color, g.Rank(), g.Size(), err)
 	}
 	return sub, nil

@@ -32,7 +32,7 @@ func NewWorld(t Transport, local LocalInfo, traceEntries int, onClose func() err
 		return nil, err
 	}
 	if onClose != nil {
-		if err := g.adopt(closeFunc(onClose)); err != nil {
+		if err := g.c.adopt(closeFunc(onClose)); err != nil {
 			return nil, err
 		}
 	}

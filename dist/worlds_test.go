@@ -233,7 +233,7 @@ func TestOrdinalCountsEachKind(t *testing.T) {
 		}
 		var got []int
 		for _, kind := range []string{"a", "a", "b", "a"} {
-			got = append(got, w.Named("x").Ordinal(kind))
+			got = append(got, w.With(dist.Hints{Name: "x"}).Ordinal(kind))
 		}
 		if got = append(got, part.Ordinal("a")); !slices.Equal(got, []int{1, 2, 1, 3, 1}) {
 			return fmt.Errorf("%v", got)

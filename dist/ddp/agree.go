@@ -136,7 +136,7 @@ func gather(w *dist.Group, name string, mine []byte) ([][]byte, error) {
 	if w.Device() != tensor.Host {
 		return gatherOnGPU(w, name, mine)
 	}
-	work, err := w.Named(name).AllGather(tensor.Of(all), tensor.Of(mine))
+	work, err := w.With(dist.Hints{Name: name}).AllGather(tensor.Of(all), tensor.Of(mine))
 	if err == nil {
 		err = work.Wait()
 	}

@@ -177,7 +177,7 @@ func gatherOnGPU(w *dist.Group, name string, mine []byte) (parts [][]byte, err e
 	if err != nil {
 		return nil, err
 	}
-	work, err := w.Named(name).AllGather(dst.Local(), src.Local())
+	work, err := w.With(dist.Hints{Name: name}).AllGather(dst.Local(), src.Local())
 	if err == nil {
 		err = work.Wait()
 	}

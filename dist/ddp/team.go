@@ -42,7 +42,7 @@ func (t *team) number() {
 }
 
 // named returns a view of the group whose operation names identify this DDP of the group.
-func (t *team) named(name string) *dist.Group { return t.Named(t.full(name)) }
+func (t *team) named(name string) *dist.Group { return t.With(dist.Hints{Name: t.full(name)}) }
 
 func (t *team) full(name string) string {
 	if t.prefix == "" {
@@ -84,9 +84,9 @@ func (t *team) view(name string) view { return t.plainView(t.full(name)) }
 
 // plainView returns the view for a name as it is.
 func (t *team) plainView(name string) view {
-	v := view{in: t.Named(name)}
+	v := view{in: t.With(dist.Hints{Name: name})}
 	if t.across != nil {
-		v.across = t.across.Named(name)
+		v.across = t.across.With(dist.Hints{Name: name})
 	}
 	return v
 }
