@@ -240,7 +240,7 @@ func TestScalarsHaveTheDTypeOfTheirBucket(t *testing.T) {
 		t.Fatal(err)
 	}
 	params := make(gorgonia.Nodes, 2)
-	if err := d.place(params, params); err != nil {
+	if err := place(d, params, params); err != nil {
 		t.Fatal(err)
 	}
 	for i, b := range d.buckets {
