@@ -52,7 +52,7 @@ func attach(on dist.Members, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg
 		d.team.number()
 	}
 	d.driver.d = d
-	d.stagings.d, d.shards.d = d, d
+	d.stage = newStage(d)
 	d.local = localSGD{d: d, every: cfg.LocalSteps}
 	d.wire = plain{d}
 	b := builder{d: d, cost: cost}

@@ -120,15 +120,10 @@ func (s *slot) Start(grad gorgonia.Value) error {
 func (s *slot) count() error {
 	s.filled = true
 	s.b.missing--
-	switch d := s.d; {
-	case s.b.missing > 0:
-		return nil
-	case d.plan.staged():
-		return d.stagings.start()
-	case d.cfg.NoOverlap || d.run.local:
+	if s.b.missing > 0 {
 		return nil
 	}
-	return s.d.startFull()
+	return s.d.stage.full()
 }
 
 // take copies or adds the gradient into the slot.
@@ -143,10 +138,8 @@ func (s *slot) take(src tensor.Buffer) error {
 	if src.DType() != s.buf.DType() || src.Len() != s.buf.Len() {
 		return fmt.Errorf("%w: it is %v, the parameter %v", dist.ErrCount, src, s.buf)
 	}
-	if s.d.plan.staged() && s.b.stage == nil {
-		if err := s.d.stagings.claim(s.b); err != nil {
-			return err
-		}
+	if err := s.d.stage.claim(s.b); err != nil {
+		return err
 	}
 	return deposit(s.buf, src, r.how(), r.weight)
 }

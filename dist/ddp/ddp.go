@@ -32,12 +32,12 @@ type DDP struct {
 	shares shares
 	clock  clock
 
-	wire     exchanger // of full buckets
-	stagings stagings  // with Stage 2
-	shards   shards    // with Stage 3
-	local    localSGD
-	solver   *shardSolver // the one of NewSolver, with sharding
-	driver   driver       // for machines
+	wire   exchanger // of full buckets
+	stage  stage     // of sharding
+	shards *shards   // the stage, if it is 3
+	local  localSGD
+	solver *shardSolver // the one of NewSolver, with sharding
+	driver driver       // for machines
 }
 
 // Model returns the trained parameters for solver.Step, in the order of Attach's learnables. With
@@ -97,27 +97,7 @@ func (d *DDP) wireBytes(b *bucket) int64 {
 // Memory returns the bytes of this rank.
 func (d *DDP) Memory() Memory {
 	m := Memory{Params: d.mem.unused}
-	for i, b := range d.buckets {
-		switch {
-		case d.plan.staged():
-			m.Grads += b.owned.Bytes()
-		default:
-			m.Grads += b.bytes()
-		}
-		switch {
-		case d.plan.gathers():
-			m.Params += b.mine.Bytes()
-		case d.plan.sharded():
-			m.Params += b.weights.Bytes()
-		default: // the nodes' own, without padding
-			for _, j := range d.plan.Buckets[i].Params {
-				m.Params += int64(d.plan.Params[j].Len()) * int64(b.dtype.Size())
-			}
-		}
-	}
-	for _, s := range d.stagings.all {
-		m.Staging += s.buf.Bytes()
-	}
+	d.stage.memory(&m)
 	for _, z := range d.mem.zeros {
 		m.Staging += z.Bytes()
 	}

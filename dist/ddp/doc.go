@@ -16,7 +16,7 @@
 //	bucket.go, place.go, placer.go    slots and buckets, and their memory
 //	wire*.go, hook.go                 exchangers: plain sums, averages, hooks of package compress
 //	virtual.go, local.go              exchangers: virtual ranks, local steps
-//	shard*.go, zero3*.go              sharding: stages 1 and 2, stage 3
+//	stage.go, shard*.go, zero3*.go    stages: 0 and 1, 2, 3
 //	driver.go, device*.go             the same for package machine on GPUs
 //	join.go, part.go, rows.go         uneven batches
 //	timeline.go, diff.go, imagine.go  times of a step, comparing gradients, plans without memory

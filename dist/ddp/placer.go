@@ -18,9 +18,6 @@ type placer struct {
 // place makes the buckets and slots of d's plan.
 func place(d *DDP, params, waits gorgonia.Nodes) error {
 	x := placer{d, cursor{regions: &d.mem.regions}, cursor{regions: &d.mem.values}, cursor{regions: &d.mem.shards}}
-	for _, m := range d.mem.staging {
-		d.stagings.all = append(d.stagings.all, &staging{buf: m})
-	}
 	d.slots = make([]*slot, len(params))
 	for i, pb := range d.plan.Buckets {
 		name := d.team.prefix + bucketPrefix + strconv.Itoa(i)
@@ -29,20 +26,11 @@ func place(d *DDP, params, waits gorgonia.Nodes) error {
 			view: d.team.plainView(name), red: dist.PreMulSumAt(d.mem.scales[typeIndex(pb.DType)]),
 		}
 		d.buckets = append(d.buckets, b)
-		var err error
-		if d.plan.staged() {
-			s := d.stagings.all[d.plan.stagingOf(i)]
-			b.buf, err = tensor.FromPointer(s.buf.Pointer(), b.elements, b.dtype, s.buf.Device())
-		} else {
-			b.buf, err = x.grads.next(b.elements, b.dtype)
-		}
-		if err == nil && d.plan.sharded() {
-			err = x.shard(b)
-		}
-		if err != nil {
+		if err := d.stage.place(&x, b); err != nil {
 			return err
 		}
 		for _, j := range pb.Params {
+			var err error
 			if d.slots[j], err = x.slot(b, j, params[j], waits[j]); err != nil {
 				return err
 			}
@@ -70,25 +58,4 @@ func (x *placer) slot(b *bucket, j int, param, wait *gorgonia.Node) (*slot, erro
 		s.view, err = tensor.View(s.buf, q.Shape...)
 	}
 	return s, err
-}
-
-// shard cuts this rank's shard of b, and of its weights, from the memory.
-func (x *placer) shard(b *bucket) error {
-	d := x.d
-	b.gather = d.team.named(weightsPrefix + strconv.Itoa(b.index))
-	var err error
-	if d.plan.gathers() {
-		b.mine, err = x.values.next(b.shard, b.dtype)
-	} else if b.weights, err = x.values.next(b.elements, b.dtype); err == nil {
-		b.mine, err = b.own(d.team, b.weights)
-	}
-	if err != nil {
-		return err
-	}
-	if d.plan.staged() {
-		b.owned, err = x.shards.next(b.shard, b.dtype)
-	} else {
-		b.owned, err = b.own(d.team, b.buf)
-	}
-	return err
 }

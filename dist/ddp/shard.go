@@ -26,12 +26,6 @@ type Piece struct {
 	Len    int // elements
 }
 
-// own returns this rank's part of buf, which has as many elements as b.
-func (b *bucket) own(t *team, buf tensor.Buffer) (tensor.Buffer, error) {
-	lo := t.Rank() * b.shard
-	return buf.Slice(lo, lo+b.shard)
-}
-
 // valueOver returns a value of v's type and shape whose elements are b.
 func valueOver(b tensor.Buffer, v gorgonia.Value) (gorgonia.Value, error) {
 	if d, ok := v.(*gtensor.Dense); ok && !d.Shape().IsScalar() {

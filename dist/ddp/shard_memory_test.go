@@ -232,8 +232,8 @@ func TestGradientsInAnyOrderFindStaging(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if len(d.buckets) < 4 || len(d.stagings.all) != mostStagings {
-			return fmt.Errorf("%d buckets, %d buffers", len(d.buckets), len(d.stagings.all))
+		if len(d.buckets) < 4 || len(d.stage.(*stagings).all) != mostStagings {
+			return fmt.Errorf("%d buckets, %d buffers", len(d.buckets), len(d.stage.(*stagings).all))
 		}
 		order := []int{5, 3, 1, 4, 2, 0}
 		if w.Rank() == 1 {
@@ -258,7 +258,7 @@ func TestGradientsInAnyOrderFindStaging(t *testing.T) {
 				}
 			}
 		}
-		if n := len(d.stagings.all); n > len(d.buckets) || w.Rank() == 0 && n == mostStagings {
+		if n := len(d.stage.(*stagings).all); n > len(d.buckets) || w.Rank() == 0 && n == mostStagings {
 			return fmt.Errorf("%d buffers for %d buckets", n, len(d.buckets))
 		}
 		return d.Close()

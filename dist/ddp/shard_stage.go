@@ -19,10 +19,43 @@ type staging struct {
 	holder *bucket       // nil while free
 }
 
-// stagings are the buffers that buckets of Stage 2 share.
+// stagings is Stage 2: buckets of gradients share buffers, and a rank keeps its part of each sum.
 type stagings struct {
-	d   *DDP
+	stateStage
 	all []*staging
+}
+
+func (x *stagings) place(p *placer, b *bucket) error {
+	err := x.placeGradients(p, b)
+	if err == nil {
+		err = x.placeWeights(p, b)
+	}
+	return err
+}
+
+// placeGradients gives b the address that it has under a machine on a GPU, and memory for this
+// rank's part of its sum.
+func (x *stagings) placeGradients(p *placer, b *bucket) (err error) {
+	if len(x.all) == 0 {
+		for _, m := range x.d.mem.staging {
+			x.all = append(x.all, &staging{buf: m})
+		}
+	}
+	s := x.all[x.d.plan.stagingOf(b.index)]
+	if b.buf, err = tensor.FromPointer(s.buf.Pointer(), b.elements, b.dtype, s.buf.Device()); err == nil {
+		b.owned, err = p.shards.next(b.shard, b.dtype)
+	}
+	return err
+}
+
+func (x *stagings) memory(m *Memory) {
+	for _, b := range x.d.buckets {
+		m.Grads += b.owned.Bytes()
+		m.Params += b.weights.Bytes()
+	}
+	for _, s := range x.all {
+		m.Staging += s.buf.Bytes()
+	}
 }
 
 // claim gives b memory to fill: a free buffer, or else that of the bucket whose reduction started
@@ -32,6 +65,9 @@ type stagings struct {
 //
 // Errors: those of the reduction waited for.
 func (x *stagings) claim(b *bucket) error {
+	if b.stage != nil {
+		return nil
+	}
 	s := x.freest(b.bytes())
 	if s == nil {
 		s = &staging{buf: tensor.Of(make([]float64, (b.bytes()+7)/8))}
@@ -89,11 +125,13 @@ func (b *bucket) clearGaps() {
 	clear(raw[end*size:])
 }
 
-// takeOut copies this rank's part of a staged bucket's sum to its lasting memory, and frees the
-// buffer.
-func (x *stagings) takeOut(b *bucket) error {
+// reduced copies this rank's part of a bucket's sum to its lasting memory, and frees the buffer.
+func (x *stagings) reduced(b *bucket) error {
+	if b.stage == nil {
+		return nil
+	}
 	d := x.d
-	sum, err := b.own(d.team, b.buf)
+	sum, err := x.part(b, b.buf)
 	if err != nil {
 		return err
 	}
@@ -119,9 +157,8 @@ func (x *stagings) joinFactor(b *bucket) (float64, error) {
 	return d.shares.of(b.dtype)
 }
 
-// drop frees the buffers that an unfinished run's buckets still hold. No operation is in
-// flight.
-func (x *stagings) drop() {
+// begin frees the buffers that an unfinished run's buckets still hold.
+func (x *stagings) begin() {
 	for _, s := range x.all {
 		if s.holder != nil {
 			s.holder.stage, s.holder = nil, nil
@@ -129,9 +166,9 @@ func (x *stagings) drop() {
 	}
 }
 
-// start starts the full buckets. Without overlap it also waits for them: other buckets need
-// the buffer before the backward pass ends.
-func (x *stagings) start() error {
+// full starts the full buckets. Without overlap it also waits for them: other buckets need the
+// buffer before the backward pass ends.
+func (x *stagings) full() error {
 	d := x.d
 	if err := d.startFull(); err != nil {
 		return err

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // run is the state of one run of the graph, from Begin on. The goroutine that runs the graph owns
@@ -62,7 +61,7 @@ func (p phases) Begin() error {
 	}
 	d.settle()
 	d.wire.begin(failed)
-	d.stagings.drop()
+	d.stage.begin()
 	d.run = d.nextRun()
 	d.run.running, d.run.each = true, d.plan.staged()
 	if err := d.wire.check(); err != nil {
@@ -196,23 +195,6 @@ func (d *DDP) startFull() error {
 	return nil
 }
 
-// reduceBucket queues the collective of a bucket, in place in buf, which has the bucket's length
-// and any dtype. With sharding only this rank's part holds the sum, see own; the rest is unchanged.
-func (d *DDP) reduceBucket(b *bucket, buf tensor.Buffer, red dist.RedOp) (dist.Work, error) {
-	if !d.plan.sharded() {
-		return b.view.in.AllReduce(buf, buf, red)
-	}
-	own, err := b.own(d.team, buf)
-	if err != nil {
-		return dist.Work{}, err
-	}
-	b.scattered, err = b.view.in.ReduceScatter(own, buf, red)
-	if err != nil || b.view.across == nil {
-		return b.scattered, err
-	}
-	return b.view.across.AllReduce(own, own, dist.Sum) // in stream order
-}
-
 // await waits until b has been reduced, and checks the weights.
 func (d *DDP) await(b *bucket) error {
 	if !b.started {
@@ -232,10 +214,8 @@ func (d *DDP) await(b *bucket) error {
 			return err
 		}
 	}
-	if b.stage != nil {
-		if err := d.stagings.takeOut(b); err != nil {
-			return err
-		}
+	if err := d.stage.reduced(b); err != nil {
+		return err
 	}
 	if d.run.local {
 		return nil

@@ -250,7 +250,7 @@ func (p *parcel) sum() error {
 	to, d := p.mine, p.v.d
 	if d.plan.sharded() { // a slice is a shard
 		var err error
-		if to, err = p.b.own(d.team, p.b.buf); err != nil {
+		if to, err = d.stage.part(p.b, p.b.buf); err != nil {
 			return err
 		}
 	}

@@ -54,7 +54,7 @@ func (p plain) weigh() error {
 	return d.shares.send(d.batch.pending+d.run.weight, own)
 }
 
-func (p plain) start(b *bucket) (dist.Work, error) { return p.d.reduceBucket(b, b.buf, b.red) }
+func (p plain) start(b *bucket) (dist.Work, error) { return p.d.stage.reduce(b, b.buf, b.red) }
 
 // hooked applies a Hook to all buckets. All messages share one memory: the stream finishes those of
 // one bucket before it begins the next.
@@ -183,7 +183,7 @@ func (x *hooked) start(b *bucket) (dist.Work, error) {
 // sum queues the sum of a message over the ranks.
 func (l *line) sum(message tensor.Buffer) (dist.Work, error) {
 	if l.whole {
-		return l.d.reduceBucket(l.b, message, dist.Sum)
+		return l.d.stage.reduce(l.b, message, dist.Sum)
 	}
 	return l.b.view.in.AllReduce(message, message, dist.Sum)
 }
@@ -245,10 +245,10 @@ func (l *line) decompress() error {
 	to, from := l.b.buf, l.messages
 	if l.whole && l.d.plan.sharded() {
 		var err error
-		if to, err = l.b.own(l.d.team, to); err != nil {
+		if to, err = l.d.stage.part(l.b, to); err != nil {
 			return err
 		}
-		if l.owned[0], err = l.b.own(l.d.team, from[0]); err != nil {
+		if l.owned[0], err = l.d.stage.part(l.b, from[0]); err != nil {
 			return err
 		}
 		from = l.owned[:]
@@ -292,7 +292,7 @@ func (x *scaled) start(b *bucket) (dist.Work, error) {
 	l := x.lines[b.index]
 	if !l.alone {
 		var err error
-		if l.sum, err = l.d.reduceBucket(b, b.buf, b.red); err != nil {
+		if l.sum, err = l.d.stage.reduce(b, b.buf, b.red); err != nil {
 			return dist.Work{}, err
 		}
 	}
@@ -319,12 +319,9 @@ func (l *scaling) Run(*dist.Op, uint64) error {
 			return err
 		}
 	}
-	to := l.b.buf
-	if l.d.plan.sharded() {
-		var err error
-		if to, err = l.b.own(l.d.team, to); err != nil {
-			return err
-		}
+	to, err := l.d.stage.part(l.b, l.b.buf)
+	if err != nil {
+		return err
 	}
 	return multiply(to, by)
 }

@@ -92,10 +92,26 @@ func (b *builder) gatherParams() error {
 	return nil
 }
 
-// shards are this rank's shards of weights, with Stage 3.
+// shards is Stage 3: a rank keeps only its shards of weights, which the graph gathers.
 type shards struct {
-	d      *DDP
+	stagings
 	inputs gorgonia.Nodes // the graph's inputs over them
+}
+
+func (x *shards) place(p *placer, b *bucket) error {
+	err := x.placeGradients(p, b)
+	if err == nil {
+		b.gather = x.d.team.named(weightsPrefix + strconv.Itoa(b.index))
+		b.mine, err = p.values.next(b.shard, b.dtype)
+	}
+	return err
+}
+
+func (x *shards) memory(m *Memory) {
+	x.stagings.memory(m) // without buckets of weights
+	for _, b := range x.d.buckets {
+		m.Params += b.mine.Bytes()
+	}
 }
 
 // fill copies rank 0's weights into the shards, and removes the nodes' memory.
