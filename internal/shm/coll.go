@@ -22,11 +22,6 @@ const (
 	// up to this size.
 	stageBroadcast = 64 << 10
 	stageOthers    = 32 << 10
-
-	// Up to here an operation that filled a staging slot claims the next one at its end. For larger
-	// slots that costs more than it saves.
-	claimBroadcast = 64 << 10
-	claimOthers    = 16 << 10
 )
 
 // mostClaimed is the largest number of destinations that a sum claims: with 16 of them sums of up
@@ -63,7 +58,7 @@ func (t *Transport) collective(op *dist.Op) error {
 		return err
 	}
 	if !t.direct(op, t.rank) { // then the route is not direct on any rank, and the data can be ready early
-		if err := t.putFirst(op); err != nil {
+		if err := t.staged.putFirst(op); err != nil {
 			return err
 		}
 	}
@@ -84,7 +79,7 @@ func (t *Transport) collective(op *dist.Op) error {
 	if direct {
 		return t.runDirect(op, bytes)
 	}
-	return t.runStaged(op)
+	return t.staged.run(op)
 }
 
 // prefersStaged reports whether this rank declares its source private memory, so that all ranks
@@ -259,7 +254,7 @@ func (t *Transport) broadcast(op *dist.Op, bytes int) error {
 	}
 	t.sides[op.Root].get(t.ctl.entry(op.Root, t.round))
 	if t.sides[op.Root].src.heap == 0 {
-		return t.runStaged(op)
+		return t.staged.run(op)
 	}
 	if t.rank == op.Root {
 		return t.give(op, bytes)

@@ -9,7 +9,6 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/asym"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -22,8 +21,7 @@ type Transport struct {
 	// Operations run in the order of their turns, on any stream. Only the goroutine of the current
 	// turn accesses the fields up to turns.
 	call    dist.Op // represents a call that is not a collective
-	chunks  uint64  // chunks that went through staging slots
-	placed  uint64  // round whose first chunk this rank has put
+	staged  stagedPath
 	sides   []sides // of the current operation, by rank
 	refuses []bool  // by rank: it cannot read this rank's private memory
 	one     [1]dist.Op
@@ -43,6 +41,7 @@ func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 	}
 	t.begin()
 	t.reducer.init(n)
+	t.staged = stagedPath{announcer: &t.announcer, reducer: &t.reducer}
 	t.op = &t.call
 	for i := range t.habits {
 		t.habits[i].n = between - settling - measured // the first trial comes soon
@@ -123,22 +122,11 @@ func (t *Transport) Inline(op *dist.Op) error {
 	if op.Memo&planSmall != 0 {
 		t.claim(op)
 	} else {
-		t.claimChunk(op)
+		t.staged.claim(op)
 	}
 	op.Resume()
 	t.turns.end()
 	return err
-}
-
-// claimChunk is claim after an operation that may have filled a staging slot.
-func (t *Transport) claimChunk(op *dist.Op) {
-	asym.Claim(unsafe.Add(t.rings[t.rank], (t.round+1)%depth*entryLen), 1)
-	n := int(op.Memo >> planBytes)
-	switch {
-	case op.Kind == dist.KindBroadcast && op.Root != t.rank: // it fills nothing else
-	case t.placed == t.round && n <= t.ctl.chunk && (n <= claimOthers || op.Kind == dist.KindBroadcast && n <= claimBroadcast):
-		asym.Claim(pointer(t.ctl.slot(t.rank, t.chunks)), (n+63)/64)
-	}
 }
 
 // do runs op in its turn.
