@@ -17,7 +17,8 @@
 //	abort.go      breaks a group with one error for all ranks
 //	transport.go  dist.Transport: operations on the caller, Split, Heap, Abort, Close
 //	turns.go      the order of a group's operations on all streams
-//	coll.go       collectives directly between heaps, and the choice of the route
+//	coll.go       choice of the route of a collective
+//	direct.go     collectives directly between heaps
 //	apart.go      out-of-place allreduces between two ranks, by the faster of two routes
 //	reducer.go    sums of an operation
 //	small.go      collectives of up to 4 KiB, in one round

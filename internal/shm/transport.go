@@ -22,10 +22,9 @@ type Transport struct {
 	// turn accesses the fields up to turns.
 	call    dist.Op // represents a call that is not a collective
 	staged  stagedPath
-	sides   []sides // of the current operation, by rank
-	refuses []bool  // by rank: it cannot read this rank's private memory
+	direct  directPath
+	refuses []bool // by rank: it cannot read this rank's private memory
 	one     [1]dist.Op
-	habits  [21]habit // of out-of-place allreduces, by the logarithm of their bytes
 
 	turns turns
 }
@@ -33,8 +32,8 @@ type Transport struct {
 func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 	n := len(ranks)
 	t := &Transport{
-		seg:   seg,
-		sides: make([]sides, n), refuses: make([]bool, n),
+		seg:     seg,
+		refuses: make([]bool, n),
 	}
 	t.member = member{
 		node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: n, spins: nd.spins, ctl: newControl(l, seg.bytes()),
@@ -42,10 +41,8 @@ func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 	t.begin()
 	t.reducer.init(n)
 	t.staged = stagedPath{announcer: &t.announcer, reducer: &t.reducer}
+	t.direct.init(&t.announcer, &t.reducer)
 	t.op = &t.call
-	for i := range t.habits {
-		t.habits[i].n = between - settling - measured // the first trial comes soon
-	}
 	t.Guard(new(sync.Mutex))
 	nd.join(&t.member)
 	return t
@@ -168,6 +165,7 @@ func (t *Transport) exclusive(kind dist.Kind, f func() error) error {
 	}
 	_, _, seq := unpackState(atomic.LoadUint64(t.ctl.state(t.rank)))
 	t.call = dist.Op{Kind: kind, Seq: seq}
+	t.direct.init(&t.announcer, &t.reducer)
 	t.op = &t.call
 	defer t.ctl.idle(t.rank, seq)
 	return f()
