@@ -81,5 +81,5 @@ func (t *Transport) batch(op *dist.Op) error {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	return t.exchange(op.Ops)
+	return t.messages.exchange(op.Ops)
 }

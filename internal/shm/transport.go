@@ -20,11 +20,10 @@ type Transport struct {
 
 	// Operations run in the order of their turns, on any stream. Only the goroutine of the current
 	// turn accesses the fields up to turns.
-	call    dist.Op // represents a call that is not a collective
-	staged  stagedPath
-	direct  directPath
-	refuses []bool // by rank: it cannot read this rank's private memory
-	one     [1]dist.Op
+	call     dist.Op // represents a call that is not a collective
+	staged   stagedPath
+	direct   directPath
+	messages messenger
 
 	turns turns
 }
@@ -32,8 +31,7 @@ type Transport struct {
 func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 	n := len(ranks)
 	t := &Transport{
-		seg:     seg,
-		refuses: make([]bool, n),
+		seg: seg,
 	}
 	t.member = member{
 		node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: n, spins: nd.spins, ctl: newControl(l, seg.bytes()),
@@ -42,6 +40,7 @@ func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 	t.reducer.init(n)
 	t.staged = stagedPath{announcer: &t.announcer, reducer: &t.reducer}
 	t.direct.init(&t.announcer, &t.reducer)
+	t.messages.init(&t.waiter)
 	t.op = &t.call
 	t.Guard(new(sync.Mutex))
 	nd.join(&t.member)
@@ -137,8 +136,7 @@ func (t *Transport) do(op *dist.Op) error {
 	case op.Kind == dist.KindBatch:
 		err = t.batch(op)
 	case op.Kind.PointToPoint():
-		t.one[0] = *op
-		err = t.exchange(t.one[:])
+		err = t.messages.run(op)
 	default:
 		err = t.collective(op)
 	}
@@ -166,6 +164,7 @@ func (t *Transport) exclusive(kind dist.Kind, f func() error) error {
 	_, _, seq := unpackState(atomic.LoadUint64(t.ctl.state(t.rank)))
 	t.call = dist.Op{Kind: kind, Seq: seq}
 	t.direct.init(&t.announcer, &t.reducer)
+	t.messages.init(&t.waiter)
 	t.op = &t.call
 	defer t.ctl.idle(t.rank, seq)
 	return f()
@@ -257,4 +256,14 @@ func (t *Transport) Close() error {
 	atomic.StoreUint64(t.ctl.left(t.rank), 1)
 	t.node.leave(&t.member)
 	return t.seg.close()
+}
+
+// Broken returns why the group is broken; nil if it is not, or if this end is closed.
+func (t *Transport) Broken() error {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	if t.turns.closed {
+		return nil
+	}
+	return t.ctl.aborted()
 }
