@@ -56,10 +56,6 @@ var crowded = map[string]crowd{
 		methods: 41, files: 18,
 		why: "a program is data of nine fields, and each pass that rewrites it has questions of its own about it",
 	},
-	"internal/shm.Transport": {
-		methods: 61, files: 9,
-		why: "collectives, staged copies, messages, lent memory and splits are one object",
-	},
 	"machine.Machine": {
 		methods: 64, fields: 21, files: 14,
 		why: "it implements gorgonia.VM for host and device, for new shapes, parts of a graph and profiles",
