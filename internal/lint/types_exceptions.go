@@ -52,10 +52,7 @@ var crowded = map[string]crowd{
 		methods: 58, files: 7,
 		why: "a collective of the library has a call for each dtype, with rules of its own",
 	},
-	"internal/program.Program": {
-		methods: 41, files: 18,
-		why: "a program is data of nine fields, and each pass that rewrites it has questions of its own about it",
-	},
+
 	"internal/shm.Transport": {
 		methods: 61, files: 9,
 		why: "collectives, staged copies, messages, lent memory and splits are one object",
