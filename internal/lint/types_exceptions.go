@@ -52,11 +52,6 @@ var crowded = map[string]crowd{
 		methods: 58, files: 7,
 		why: "a collective of the library has a call for each dtype, with rules of its own",
 	},
-
-	"internal/shm.Transport": {
-		methods: 61, files: 9,
-		why: "collectives, staged copies, messages, lent memory and splits are one object",
-	},
 	"machine.Machine": {
 		methods: 64, fields: 21, files: 14,
 		why: "it implements gorgonia.VM for host and device, for new shapes, parts of a graph and profiles",
@@ -65,10 +60,10 @@ var crowded = map[string]crowd{
 		methods: 41, files: 9,
 		why: "the places of values on host and device, the duals and the hooks are one object",
 	},
-	"machine.exchange": {fields: 23, why: "the exchange of gradients on a device has the fields of all stages"},
+	"machine.exchange": {fields: 24, why: "the exchange of gradients on a device has the fields of all stages"},
 	"machine.graph":    {files: 5, why: "each family of ops corrects its own nodes"},
 	"machine.lowering": {
-		methods: 160, files: 26,
+		methods: 161, files: 26,
 		why: "the walk over the graph, the program under construction and a rule for each op are one object",
 	},
 	"machine.solver": {
