@@ -52,10 +52,6 @@ var crowded = map[string]crowd{
 		methods: 58, files: 7,
 		why: "a collective of the library has a call for each dtype, with rules of its own",
 	},
-	"internal/program.Program": {
-		methods: 41, files: 18,
-		why: "a program is data of nine fields, and each pass that rewrites it has questions of its own about it",
-	},
 	"machine.Machine": {
 		methods: 64, fields: 21, files: 14,
 		why: "it implements gorgonia.VM for host and device, for new shapes, parts of a graph and profiles",
