@@ -31,10 +31,6 @@ var crowded = map[string]crowd{
 		why: "it writes one source text; a file has the kernels of one kind of step; the fields are few",
 	},
 	"internal/gpu.Stream": {files: 7, why: "order, capture, launches and host work of a stream have a file each"},
-	"internal/gpu.Transport": {
-		methods: 59, fields: 28, files: 12,
-		why: "starting, choosing engines, agreement, heaps and failures of a group are one object",
-	},
 	"internal/gpu.ledger": {files: 6, why: "agreement, failures and departures use one piece of shared memory"},
 	"internal/hosts.Transport": {
 		methods: 86, fields: 28, files: 20,
