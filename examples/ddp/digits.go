@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
 	"github.com/symgrad/symgrad/examples/ddp/model"
-	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/train"
 )
 
 // digits is the problem of classifying images of digits.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/train"
 )
 
 // hang is far more than anything here takes: it ends a test that would never end.

@@ -17,8 +17,8 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
-	"github.com/symgrad/symgrad/examples/internal/train"
 	"github.com/symgrad/symgrad/internal/long"
+	"github.com/symgrad/symgrad/train"
 )
 
 // watched is a run whose lines are read one by one.

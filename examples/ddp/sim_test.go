@@ -13,7 +13,7 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 
-	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/train"
 )
 
 // A step is of the same samples however many ranks share it, equally or not, so that all learn the

@@ -10,9 +10,9 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/backend"
-	"github.com/symgrad/symgrad/examples/internal/train"
 	"github.com/symgrad/symgrad/examples/lm/model"
 	"github.com/symgrad/symgrad/internal/foreign"
+	"github.com/symgrad/symgrad/train"
 )
 
 // heldOut sets the test set: one part in heldOut of the text.

@@ -129,6 +129,15 @@ var layers = []layer{
 		[]string{"config", "dist", "dist/ddp", "internal/hostcost", "internal/program", "machine", "optim", "tensor"},
 		"it predicts the cost of a run from its graph, before ranks exist",
 	},
+	{
+		"train",
+		[]string{
+			"config", "dist", "dist/launch", "dist/backend", "symmetric", "tensor", "ops", "optim", "checkpoint", "dist/ddp", "machine", "internal/blas",
+			"internal/build", "internal/cli", "internal/cublas", "internal/cuda", "internal/cudnn", "internal/dl", "internal/nccl", "internal/plan",
+			"internal/settings", "internal/trace",
+		},
+		"it runs the training of a program: of everything below it, and of no example",
+	},
 	{"machine/machinetest", nil, "models and the oracle share no code with the code they test"},
 	{"bench", nil, "a comparison shares no code with its subjects"},
 	{"cmd", []string{"*"}, "programs use all packages"},
@@ -148,6 +157,7 @@ var inTests = map[string][]string{
 	"bench/hosts":       {"dist", "internal/hostcost", "internal/reduce", "internal/ucx", "internal/wire"}, // predictions are judged too
 	"internal/farheap":  {"internal/wire/fake"},                                                            // hosts in one process
 	"internal/hosts":    {"internal/hostcost", "internal/shm"},                                             // it predicts their times; one is the transport of a host
+	"train":             {"examples/ddp/model"},                                                            // a small model of an example
 	"internal/hostexec": {"internal/program/oracle"},
 	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
 	"internal/cudaexec": {"internal/program/oracle"},

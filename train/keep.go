@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/symgrad/symgrad/checkpoint"
-	"github.com/symgrad/symgrad/examples/internal/rank"
 )
 
 // keeper saves checkpoints. A nil keeper saves none.
@@ -140,5 +139,5 @@ func (t *trainer) last() (string, error) {
 	if err := t.forgiven(k.saver.Wait()); err != nil {
 		return "", err
 	}
-	return k.path(k.written[len(k.written)-1]), rank.Done(t.w.Barrier())
+	return k.path(k.written[len(k.written)-1]), done(t.w.Barrier())
 }

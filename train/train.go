@@ -11,7 +11,6 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/examples/internal/rank"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -131,7 +130,7 @@ func (t *trainer) judgeLoss() error {
 
 // loop runs the remaining steps.
 func (t *trainer) loop(ctx context.Context) error {
-	if err := rank.Done(t.w.Barrier()); err != nil {
+	if err := done(t.w.Barrier()); err != nil {
 		return err
 	}
 	t.meter = newMeter(t.exchanger)
