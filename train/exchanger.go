@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -172,7 +173,7 @@ func fromRank0[T any](k *exchanger, name string, ask func() (T, error)) (answer 
 	case reply.Error == "":
 		return reply.Answer, nil
 	case reply.Usage:
-		return reply.Answer, Usage("%s", reply.Error)
+		return reply.Answer, cli.Usage("%s", reply.Error)
 	}
 	return reply.Answer, fmt.Errorf("rank 0: %s", reply.Error)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/internal/cli"
 )
 
 // handover passes the sources of the settings from the program to the ranks that it starts. They
@@ -29,11 +30,11 @@ func (o *options) handed() ([]byte, error) {
 // load reads the settings: those handed over by the starter of this rank, else those of the command
 // line, source.
 //
-// Errors: usageError.
+// Errors: cli.ErrUsage.
 func (o *options) load(source config.Source) error {
 	text, err := o.env.Handover()
 	if err != nil {
-		return usageError{err}
+		return cli.AsUsage(err)
 	}
 	var from handover
 	if text != nil {
@@ -46,10 +47,10 @@ func (o *options) load(source config.Source) error {
 	}
 	o.source = source.Read()
 	if o.cfg, o.origins, err = config.Load(o.source); err != nil {
-		return usageError{err}
+		return cli.AsUsage(err)
 	}
 	if now := o.cfg.Hash(); text != nil && now != from.Hash {
-		return Usage("the settings of this rank have hash %.12s, those of the program that started it %.12s: was %s rebuilt meanwhile?",
+		return cli.Usage("the settings of this rank have hash %.12s, those of the program that started it %.12s: was %s rebuilt meanwhile?",
 			now, from.Hash, o.program.Name)
 	}
 	return nil
@@ -65,6 +66,6 @@ func (o *options) checkFile(file string) error {
 	if err != nil || info.Mode().IsRegular() || info.IsDir() { // config.Load reports the other problems
 		return nil //nolint:nilerr // likewise
 	}
-	return Usage("--config %s: not a regular file, and each of the %d ranks started by %s reads it: write the settings to a file, or start the program without a launcher, with launch.nproc_per_node=%d",
+	return cli.Usage("--config %s: not a regular file, and each of the %d ranks started by %s reads it: write the settings to a file, or start the program without a launcher, with launch.nproc_per_node=%d",
 		file, o.env.Size, o.env.Launcher, o.env.Size)
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/symgrad/symgrad/checkpoint"
+	"github.com/symgrad/symgrad/internal/cli"
 )
 
 // keeper saves checkpoints. A nil keeper saves none.
@@ -78,7 +79,7 @@ type places struct {
 
 // places returns rank 0's settings, with a name for this start of the program.
 //
-// Errors: usageError if the folder is itself a checkpoint.
+// Errors: cli.ErrUsage if the folder is itself a checkpoint.
 func (t *trainer) places() (p places, err error) {
 	c := t.job.cfg.Checkpoint
 	p = places{Keep: c.Keep, Async: c.Async, Sharded: c.Sharded}
@@ -86,7 +87,7 @@ func (t *trainer) places() (p places, err error) {
 		return p, err
 	}
 	if checkpoint.Is(p.Dir) {
-		return p, Usage("%s is a single checkpoint, or is named like one: use its parent folder, or set run.resume to it and checkpoint.dir to another folder",
+		return p, cli.Usage("%s is a single checkpoint, or is named like one: use its parent folder, or set run.resume to it and checkpoint.dir to another folder",
 			p.Dir)
 	}
 	session := make([]byte, 8)

@@ -37,19 +37,10 @@ type Program struct {
 }
 
 // ErrUsage is matched by errors of a run that could not start because its settings are invalid.
-var ErrUsage = errors.New("invalid settings")
-
-// usageError marks an error as one of the settings or the command line.
-type usageError struct{ error }
-
-// Is matches ErrUsage.
-func (e usageError) Is(target error) bool { return target == ErrUsage }
-
-// Unwrap returns the reason.
-func (e usageError) Unwrap() error { return e.error }
+var ErrUsage = cli.ErrUsage
 
 // Usage returns an error that matches ErrUsage.
-func Usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+func Usage(format string, args ...any) error { return cli.Usage(format, args...) }
 
 // Execute runs the program with this command line.
 //
@@ -98,7 +89,7 @@ type options struct {
 
 // parse reads the command line and loads the settings.
 //
-// Errors: usageError; pflag.ErrHelp.
+// Errors: cli.ErrUsage; pflag.ErrHelp.
 func (p Program) parse(args []string) (options, error) {
 	source := config.Source{Env: config.Environ(), Reserved: launch.Variables()}
 	o := options{program: p, args: args, flags: pflag.NewFlagSet(p.Name, pflag.ContinueOnError)}
@@ -115,16 +106,16 @@ func (p Program) parse(args []string) (options, error) {
 			return o, err
 		}
 		if cli.MeansRanks(err) {
-			return o, Usage("%w: --set launch.nproc_per_node=2 starts 2 ranks", cli.FlagError(err))
+			return o, cli.Usage("%w: --set launch.nproc_per_node=2 starts 2 ranks", cli.FlagError(err))
 		}
-		return o, usageError{fmt.Errorf("%w (--help lists the flags)", cli.FlagError(err))}
+		return o, cli.Usage("%w (--help lists the flags)", cli.FlagError(err))
 	}
 	if o.flags.NArg() > 0 {
-		return o, usageError{fmt.Errorf("unexpected argument %q (--help lists the flags)", o.flags.Arg(0))}
+		return o, cli.Usage("unexpected argument %q (--help lists the flags)", o.flags.Arg(0))
 	}
 	var err error
 	if o.env, err = launch.Current(); err != nil {
-		return o, usageError{err}
+		return o, cli.AsUsage(err)
 	}
 	if err := o.load(source); err != nil {
 		return o, err
@@ -135,13 +126,13 @@ func (p Program) parse(args []string) (options, error) {
 // check checks the settings against this program, which config.Load cannot do.
 func (o *options) check() error {
 	if name := o.cfg.Model.Name; !slices.Contains(o.program.Models, name) {
-		return Usage("model.name=%s: %s trains %s only", name, o.program.Name, strings.Join(o.program.Models, " or "))
+		return cli.Usage("model.name=%s: %s trains %s only", name, o.program.Name, strings.Join(o.program.Models, " or "))
 	}
 	if o.plan && o.cfg.Run.Machine == tape {
-		return Usage("--plan: the tape machine's memory is unknown; set run.machine=compiled")
+		return cli.Usage("--plan: the tape machine's memory is unknown; set run.machine=compiled")
 	}
 	if !(o.below >= 0) {
-		return Usage("--below %v: want a loss above 0, or 0 for no bound", o.below)
+		return cli.Usage("--below %v: want a loss above 0, or 0 for no bound", o.below)
 	}
 	if err := o.timing.check(); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/internal/cli"
 )
 
 // claimName is the file in run.output_dir that a running program locks.
@@ -44,7 +45,7 @@ func claimOutput(c *config.Config) (*claim, error) {
 	case errors.Is(err, syscall.EWOULDBLOCK):
 		pid := make([]byte, 32)
 		n, _ := f.ReadAt(pid, 0) // an empty file names no process
-		return nil, errors.Join(Usage("run.output_dir=%s: another run%s writes there: wait until it has ended, or choose another folder",
+		return nil, errors.Join(cli.Usage("run.output_dir=%s: another run%s writes there: wait until it has ended, or choose another folder",
 			dir, strings.TrimRight(" "+string(pid[:n]), " \n")), f.Close())
 	case err != nil: // a file system without locks
 		cl.Warning = fmt.Sprintf("another run in %s would not be detected: locking the folder failed: %v", dir, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/symgrad/symgrad/checkpoint"
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -38,7 +39,7 @@ const (
 // locate finds the checkpoint to resume from and sets the first step and the position in the
 // samples.
 //
-// Collective: all ranks. Errors: usageError for settings of a different training.
+// Collective: all ranks. Errors: cli.ErrUsage for settings of a different training.
 func (t *trainer) locate() error {
 	f, err := fromRank0(t.exchanger, "checkpoint to resume from", t.find)
 	if t.broken = f.Skipped; err != nil || f.Path == "" {
@@ -57,7 +58,7 @@ func (t *trainer) locate() error {
 		return fmt.Errorf("checkpoint %s: %w", f.Path, err)
 	}
 	if err := t.compare(o); err != nil {
-		return usageError{fmt.Errorf("checkpoint %s: %w", f.Path, err)}
+		return cli.Usage("checkpoint %s: %w", f.Path, err)
 	}
 	var at ddp.Cursor
 	if err := json.Unmarshal(o.m.Sampler, &at); err != nil {
@@ -87,7 +88,7 @@ func (t *trainer) find() (found, error) {
 	default:
 		c, err := checkpoint.Open(c.Run.Resume)
 		if errors.Is(err, checkpoint.ErrNone) {
-			return found{}, Usage("run.resume: %w", err)
+			return found{}, cli.Usage("run.resume: %w", err)
 		}
 		if err != nil {
 			return found{}, fmt.Errorf("run.resume: %w", err)
@@ -103,7 +104,7 @@ func (t *trainer) find() (found, error) {
 		return found{newest.path, skipped}, nil
 	}
 	if newest.path != "" {
-		return found{}, Usage("checkpoint.dir: %s is of another run, or later than run.resume=%s: use an empty folder, or set run.resume=auto to resume from it",
+		return found{}, cli.Usage("checkpoint.dir: %s is of another run, or later than run.resume=%s: use an empty folder, or set run.resume=auto to resume from it",
 			newest.path, c.Run.Resume)
 	}
 	return f, nil

@@ -2,13 +2,13 @@ package train
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"strings"
 
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/internal/settings"
 )
 
@@ -16,10 +16,10 @@ import (
 func (o *options) checkRules() error {
 	c := o.cfg
 	if err := settings.Check(c); err != nil {
-		return usageError{err}
+		return cli.AsUsage(err)
 	}
 	if o.timing.kept && c.Optim.LossScale == "dynamic" {
-		return Usage("--kept: optim.loss_scale=dynamic changes an input; use a number")
+		return cli.Usage("--kept: optim.loss_scale=dynamic changes an input; use a number")
 	}
 	if o.verify {
 		return o.checkVerify()
@@ -38,7 +38,7 @@ func checkNames(c config.Optim, params gorgonia.Nodes) error {
 			found = found || match
 		}
 		if !found {
-			return Usage("optim.no_decay: %q matches no parameter: use names of %s", pattern, strings.Join(names, ", "))
+			return cli.Usage("optim.no_decay: %q matches no parameter: use names of %s", pattern, strings.Join(names, ", "))
 		}
 	}
 	return nil
@@ -51,9 +51,9 @@ func (o *options) checkVerify() error {
 	c := o.cfg
 	switch {
 	case c.DDP.LocalSteps > 1:
-		return usageError{fmt.Errorf("%w, and with ddp.local_steps=%d gradients are not exchanged", errVerify, c.DDP.LocalSteps)}
+		return cli.Usage("%w, and with ddp.local_steps=%d gradients are not exchanged", errVerify, c.DDP.LocalSteps)
 	case c.DDP.Hook != "none":
-		return usageError{fmt.Errorf("%w, and ddp.hook=%s does not send all of it", errVerify, c.DDP.Hook)}
+		return cli.Usage("%w, and ddp.hook=%s does not send all of it", errVerify, c.DDP.Hook)
 	}
 	return nil
 }

@@ -17,12 +17,13 @@ import (
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/blas"
+	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/internal/settings"
 )
 
 // start runs the ranks of the job, or this process's rank.
 //
-// Returns: the exit code of the ranks that it started, else 0. Errors: usageError, interrupted,
+// Returns: the exit code of the ranks that it started, else 0. Errors: cli.ErrUsage, interrupted,
 // those of a rank.
 func start(o options, stdout, stderr io.Writer) (int, error) {
 	env := o.env
@@ -35,7 +36,7 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 		}
 	}
 	if err := settings.CheckRanks(o.cfg, planned(o.cfg, env).Size); err != nil {
-		return 0, usageError{err}
+		return 0, cli.AsUsage(err)
 	}
 	if o.cfg.Comm.Backend == backend.Sim {
 		return 0, simulate(o, env, stdout)
@@ -177,7 +178,7 @@ func (j *job) attended(ctx context.Context, w *dist.World) (err error, left bool
 // simulate runs all ranks as goroutines of this process.
 func simulate(o options, env launch.Env, stdout io.Writer) error {
 	if env.Size > 1 {
-		return usageError{fmt.Errorf("comm.backend=sim runs all ranks in one process, but %s started %d; start the program without a launcher and set launch.nproc_per_node", env.Launcher, env.Size)}
+		return cli.Usage("comm.backend=sim runs all ranks in one process, but %s started %d; start the program without a launcher and set launch.nproc_per_node", env.Launcher, env.Size)
 	}
 	ctx, release := untilSignal(context.Background())
 	defer release()

@@ -14,6 +14,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/internal/settings"
 	"github.com/symgrad/symgrad/optim"
 )
@@ -72,12 +73,12 @@ func newTrainer(k *exchanger, j *job, e ends) (*trainer, error) {
 		return t, err
 	}
 	if first := t.rank0Settings.traceFirst; first >= t.steps {
-		return t, usageError{fmt.Errorf("log.trace_steps: the timeline starts at step %d, but the run has %d steps, from 0", first, t.steps)}
+		return t, cli.Usage("log.trace_steps: the timeline starts at step %d, but the run has %d steps, from 0", first, t.steps)
 	}
 	if f := j.timing; f.file != "" && f.warmup >= t.steps-t.first {
-		return t, Usage("--json: the run has %d steps, all of them warm-up; lower --warmup", t.steps-t.first)
+		return t, cli.Usage("--json: the run has %d steps, all of them warm-up; lower --warmup", t.steps-t.first)
 	} else if f.file != "" && f.warmup == 0 && j.site.gpu {
-		return t, Usage("--warmup 0: on a GPU the first step loads kernels and times start at its end; use 1 or more")
+		return t, cli.Usage("--warmup 0: on a GPU the first step loads kernels and times start at its end; use 1 or more")
 	}
 	if err := t.build(t.from.weights); err != nil {
 		return t, err
@@ -163,7 +164,7 @@ func (t *trainer) checkHeap() error {
 	room := t.d.Plan().Room(t.job.site.gpu)
 	limit, need := t.job.cfg.Comm.HeapBytes(), room.Grads+room.Params+room.Staging+room.Scalars
 	if limit > 0 && need > limit {
-		return usageError{fmt.Errorf("comm.heap_mb: the buckets need %d B of the symmetric heap, more than its %d B; set it to 0, which reserves as much as needed", need, limit)}
+		return cli.Usage("comm.heap_mb: the buckets need %d B of the symmetric heap, more than its %d B; set it to 0, which reserves as much as needed", need, limit)
 	}
 	return nil
 }

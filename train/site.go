@@ -6,6 +6,7 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/machine"
 )
 
@@ -21,7 +22,7 @@ type site struct {
 // siteOf returns where the ranks of env compute. It looks at files and loads no library: a broken
 // library shows when the world is opened.
 //
-// Errors: usageError with the reason, for requested GPUs that cannot be used.
+// Errors: cli.ErrUsage with the reason, for requested GPUs that cannot be used.
 func siteOf(c *config.Config, env launch.Env) (site, error) {
 	onHost := hostOnly(c)
 	asked := "" // the setting that requests GPUs
@@ -45,9 +46,9 @@ func siteOf(c *config.Config, env launch.Env) (site, error) {
 	case onHost == "":
 		return site{true, "set by " + asked}, nil
 	case asked != "":
-		return site{}, Usage("%s: %s", asked, onHost)
+		return site{}, cli.Usage("%s: %s", asked, onHost)
 	case c.Run.Device == "auto" && c.Run.Precision != "fp32":
-		return site{}, Usage("run.precision=%s: it is for GPUs, and this run is on the host, in fp32: %s", c.Run.Precision, onHost)
+		return site{}, cli.Usage("run.precision=%s: it is for GPUs, and this run is on the host, in fp32: %s", c.Run.Precision, onHost)
 	}
 	return site{false, onHost}, nil
 }

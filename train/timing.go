@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/cli"
 )
 
 // timingFlags are the flags for comparing step times.
@@ -33,13 +34,13 @@ func (f *timingFlags) add(flags *pflag.FlagSet) {
 
 func (f *timingFlags) check() error {
 	if f.warmup < 0 {
-		return Usage("--warmup %d: want 0 or more", f.warmup)
+		return cli.Usage("--warmup %d: want 0 or more", f.warmup)
 	}
 	if info, err := os.Stat(f.file); err == nil && info.IsDir() {
-		return Usage("--json %s: is a folder: use a file name", f.file)
+		return cli.Usage("--json %s: is a folder: use a file name", f.file)
 	}
 	if f.kept && !f.resident {
-		return Usage("--kept: batches change with every step: add --resident")
+		return cli.Usage("--kept: batches change with every step: add --resident")
 	}
 	return nil
 }
