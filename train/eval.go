@@ -36,7 +36,7 @@ func (t *trainer) evaluate(ctx context.Context, s *Summary) (err error) {
 	}
 	c := t.job.machineConfig("test")
 	c.Eval = true
-	if t.job.site.gpu {
+	if t.job.site.GPU {
 		c.Share = t.vm.compiled // the weights on the GPU are shared
 	}
 	vm, err := t.job.newVM(c, m.Output)

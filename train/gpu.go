@@ -13,6 +13,7 @@ import (
 	"github.com/symgrad/symgrad/internal/cudnn"
 	"github.com/symgrad/symgrad/internal/dl"
 	"github.com/symgrad/symgrad/internal/nccl"
+	"github.com/symgrad/symgrad/internal/settings"
 )
 
 // gpuOf returns the GPU of the world's buffers; nil for the host.
@@ -36,17 +37,17 @@ func (t *trainer) computesOn() string {
 func (t *trainer) machineLine() string {
 	j := t.job
 	if v := gpuOf(t.w); v != nil {
-		return fmt.Sprintf("%s, on %s: %s", j.cfg.Run.Machine, v.Name(), j.site.why)
+		return fmt.Sprintf("%s, on %s: %s", j.cfg.Run.Machine, v.Name(), j.site.Why)
 	}
-	return fmt.Sprintf("%s, on the host: %s", j.cfg.Run.Machine, j.site.why)
+	return fmt.Sprintf("%s, on the host: %s", j.cfg.Run.Machine, j.site.Why)
 }
 
 // products returns the provider of matrix products.
 func (j *job) products() string {
 	switch {
-	case j.site.gpu:
+	case j.site.GPU:
 		return "cuBLAS and cuDNN if found, else own kernels; in " + j.cfg.Run.Precision
-	case j.cfg.Run.Machine != tape && j.blas.Name == "gonum":
+	case j.cfg.Run.Machine != settings.Tape && j.blas.Name == "gonum":
 		return "kernels of the machine: no BLAS library found or wanted (cpu.blas=" + j.cfg.CPU.BLAS + ")"
 	}
 	return j.blas.String()

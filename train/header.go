@@ -47,7 +47,7 @@ func (t *trainer) header() error {
 	if cfg.Shard.Stage > 0 {
 		fmt.Fprintf(&b, "sharding   %s; rank 0 has %v\n", stageText[cfg.Shard.Stage], t.d.Memory())
 	}
-	if cfg.Shard.OverlapGather && !j.site.gpu {
+	if cfg.Shard.OverlapGather && !j.site.GPU {
 		b.WriteString("warning    shard.overlap_gather has no effect on the host\n")
 	}
 	if t.keeper != nil {

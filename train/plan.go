@@ -20,7 +20,7 @@ func (t *trainer) expected() (*plan.Plan, error) {
 	}
 	_, model := t.job.problem.Describe()
 	j := plan.Job{
-		Name: c.Run.Name, Model: model, Ranks: t.w.Size(), Rows: t.rows, GPU: t.job.site.gpu,
+		Name: c.Run.Name, Model: model, Ranks: t.w.Size(), Rows: t.rows, GPU: t.job.site.GPU,
 		Runs: t.cut(0, c.Data.GlobalBatch).n, DDP: exchange, Rule: t.rule, Params: p.Params, Order: p.GradientOrder(),
 		Inputs: t.inputBytes(),
 	}
@@ -74,7 +74,7 @@ func (t *trainer) memory() plan.Memory {
 	}
 	m.Staging += f.Gradients
 	m.Activations, m.Outputs = f.Arena+f.Constants+f.Scratch, f.Outputs
-	if m.Inputs = f.Inputs; !t.job.site.gpu {
+	if m.Inputs = f.Inputs; !t.job.site.GPU {
 		m.Inputs = t.inputBytes()
 	}
 	return m

@@ -23,7 +23,7 @@ type Profile struct {
 // Collective: all ranks. Returns: nil on the host, without --json, and with data.accum_steps above
 // 1.
 func (t *trainer) profile() (*Profile, *float64, error) {
-	if !t.rank0Settings.profile || !t.job.site.gpu || t.job.cfg.Data.AccumSteps > 1 {
+	if !t.rank0Settings.profile || !t.job.site.GPU || t.job.cfg.Data.AccumSteps > 1 {
 		return nil, nil, nil
 	}
 	times, err := t.vm.compiled.Profile(profiledRuns)

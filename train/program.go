@@ -12,6 +12,7 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/cli"
+	"github.com/symgrad/symgrad/internal/settings"
 )
 
 // Exit codes in addition to those of launch.ExitCode. A run ended by a signal exits with 128 plus
@@ -128,7 +129,7 @@ func (o *options) check() error {
 	if name := o.cfg.Model.Name; !slices.Contains(o.program.Models, name) {
 		return cli.Usage("model.name=%s: %s trains %s only", name, o.program.Name, strings.Join(o.program.Models, " or "))
 	}
-	if o.plan && o.cfg.Run.Machine == tape {
+	if o.plan && o.cfg.Run.Machine == settings.Tape {
 		return cli.Usage("--plan: the tape machine's memory is unknown; set run.machine=compiled")
 	}
 	if !(o.below >= 0) {

@@ -41,7 +41,7 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 	if o.cfg.Comm.Backend == backend.Sim {
 		return 0, simulate(o, env, stdout)
 	}
-	if _, err := siteOf(o.cfg, planned(o.cfg, env)); err != nil {
+	if _, err := settings.SiteOf(o.cfg, planned(o.cfg, env)); err != nil {
 		return 0, err // once, not once per rank
 	}
 	program, err := os.Executable()
@@ -106,7 +106,7 @@ func one(o options, env launch.Env, stdout io.Writer) (err error) {
 	// One processor for communication in addition to the rank's share of cores: without it a bucket
 	// would wait for a matrix product to end.
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), j.threads+1))
-	cfg := j.backendConfig()
+	cfg := settings.Backend(j.cfg, j.site.GPU)
 	cfg.Env = &env
 	w, err := backend.Open(ctx, cfg)
 	if err != nil {
@@ -129,7 +129,7 @@ func one(o options, env launch.Env, stdout io.Writer) (err error) {
 // arrived: it may be computing or waiting for a disk. On GPUs, work that waits for a dead rank
 // takes a while to stop.
 func (j *job) patience() time.Duration {
-	if j.site.gpu {
+	if j.site.GPU {
 		return 10 * time.Second
 	}
 	return time.Second
@@ -200,7 +200,7 @@ func simulate(o options, env launch.Env, stdout io.Writer) error {
 	}
 	var mu sync.Mutex
 	var first error
-	err = backend.Simulate(n, j.backendConfig(), func(w *dist.World) error {
+	err = backend.Simulate(n, settings.Backend(j.cfg, j.site.GPU), func(w *dist.World) error {
 		err := j.run(ctx, w)
 		mu.Lock()
 		defer mu.Unlock()
@@ -227,7 +227,7 @@ type job struct {
 	options
 	env     launch.Env // in a simulation, rank 0's
 	marks   *launch.Marks
-	site    site
+	site    settings.Site
 	threads int // of a rank
 	blas    blas.Info
 	problem Problem
@@ -245,10 +245,10 @@ func newJob(o options, env launch.Env, out io.Writer) (*job, error) {
 		}
 	}
 	var err error
-	if j.site, err = siteOf(o.cfg, env); err != nil {
+	if j.site, err = settings.SiteOf(o.cfg, env); err != nil {
 		return nil, err
 	}
-	impl, err := blas.Open(blasConfig(o.cfg.CPU, j.threads))
+	impl, err := blas.Open(settings.BLAS(o.cfg.CPU, j.threads))
 	if err != nil {
 		return nil, err
 	}
@@ -265,20 +265,8 @@ func (j *job) load() (err error) {
 	if j.problem, err = j.program.Open(j.cfg); err != nil {
 		return err
 	}
-	j.facts = append(j.facts, "program: "+j.program.Name, fmt.Sprintf("--resident: %v", j.timing.resident), fmt.Sprintf("on GPUs: %v", j.site.gpu), j.cfg.Canonical(), j.problem.Digest())
+	j.facts = append(j.facts, "program: "+j.program.Name, fmt.Sprintf("--resident: %v", j.timing.resident), fmt.Sprintf("on GPUs: %v", j.site.GPU), j.cfg.Canonical(), j.problem.Digest())
 	return nil
-}
-
-func blasConfig(c config.CPU, threads int) blas.Config {
-	b := blas.Config{Threads: threads}
-	switch c.BLAS {
-	case "auto":
-	case "gonum":
-		b = blas.Config{Disable: true}
-	default:
-		b.Path = c.BLAS
-	}
-	return b
 }
 
 // run is one rank, from the rendezvous to the summary. A failure aborts the other ranks with its

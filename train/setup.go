@@ -65,7 +65,7 @@ func newTrainer(k *exchanger, j *job, e ends) (*trainer, error) {
 		return nil, err
 	}
 	t.steps = runSteps(j.cfg.Run, t.sampler.Steps())
-	t.rule = settings.Solver(j.cfg, j.site.gpu, t.steps, j.threads)
+	t.rule = settings.Solver(j.cfg, j.site.GPU, t.steps, j.threads)
 	if err := t.keep(); err != nil {
 		return t, err
 	}
@@ -77,7 +77,7 @@ func newTrainer(k *exchanger, j *job, e ends) (*trainer, error) {
 	}
 	if f := j.timing; f.file != "" && f.warmup >= t.steps-t.first {
 		return t, cli.Usage("--json: the run has %d steps, all of them warm-up; lower --warmup", t.steps-t.first)
-	} else if f.file != "" && f.warmup == 0 && j.site.gpu {
+	} else if f.file != "" && f.warmup == 0 && j.site.GPU {
 		return t, cli.Usage("--warmup 0: on a GPU the first step loads kernels and times start at its end; use 1 or more")
 	}
 	if err := t.build(t.from.weights); err != nil {
@@ -120,7 +120,7 @@ func (t *trainer) build(values func(*Model) error) error {
 		return err
 	}
 	c := t.job.machineConfig(cfg.Model.Name)
-	if t.job.site.gpu {
+	if t.job.site.GPU {
 		c.Solver, c.KeepInputs = &t.rule, t.job.timing.kept // the update is the last part of each run's graph
 	}
 	if t.vm, err = t.job.newVM(c, append(gorgonia.Nodes{m.Cost}, t.d.Grads()...)...); err != nil {
@@ -133,7 +133,7 @@ func (t *trainer) build(values func(*Model) error) error {
 // newSolver returns the solver: on a GPU the machine's, else the one of ddp, which handles sharded
 // weights and states.
 func (t *trainer) newSolver() (optim.Solver, error) {
-	if t.job.site.gpu {
+	if t.job.site.GPU {
 		return t.vm.compiled.NewSolver(t.rule)
 	}
 	return t.d.NewSolver(t.rule)
@@ -161,7 +161,7 @@ func (t *trainer) close(cause error) error {
 
 // checkHeap compares comm.heap_mb with the need of the buckets.
 func (t *trainer) checkHeap() error {
-	room := t.d.Plan().Room(t.job.site.gpu)
+	room := t.d.Plan().Room(t.job.site.GPU)
 	limit, need := t.job.cfg.Comm.HeapBytes(), room.Grads+room.Params+room.Staging+room.Scalars
 	if limit > 0 && need > limit {
 		return cli.Usage("comm.heap_mb: the buckets need %d B of the symmetric heap, more than its %d B; set it to 0, which reserves as much as needed", need, limit)

@@ -21,19 +21,3 @@ func TestRunEndsWithItsStepsOrEpochs(t *testing.T) {
 		}
 	}
 }
-
-func TestBLASFollowsItsSetting(t *testing.T) {
-	for _, test := range []struct {
-		setting, path    string
-		disable, threads bool
-	}{
-		{"auto", "", false, true},
-		{"gonum", "", true, false},
-		{"libopenblas.so.0", "libopenblas.so.0", false, true},
-	} {
-		c := blasConfig(config.CPU{BLAS: test.setting}, 3)
-		if c.Path != test.path || c.Disable != test.disable || (c.Threads == 3) != test.threads || c.Validate() != nil {
-			t.Errorf("%s: %+v", test.setting, c)
-		}
-	}
-}

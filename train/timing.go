@@ -152,7 +152,7 @@ func (t *timing) microseconds() (median, mean, p90 float64) {
 //
 // Collective: all ranks.
 func (t *trainer) times() ([]float64, error) {
-	if t.job.site.gpu && t.job.timing.file != "" {
+	if t.job.site.GPU && t.job.timing.file != "" {
 		between, err := t.vm.compiled.Intervals()
 		if err != nil {
 			return nil, err

@@ -221,7 +221,7 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 	if err != nil {
 		return err
 	}
-	if t.job.site.gpu {
+	if t.job.site.GPU {
 		return t.queued(step, b, loss)
 	}
 	updating := time.Now()
@@ -357,7 +357,7 @@ func (t *trainer) run(step int, indices []int, c cuts, piece int) (loss float64,
 	t.spans.add("compute", "batch", filling, running)
 	err = t.vm.RunAll()
 	t.spans.ran(running, time.Now())
-	if err == nil && (!t.job.site.gpu || c.n > 1 && t.wanted(step)) {
+	if err == nil && (!t.job.site.GPU || c.n > 1 && t.wanted(step)) {
 		loss, err = t.vm.scalar(m.Cost)
 		loss *= n
 	}

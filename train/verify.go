@@ -79,7 +79,7 @@ func (t *trainer) together(mine ddp.Batch) ([][]float32, error) {
 		return t.inShadow(mine)
 	}
 	restore := func() error { return nil }
-	if t.job.site.gpu {
+	if t.job.site.GPU {
 		var err error
 		if restore, err = t.saved(); err != nil {
 			return nil, err

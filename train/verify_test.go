@@ -11,6 +11,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/settings"
 )
 
 func TestRelativeDifferenceIsInTheMaximumNorm(t *testing.T) {
@@ -79,7 +80,7 @@ func built(t *testing.T, n int, body func(tr *trainer, err error) error, more ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	return backend.Simulate(n, j.backendConfig(), func(w *dist.World) error {
+	return backend.Simulate(n, settings.Backend(j.cfg, j.site.GPU), func(w *dist.World) error {
 		tr, err := newTrainer(newExchanger(w), j, ends{})
 		if err = body(tr, err); tr != nil {
 			err = errors.Join(err, tr.close(err))

@@ -6,6 +6,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/symgrad/symgrad/internal/settings"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/ops"
 )
@@ -22,7 +23,7 @@ type vm struct {
 // Owns: the caller closes it.
 func (j *job) newVM(c machine.Config, outputs ...*gorgonia.Node) (*vm, error) {
 	g := outputs[0].Graph()
-	if j.cfg.Run.Machine == tape {
+	if j.cfg.Run.Machine == settings.Tape {
 		prog, locations, err := gorgonia.CompileFunction(g, leaves(outputs), outputs)
 		if err != nil {
 			return nil, fmt.Errorf("compile: %w", err)
@@ -34,6 +35,13 @@ func (j *job) newVM(c machine.Config, outputs ...*gorgonia.Node) (*vm, error) {
 		return nil, err
 	}
 	return &vm{m, m}, nil
+}
+
+// machineConfig returns the configuration of a compiled graph.
+func (j *job) machineConfig(name string) machine.Config {
+	c := settings.Machine(j.cfg, j.site.GPU, name, j.threads)
+	c.Tune = j.site.GPU && j.timing.tune
+	return c
 }
 
 // scalar returns the single element of an output after the last run.

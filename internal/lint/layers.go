@@ -123,7 +123,11 @@ var layers = []layer{
 		},
 		"it compiles graphs to programs and passes them to a back half",
 	},
-	{"internal/settings", []string{"config", "dist/ddp", "optim", "tensor"}, "it connects settings with packages, for all programs"},
+	{
+		"internal/settings",
+		[]string{"config", "dist/backend", "dist/ddp", "dist/launch", "internal/blas", "internal/cli", "machine", "optim", "tensor"},
+		"it connects settings with packages, for all programs",
+	},
 	{
 		"internal/plan",
 		[]string{"config", "dist", "dist/ddp", "internal/hostcost", "internal/program", "machine", "optim", "tensor"},

@@ -1,4 +1,4 @@
-package train
+package settings
 
 import (
 	"fmt"
@@ -6,24 +6,25 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/blas"
 	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/machine"
 )
 
-// tape is the value of run.machine for Gorgonia's own machine.
-const tape = "tape"
+// Tape is the value of run.machine for Gorgonia's own machine.
+const Tape = "tape"
 
-// site is the place where a run computes.
-type site struct {
-	gpu bool   // each rank on its own GPU; else on the host
-	why string // the reason, for the header
+// Site is the place where a run computes.
+type Site struct {
+	GPU bool   // each rank on its own GPU; else on the host
+	Why string // the reason, for reports
 }
 
-// siteOf returns where the ranks of env compute. It looks at files and loads no library: a broken
+// SiteOf returns where the ranks of env compute. It looks at files and loads no library: a broken
 // library shows when the world is opened.
 //
 // Errors: cli.ErrUsage with the reason, for requested GPUs that cannot be used.
-func siteOf(c *config.Config, env launch.Env) (site, error) {
+func SiteOf(c *config.Config, env launch.Env) (Site, error) {
 	onHost := hostOnly(c)
 	asked := "" // the setting that requests GPUs
 	switch {
@@ -42,15 +43,15 @@ func siteOf(c *config.Config, env launch.Env) (site, error) {
 	}
 	switch {
 	case onHost == "" && asked == "":
-		return site{true, "run.device=auto, and each rank has a GPU"}, nil
+		return Site{true, "run.device=auto, and each rank has a GPU"}, nil
 	case onHost == "":
-		return site{true, "set by " + asked}, nil
+		return Site{true, "set by " + asked}, nil
 	case asked != "":
-		return site{}, cli.Usage("%s: %s", asked, onHost)
+		return Site{}, cli.Usage("%s: %s", asked, onHost)
 	case c.Run.Device == "auto" && c.Run.Precision != "fp32":
-		return site{}, cli.Usage("run.precision=%s: it is for GPUs, and this run is on the host, in fp32: %s", c.Run.Precision, onHost)
+		return Site{}, cli.Usage("run.precision=%s: it is for GPUs, and this run is on the host, in fp32: %s", c.Run.Precision, onHost)
 	}
-	return site{false, onHost}, nil
+	return Site{false, onHost}, nil
 }
 
 // hostOnly returns the setting that keeps the run on the host; "" if there is none.
@@ -58,7 +59,7 @@ func hostOnly(c *config.Config) string {
 	switch {
 	case c.Run.Device == "cpu":
 		return "set by run.device"
-	case c.Run.Machine == tape:
+	case c.Run.Machine == Tape:
 		return "run.machine=tape runs on the host; set it to compiled for GPUs"
 	case backend.OnHost(c.Comm.Backend):
 		return "comm.backend=" + c.Comm.Backend + " is between ranks of the host"
@@ -100,15 +101,15 @@ func missingGPU(c *config.Config, env launch.Env) string {
 	return ""
 }
 
-// backendConfig returns the configuration of the world.
-func (j *job) backendConfig() backend.Config {
-	c := j.cfg.Comm
+// Backend returns the configuration of the world, on GPUs or on the host.
+func Backend(all *config.Config, gpu bool) backend.Config {
+	c := all.Comm
 	b := backend.Config{
 		Backend: c.Backend, InitTimeout: c.TimeoutInit, StepTimeout: c.TimeoutStep,
 		FastOrder: c.Order == "fast", Unchecked: !c.Check, TraceEntries: c.TraceEntries, Device: backend.HostDevice,
 	}
-	if j.site.gpu {
-		g := j.cfg.GPU
+	if gpu {
+		g := all.GPU
 		b.Device = backend.CUDADevice
 		if c.Backend != backend.Auto { // with auto these have no effect
 			b.Engine, b.TunePath = c.Engine, c.Tune
@@ -121,22 +122,35 @@ func (j *job) backendConfig() backend.Config {
 	return b
 }
 
-// machineConfig returns the configuration of a compiled graph.
-func (j *job) machineConfig(name string) machine.Config {
+// Machine returns the configuration of a compiled graph, for a rank with so many goroutines.
+func Machine(all *config.Config, gpu bool, name string, threads int) machine.Config {
 	c := machine.Config{
-		Name: name, Device: machine.CPU, Threads: j.threads, NewBatch: machine.Refuse, Seed: uint64(j.cfg.Run.Seed),
+		Name: name, Device: machine.CPU, Threads: threads, NewBatch: machine.Refuse, Seed: uint64(all.Run.Seed),
 	}
-	switch blas := j.cfg.CPU.BLAS; blas {
+	switch blas := all.CPU.BLAS; blas {
 	case "auto":
 	case "gonum":
 		c.BLAS = "none"
 	default:
 		c.BLAS = blas
 	}
-	if j.site.gpu {
-		c.Device, c.Tune = machine.CUDA, j.timing.tune
-		c.Compute = map[string]string{"fp32": "f32", "tf32": "tf32", "bf16": "bf16"}[j.cfg.Run.Precision]
-		c.CUDADriver, c.NVRTC = j.cfg.GPU.Driver, j.cfg.GPU.NVRTC
+	if gpu {
+		c.Device = machine.CUDA
+		c.Compute = map[string]string{"fp32": "f32", "tf32": "tf32", "bf16": "bf16"}[all.Run.Precision]
+		c.CUDADriver, c.NVRTC = all.GPU.Driver, all.GPU.NVRTC
 	}
 	return c
+}
+
+// BLAS returns the configuration of the library for matrix products, with so many threads.
+func BLAS(c config.CPU, threads int) blas.Config {
+	b := blas.Config{Threads: threads}
+	switch c.BLAS {
+	case "auto":
+	case "gonum":
+		b = blas.Config{Disable: true}
+	default:
+		b.Path = c.BLAS
+	}
+	return b
 }
