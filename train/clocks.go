@@ -6,6 +6,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/trace"
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 // clockRounds is the number of rounds in which ranks compare clocks. A round takes as long as a
@@ -16,7 +17,7 @@ const clockRounds = 16
 // one host share a clock.
 //
 // Collective: all ranks.
-func (s *spans) compareClocks(k *exchanger, local dist.LocalInfo) error {
+func (s *spans) compareClocks(k *exchange.Values, local dist.LocalInfo) error {
 	if !s.on || local.Nodes <= 1 || s.clocks != nil {
 		return nil
 	}
@@ -24,7 +25,7 @@ func (s *spans) compareClocks(k *exchanger, local dist.LocalInfo) error {
 	if err != nil {
 		return fmt.Errorf("compare clocks: %w", err)
 	}
-	nodes, err := every(k, "host of each rank", []int64{int64(local.Node)})
+	nodes, err := exchange.Every(k, "host of each rank", []int64{int64(local.Node)})
 	if err != nil {
 		return fmt.Errorf("compare clocks: %w", err)
 	}
@@ -47,12 +48,12 @@ func (s *spans) compareClocks(k *exchanger, local dist.LocalInfo) error {
 // exchangeTimes lets all ranks exchange their times, and returns the rounds of each.
 //
 // Collective: all ranks.
-func (s *spans) exchangeTimes(k *exchanger) ([][]trace.Round, error) {
-	rounds := make([][]trace.Round, k.w.Size())
+func (s *spans) exchangeTimes(k *exchange.Values) ([][]trace.Round, error) {
+	rounds := make([][]trace.Round, k.World().Size())
 	var left time.Time // the last round
 	for i := range clockRounds + 1 {
 		entered := s.at(time.Now())
-		times, err := every(k, "times", []int64{left.UnixNano(), entered.UnixNano()})
+		times, err := exchange.Every(k, "times", []int64{left.UnixNano(), entered.UnixNano()})
 		if err != nil {
 			return nil, err
 		}

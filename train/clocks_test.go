@@ -11,6 +11,7 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 // The clock of a second host is 5 s ahead. On the timeline its spans begin when those of rank 0 do,
@@ -27,7 +28,7 @@ func TestTimelineOfTwoHostsHasOneClock(t *testing.T) {
 		if local.Node == 1 {
 			s.wall = s.wall.Add(ahead)
 		}
-		k := newExchanger(w)
+		k := exchange.New(w)
 		if err := s.compareClocks(k, local); err != nil {
 			return err
 		}
@@ -82,10 +83,10 @@ func checkOneClock(t *testing.T, path string) {
 }
 
 func TestOneHostComparesNoClocks(t *testing.T) {
-	onRanks(t, 2, func(k *exchanger) error {
-		s := newSpans(k.w)
+	onRanks(t, 2, func(k *exchange.Values) error {
+		s := newSpans(k.World())
 		s.on = true
-		if err := s.compareClocks(k, k.w.Local()); err != nil || s.clocks != nil {
+		if err := s.compareClocks(k, k.World().Local()); err != nil || s.clocks != nil {
 			return fmt.Errorf("clocks %v, %w", s.clocks, err)
 		}
 		return nil

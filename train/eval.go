@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 // evaluate counts the test samples that the model classifies correctly. Rank k mod n evaluates
@@ -57,7 +59,7 @@ func (t *trainer) evaluate(ctx context.Context, s *Summary) (err error) {
 		counts[0] += int64(right)
 		counts[1] += int64(all)
 	}
-	if err := sum(t.exchanger, "test samples", counts); err != nil {
+	if err := exchange.Sum(t.exchanger, "test samples", counts); err != nil {
 		return err
 	}
 	s.tested(counts[0], counts[1])

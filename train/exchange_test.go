@@ -18,91 +18,15 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 // onRanks runs body on n simulated ranks.
-func onRanks(t *testing.T, n int, body func(k *exchanger) error) {
+func onRanks(t *testing.T, n int, body func(k *exchange.Values) error) {
 	t.Helper()
-	if err := backend.Simulate(n, backend.Config{}, func(w *dist.World) error { return body(newExchanger(w)) }); err != nil {
+	if err := backend.Simulate(n, backend.Config{}, func(w *dist.World) error { return body(exchange.New(w)) }); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestGatherTakesTextsOfAnyLength(t *testing.T) {
-	for n := 1; n <= 4; n++ {
-		onRanks(t, n, func(k *exchanger) error {
-			for _, unit := range []string{"", "x", "some text"} {
-				parts, err := gather(k, "text", []byte(strings.Repeat(unit, k.w.Rank())))
-				if err != nil {
-					return err
-				}
-				for r, p := range parts {
-					if want := strings.Repeat(unit, r); string(p) != want {
-						return fmt.Errorf("rank %d has %q from rank %d, want %q", k.w.Rank(), p, r, want)
-					}
-				}
-			}
-			return nil
-		})
-	}
-}
-
-// On GPUs, exchanged values pass through symmetric memory, which grows only when needed.
-func TestRoomGrowsWithWhatIsExchanged(t *testing.T) {
-	onRanks(t, 2, func(k *exchanger) error {
-		for _, step := range []struct{ bytes, room int64 }{{8, leastRoom}, {leastRoom, leastRoom}, {leastRoom + 1, 2 * (leastRoom + 1)}, {1, 2 * (leastRoom + 1)}} {
-			if err := k.grow(step.bytes); err != nil {
-				return err
-			}
-			if k.room != step.room || k.src.Local().Bytes() != step.room || k.dst.Local().Bytes() != step.room {
-				return fmt.Errorf("room for %d B is %d, want %d", step.bytes, k.room, step.room)
-			}
-		}
-		if err := k.close(); err != nil || k.heap != nil {
-			return fmt.Errorf("close: %w", err)
-		}
-		return k.close()
-	})
-}
-
-func TestAgreeNamesEveryRankThatDiffers(t *testing.T) {
-	common := []string{"header", "run.seed: 1", "optim.lr: 0.1"}
-	onRanks(t, 3, func(k *exchanger) error { return agree(k, common) })
-	onRanks(t, 4, func(k *exchanger) error {
-		mine := slices.Clone(common)
-		switch k.w.Rank() {
-		case 1:
-			mine[2] = "optim.lr: 0.2"
-		case 3:
-			mine = mine[:2]
-		}
-		err := agree(k, mine)
-		if !errors.Is(err, errDiffer) {
-			return fmt.Errorf("error %w, want errDiffer", err)
-		}
-		for _, want := range []string{
-			`rank 0 has "optim.lr: 0.1", rank 1 has "optim.lr: 0.2"`,
-			`rank 0 has "optim.lr: 0.1", rank 3 has "nothing more"`,
-		} {
-			if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "rank 2") {
-				return fmt.Errorf("%q is not in: %w", want, err)
-			}
-		}
-		return nil
-	})
-}
-
-func TestParametersAreComparedAtTheEnd(t *testing.T) {
-	onRanks(t, 3, func(k *exchanger) error {
-		if err := sameParams(k, []byte{1, 2}); err != nil {
-			return err
-		}
-		err := sameParams(k, []byte{1, byte(k.w.Rank() / 2)})
-		if !errors.Is(err, errDiffer) || !strings.Contains(err.Error(), "rank 0 has 0100, rank 2 has 0101") {
-			return fmt.Errorf("error %w", err)
-		}
-		return nil
-	})
 }
 
 // The digest is of the elements' bits, in order, whatever rank computes it.
@@ -135,11 +59,11 @@ func TestDigestSeesEveryElement(t *testing.T) {
 // shared.
 func TestMeterAddsUpOverRanks(t *testing.T) {
 	for _, every := range []int{1, 3, 10} {
-		onRanks(t, 3, func(k *exchanger) error {
+		onRanks(t, 3, func(k *exchange.Values) error {
 			m := newMeter(k)
 			for step := range 10 {
 				m.step(16, 0)
-				m.note(step, float64((step+1)*(k.w.Rank()+1))/8)
+				m.note(step, float64((step+1)*(k.World().Rank()+1))/8)
 				if (step+1)%every == 0 || step == 9 {
 					if err := m.share(); err != nil {
 						return err
@@ -162,7 +86,7 @@ func TestMeterAddsUpOverRanks(t *testing.T) {
 // Where only losses that are shared are known, as on GPUs, a checkpoint says of which step its last
 // one is.
 func TestCurveKnowsTheStepOfItsLoss(t *testing.T) {
-	onRanks(t, 2, func(k *exchanger) error {
+	onRanks(t, 2, func(k *exchange.Values) error {
 		m := newMeter(k)
 		for step := 4; step < 20; step += 5 {
 			m.note(step, float64(step))
@@ -179,11 +103,11 @@ func TestCurveKnowsTheStepOfItsLoss(t *testing.T) {
 
 func TestMeterRefusesALossThatIsNoNumber(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1)} {
-		onRanks(t, 2, func(k *exchanger) error {
+		onRanks(t, 2, func(k *exchange.Values) error {
 			m := newMeter(k)
 			for step := range 4 {
 				loss := 1.0
-				if step == 2 && k.w.Rank() == 1 {
+				if step == 2 && k.World().Rank() == 1 {
 					loss = bad
 				}
 				m.note(step, loss)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/symgrad/symgrad/checkpoint"
 	"github.com/symgrad/symgrad/internal/cli"
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 // keeper saves checkpoints. A nil keeper saves none.
@@ -28,7 +29,7 @@ func (t *trainer) keep() error {
 		return nil
 	}
 	k := &keeper{every: t.rank0Settings.keepEvery}
-	places, err := fromRank0(t.exchanger, "folder of checkpoints", func() (places, error) { return t.locked(k) })
+	places, err := exchange.FromRank0(t.exchanger, "folder of checkpoints", func() (places, error) { return t.locked(k) })
 	if k.saver != nil {
 		t.keeper = k // closed even after an error
 	}
@@ -140,5 +141,5 @@ func (t *trainer) last() (string, error) {
 	if err := t.forgiven(k.saver.Wait()); err != nil {
 		return "", err
 	}
-	return k.path(k.written[len(k.written)-1]), done(t.w.Barrier())
+	return k.path(k.written[len(k.written)-1]), exchange.Done(t.w.Barrier())
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/tensor"
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 // rank0Settings are the settings of rank 0 that decide which collectives all ranks call. Ranks may
@@ -24,7 +25,7 @@ type rank0Settings struct {
 // settingsOfRank0 returns the settings of rank 0 on all ranks.
 //
 // Collective: all ranks.
-func settingsOfRank0(k *exchanger, j *job) (rank0Settings, error) {
+func settingsOfRank0(k *exchange.Values, j *job) (rank0Settings, error) {
 	v := []int64{int64(j.cfg.Log.Every), -1, -2, 0, 0, 0, int64(j.cfg.Checkpoint.Every), 0}
 	if j.cfg.Log.Trace != "" {
 		v[1], v[2] = int64(j.cfg.Log.TraceSteps[0]), int64(j.cfg.Log.TraceSteps[1])
@@ -41,7 +42,7 @@ func settingsOfRank0(k *exchanger, j *job) (rank0Settings, error) {
 	if j.timing.file != "" {
 		v[7] = 1
 	}
-	if err := fromFirst(k, "rank 0's settings", v); err != nil {
+	if err := exchange.FromFirst(k, "rank 0's settings", v); err != nil {
 		return rank0Settings{}, err
 	}
 	return rank0Settings{
@@ -53,7 +54,7 @@ func settingsOfRank0(k *exchanger, j *job) (rank0Settings, error) {
 // meter records losses and times of a run. Every rank notes its own values; share sums those of
 // many steps over the ranks at once, so that the loss costs almost nothing.
 type meter struct {
-	k     *exchanger
+	k     *exchange.Values
 	now   func() time.Duration // since the first step began
 	help  string               // remedy for a loss that is not finite
 	wild  bool                 // losses need not be finite: such steps are skipped
@@ -74,9 +75,9 @@ type meter struct {
 	rate        float64       // samples per second between the last two shares
 }
 
-func newMeter(k *exchanger) *meter {
+func newMeter(k *exchange.Values) *meter {
 	start := time.Now()
-	return &meter{k: k, blind: k.w.Device() != tensor.Host, now: func() time.Duration { return time.Since(start) }}
+	return &meter{k: k, blind: k.World().Device() != tensor.Host, now: func() time.Duration { return time.Since(start) }}
 }
 
 // step notes a step: the samples of all ranks, and this rank's wait for communication.
@@ -97,7 +98,7 @@ func (m *meter) note(step int, loss float64) {
 func (m *meter) share() error {
 	from := m.now()
 	all := append(slices.Clone(m.own), m.stood.Seconds())
-	if err := sum(m.k, "loss", all); err != nil {
+	if err := exchange.Sum(m.k, "loss", all); err != nil {
 		return err
 	}
 	n := len(m.own)
@@ -107,7 +108,7 @@ func (m *meter) share() error {
 		}
 	}
 	m.losses = append(m.losses, all[:n]...)
-	m.exposed += all[n] / float64(m.k.w.Size())
+	m.exposed += all[n] / float64(m.k.World().Size())
 	m.own, m.at = m.own[:0], m.at[:0]
 	m.sharedAt = m.now()
 	m.stood = m.sharedAt - from // this exchange is communication as well

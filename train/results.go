@@ -13,6 +13,7 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/internal/cli"
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 // claimName is the file in run.output_dir that a running program locks.
@@ -149,7 +150,7 @@ func (t *trainer) claimOnRank0() error {
 		return nil
 	}
 	var own *claim
-	c, err := fromRank0(t.exchanger, "output folder", func() (claim, error) {
+	c, err := exchange.FromRank0(t.exchanger, "output folder", func() (claim, error) {
 		var err error
 		if own, err = claimOutput(t.job.cfg); err != nil {
 			return claim{}, err

@@ -14,6 +14,7 @@ import (
 	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 // origin is the checkpoint from which a run resumes. nil means a new training.
@@ -41,7 +42,7 @@ const (
 //
 // Collective: all ranks. Errors: cli.ErrUsage for settings of a different training.
 func (t *trainer) locate() error {
-	f, err := fromRank0(t.exchanger, "checkpoint to resume from", t.find)
+	f, err := exchange.FromRank0(t.exchanger, "checkpoint to resume from", t.find)
 	if t.broken = f.Skipped; err != nil || f.Path == "" {
 		return err
 	}

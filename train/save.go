@@ -9,6 +9,7 @@ import (
 	"github.com/symgrad/symgrad/checkpoint"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 // memory is the state of a run in a checkpoint that is neither a tensor nor a field of package
@@ -44,7 +45,7 @@ func (t *trainer) owns(steps int, scaler json.RawMessage) ([]own, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, err := gather(t.exchanger, "steps of each rank", text)
+	parts, err := exchange.Gather(t.exchanger, "steps of each rank", text)
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +265,7 @@ func (t *trainer) collected(mine []checkpoint.Run) ([]checkpoint.Run, error) {
 			all = append(all, r)
 			continue
 		}
-		parts, err := gather(t.exchanger, r.Tensor.Name, append(binary.LittleEndian.AppendUint64(nil, uint64(r.Offset)), r.Data.Raw()...))
+		parts, err := exchange.Gather(t.exchanger, r.Tensor.Name, append(binary.LittleEndian.AppendUint64(nil, uint64(r.Offset)), r.Data.Raw()...))
 		if err != nil {
 			return nil, err
 		}

@@ -17,14 +17,15 @@ import (
 	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/internal/settings"
 	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 // trainer is one rank's model with everything that trains it.
 type trainer struct {
 	w         *dist.World
-	job       *job       // the problem, its settings and the flags
-	exchanger *exchanger // small collectives on host values
-	ends      ends       // contexts that can end this rank
+	job       *job             // the problem, its settings and the flags
+	exchanger *exchange.Values // small collectives on host values
+	ends      ends             // contexts that can end this rank
 
 	first             int          // steps made by the run that this one resumes
 	steps             int          // of the whole training, with those
@@ -54,8 +55,8 @@ type trainer struct {
 // newTrainer builds the model for data-parallel training.
 //
 // Collective: all ranks. Owns: the caller closes the trainer.
-func newTrainer(k *exchanger, j *job, e ends) (*trainer, error) {
-	w := k.w
+func newTrainer(k *exchange.Values, j *job, e ends) (*trainer, error) {
+	w := k.World()
 	t := &trainer{w: w, exchanger: k, job: j, ends: e, spans: newSpans(w)}
 	var err error
 	if t.rank0Settings, err = settingsOfRank0(k, j); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/trace"
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 // spans records the actions of a rank, in the steps of the timeline.
@@ -109,7 +110,7 @@ func (t *trainer) writeTrace(s *Summary) error {
 	if err != nil {
 		return fmt.Errorf("timeline: %w", err)
 	}
-	parts, err := gather(t.exchanger, "timeline", mine)
+	parts, err := exchange.Gather(t.exchanger, "timeline", mine)
 	if err != nil || t.w.Rank() != 0 {
 		return err
 	}

@@ -8,13 +8,14 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/tensor"
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 // stopper makes all ranks end after the same step when a signal has reached one of them, so that
 // they can save. On the host, a reduction during each step shares the signals. On GPUs the host
 // would have to wait for the device, so signals are shared only together with losses.
 type stopper struct {
-	k    *exchanger
+	k    *exchange.Values
 	ctx  context.Context
 	g    *dist.Group
 	v    [2]int64 // the signal that reached this rank, and the largest of all ranks
@@ -23,8 +24,8 @@ type stopper struct {
 	wanted bool // the run can save
 }
 
-func newStopper(ctx context.Context, k *exchanger) *stopper {
-	return &stopper{k: k, ctx: ctx, g: k.w.Named("a signal to stop")}
+func newStopper(ctx context.Context, k *exchange.Values) *stopper {
+	return &stopper{k: k, ctx: ctx, g: k.World().Named("a signal to stop")}
 }
 
 // known returns the number of the signal that reached this rank; 0 for none.
@@ -43,7 +44,7 @@ func (s *stopper) known() int64 {
 //
 // Collective: all ranks, before each step.
 func (s *stopper) ask(wanted bool) (err error) {
-	if s.wanted = wanted; !wanted || s.k.w.Device() != tensor.Host {
+	if s.wanted = wanted; !wanted || s.k.World().Device() != tensor.Host {
 		return nil
 	}
 	s.v[0] = s.known()
@@ -55,14 +56,14 @@ func (s *stopper) ask(wanted bool) (err error) {
 //
 // Collective: all ranks, after each step. shared is that of trainer.shared for this step.
 func (s *stopper) answer(shared bool) (stop *interrupted, err error) {
-	switch onHost := s.k.w.Device() == tensor.Host; {
+	switch onHost := s.k.World().Device() == tensor.Host; {
 	case !s.wanted:
 		return nil, nil
 	case onHost:
 		err = s.work.Wait()
 	case shared:
 		s.v[1] = s.known()
-		err = reduce(s.k, "a signal to stop", s.v[1:], dist.Max)
+		err = exchange.Reduce(s.k, "a signal to stop", s.v[1:], dist.Max)
 	}
 	if err != nil || s.v[1] == 0 {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cli"
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 // timingFlags are the flags for comparing step times.
@@ -165,10 +166,10 @@ func (t *trainer) times() ([]float64, error) {
 // worst returns the largest median, mean and 90th percentile of any rank.
 //
 // Collective: all ranks.
-func (t *timing) worst(k *exchanger) ([]float64, error) {
+func (t *timing) worst(k *exchange.Values) ([]float64, error) {
 	v := make([]float64, 3)
 	v[0], v[1], v[2] = t.microseconds()
-	return v, reduce(k, "step times", v, dist.Max)
+	return v, exchange.Reduce(k, "step times", v, dist.Max)
 }
 
 // writeTiming writes the --json file, on rank 0. times are median, mean and 90th percentile.

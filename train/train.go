@@ -13,6 +13,7 @@ import (
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 // train is a whole run on one rank.
@@ -20,9 +21,9 @@ import (
 // Collective: all ranks. Errors: the failure, on the rank where it happened; on other ranks also
 // the number of that rank.
 func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
-	k := newExchanger(w)
-	defer func() { err = errors.Join(err, k.close()) }()
-	if err := agree(k, j.facts); err != nil {
+	k := exchange.New(w)
+	defer func() { err = errors.Join(err, k.Close()) }()
+	if err := exchange.Agree(k, j.facts); err != nil {
 		return err
 	}
 	group, release := w.Context(context.Background())
@@ -83,7 +84,7 @@ func (t *trainer) finish(ctx context.Context, s *Summary) error {
 	if err != nil {
 		return err
 	}
-	if err := sameParams(t.exchanger, digest); err != nil {
+	if err := exchange.Same(t.exchanger, "parameters", digest); err != nil {
 		return err
 	}
 	if err := t.judgeLoss(); err != nil {
@@ -130,7 +131,7 @@ func (t *trainer) judgeLoss() error {
 
 // loop runs the remaining steps.
 func (t *trainer) loop(ctx context.Context) error {
-	if err := done(t.w.Barrier()); err != nil {
+	if err := exchange.Done(t.w.Barrier()); err != nil {
 		return err
 	}
 	t.meter = newMeter(t.exchanger)

@@ -14,6 +14,7 @@ import (
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 // MaxDifference bounds the difference between the gradients of all ranks and of one rank, relative
@@ -292,7 +293,7 @@ func relativeDifference(a, b []float32) float64 {
 
 // judge finds the largest difference of all ranks and prints it on rank 0.
 func (t *trainer) judge(s *Summary, worst float64, at, samples int) error {
-	all, err := every(t.exchanger, "verify", []float64{worst, float64(at)})
+	all, err := exchange.Every(t.exchanger, "verify", []float64{worst, float64(at)})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/settings"
+	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
 func TestRelativeDifferenceIsInTheMaximumNorm(t *testing.T) {
@@ -81,7 +82,7 @@ func built(t *testing.T, n int, body func(tr *trainer, err error) error, more ..
 		t.Fatal(err)
 	}
 	return backend.Simulate(n, settings.Backend(j.cfg, j.site.GPU), func(w *dist.World) error {
-		tr, err := newTrainer(newExchanger(w), j, ends{})
+		tr, err := newTrainer(exchange.New(w), j, ends{})
 		if err = body(tr, err); tr != nil {
 			err = errors.Join(err, tr.close(err))
 		}

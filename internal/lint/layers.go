@@ -133,12 +133,13 @@ var layers = []layer{
 		[]string{"config", "dist", "dist/ddp", "internal/hostcost", "internal/program", "machine", "optim", "tensor"},
 		"it predicts the cost of a run from its graph, before ranks exist",
 	},
+	{"train/internal/exchange", []string{"dist", "symmetric", "tensor", "internal/cli"}, "ranks exchange values of any part of a training"},
 	{
 		"train",
 		[]string{
 			"config", "dist", "dist/launch", "dist/backend", "symmetric", "tensor", "ops", "optim", "checkpoint", "dist/ddp", "machine", "internal/blas",
 			"internal/build", "internal/cli", "internal/cublas", "internal/cuda", "internal/cudnn", "internal/dl", "internal/nccl", "internal/plan",
-			"internal/settings", "internal/trace",
+			"internal/settings", "internal/trace", "train/internal/exchange",
 		},
 		"it runs the training of a program: of everything below it, and of no example",
 	},
@@ -157,20 +158,21 @@ var inTests = map[string][]string{
 		"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest",
 		"internal/dl/dltest", "internal/hosttest",
 	},
-	"dist/ddp":          {"internal/shm", "checkpoint"},                                                    // sums on both host backends; an example saves
-	"bench/hosts":       {"dist", "internal/hostcost", "internal/reduce", "internal/ucx", "internal/wire"}, // predictions are judged too
-	"internal/farheap":  {"internal/wire/fake"},                                                            // hosts in one process
-	"internal/hosts":    {"internal/hostcost", "internal/shm"},                                             // it predicts their times; one is the transport of a host
-	"train":             {"examples/ddp/model"},                                                            // a small model of an example
-	"internal/hostexec": {"internal/program/oracle"},
-	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
-	"internal/cudaexec": {"internal/program/oracle"},
-	"internal/cudagen":  {"internal/program/oracle", "internal/cuda"}, // runs its kernels
-	"dist/launch":       {"internal/cli/clitest"},
-	"internal/shm":      {"dist/launch"},                             // its ranks are processes, started there
-	"internal/direct":   {"internal/gpu/gputest", "internal/reduce"}, // the same, and sums are compared with the host's
-	"internal/nvshmem":  {"internal/gpu/gputest"},
-	"internal/gpu":      {"internal/hosts", "internal/wire/fake"}, // ledgers of several hosts
+	"dist/ddp":                {"internal/shm", "checkpoint"},                                                    // sums on both host backends; an example saves
+	"bench/hosts":             {"dist", "internal/hostcost", "internal/reduce", "internal/ucx", "internal/wire"}, // predictions are judged too
+	"internal/farheap":        {"internal/wire/fake"},                                                            // hosts in one process
+	"internal/hosts":          {"internal/hostcost", "internal/shm"},                                             // it predicts their times; one is the transport of a host
+	"train/internal/exchange": {"dist/backend"},
+	"train":                   {"examples/ddp/model"}, // a small model of an example
+	"internal/hostexec":       {"internal/program/oracle"},
+	"machine":                 {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
+	"internal/cudaexec":       {"internal/program/oracle"},
+	"internal/cudagen":        {"internal/program/oracle", "internal/cuda"}, // runs its kernels
+	"dist/launch":             {"internal/cli/clitest"},
+	"internal/shm":            {"dist/launch"},                             // its ranks are processes, started there
+	"internal/direct":         {"internal/gpu/gputest", "internal/reduce"}, // the same, and sums are compared with the host's
+	"internal/nvshmem":        {"internal/gpu/gputest"},
+	"internal/gpu":            {"internal/hosts", "internal/wire/fake"}, // ledgers of several hosts
 }
 
 var layersRule = Rule{

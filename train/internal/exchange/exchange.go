@@ -1,4 +1,4 @@
-package train
+package exchange
 
 import (
 	"encoding/json"
@@ -11,9 +11,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// exchanger does collectives on small host values, wherever the world's buffers are. Between GPUs
+// Values does collectives on small host values, wherever the world's buffers are. Between GPUs
 // the values pass through symmetric device memory, which grows with their size.
-type exchanger struct {
+type Values struct {
 	w        *dist.World
 	heap     symmetric.Heap   // nil on the host, and before the first exchange
 	room     int64            // bytes of each of src and dst
@@ -24,10 +24,16 @@ type exchanger struct {
 // run.
 const leastRoom = 64 << 10
 
-func newExchanger(w *dist.World) *exchanger { return &exchanger{w: w} }
+// New returns the exchange of values between the ranks of w.
+//
+// Owns: the caller calls Close before it closes w.
+func New(w *dist.World) *Values { return &Values{w: w} }
 
-// close frees the memory. Idempotent.
-func (k *exchanger) close() error {
+// World returns the ranks.
+func (k *Values) World() *dist.World { return k.w }
+
+// Close frees the memory. Idempotent.
+func (k *Values) Close() error {
 	h := k.heap
 	k.heap, k.room = nil, 0
 	if h == nil {
@@ -39,11 +45,11 @@ func (k *exchanger) close() error {
 // do runs the collective op from src to dst. Both are host memory and may be equal.
 //
 // Collective: all ranks, the same lengths. Returns: when dst has the result.
-func (k *exchanger) do(name string, dst, src tensor.Buffer, op func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error)) error {
+func (k *Values) do(name string, dst, src tensor.Buffer, op func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error)) error {
 	g := k.w.Named(name)
 	switch {
 	case k.w.Device() == tensor.Host:
-		return done(op(g, dst, src))
+		return Done(op(g, dst, src))
 	case k.w.Size() == 1: // every collective is then a copy
 		copy(dst.Raw(), src.Raw())
 		return nil
@@ -68,7 +74,7 @@ func (k *exchanger) do(name string, dst, src tensor.Buffer, op func(g *dist.Grou
 	if err := k.heap.Quiet(); err != nil {
 		return err
 	}
-	if err := done(op(g, to, from)); err != nil {
+	if err := Done(op(g, to, from)); err != nil {
 		return err
 	}
 	return k.dst.Get(dst, me, 0)
@@ -77,11 +83,11 @@ func (k *exchanger) do(name string, dst, src tensor.Buffer, op func(g *dist.Grou
 // grow makes room for the given bytes.
 //
 // Collective: all ranks, same bytes.
-func (k *exchanger) grow(bytes int64) error {
+func (k *Values) grow(bytes int64) error {
 	if k.heap != nil && bytes <= k.room {
 		return nil
 	}
-	if err := k.close(); err != nil {
+	if err := k.Close(); err != nil {
 		return err
 	}
 	room := max(leastRoom, 2*bytes)
@@ -105,45 +111,45 @@ func typed(b, like tensor.Buffer) (tensor.Buffer, error) {
 	return tensor.FromPointer(b.Pointer(), like.Len(), like.DType(), b.Device())
 }
 
-// reduce sets v to the reduction of v over all ranks, in rank order on the host.
+// Reduce sets v to the reduction of v over all ranks, in rank order on the host.
 //
 // Collective: all ranks, one length.
-func reduce[T tensor.Element](k *exchanger, name string, v []T, red dist.RedOp) error {
+func Reduce[T tensor.Element](k *Values, name string, v []T, red dist.RedOp) error {
 	return k.do(name, tensor.Of(v), tensor.Of(v), func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error) {
 		return g.AllReduce(dst, src, red)
 	})
 }
 
-// sum sets v to the sum of v over all ranks.
+// Sum sets v to the sum of v over all ranks.
 //
 // Collective: all ranks, one length.
-func sum[T tensor.Element](k *exchanger, name string, v []T) error {
-	return reduce(k, name, v, dist.Sum)
+func Sum[T tensor.Element](k *Values, name string, v []T) error {
+	return Reduce(k, name, v, dist.Sum)
 }
 
-// every returns mine of all ranks, by rank.
+// Every returns mine of all ranks, by rank.
 //
 // Collective: all ranks, one length.
-func every[T tensor.Element](k *exchanger, name string, mine []T) ([]T, error) {
+func Every[T tensor.Element](k *Values, name string, mine []T) ([]T, error) {
 	all := make([]T, len(mine)*k.w.Size())
 	return all, k.do(name, tensor.Of(all), tensor.Of(mine), func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error) {
 		return g.AllGather(dst, src)
 	})
 }
 
-// fromFirst sets v to rank 0's v.
+// FromFirst sets v to rank 0's v.
 //
 // Collective: all ranks, one length.
-func fromFirst[T tensor.Element](k *exchanger, name string, v []T) error {
+func FromFirst[T tensor.Element](k *Values, name string, v []T) error {
 	return k.do(name, tensor.Of(v), tensor.Of(v), func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error) {
 		return g.Broadcast(dst, src, 0)
 	})
 }
 
-// fromRank0 returns the answer of ask on rank 0.
+// FromRank0 returns the answer of ask on rank 0.
 //
 // Collective: all ranks. Errors: ask's, on all ranks.
-func fromRank0[T any](k *exchanger, name string, ask func() (T, error)) (answer T, err error) {
+func FromRank0[T any](k *Values, name string, ask func() (T, error)) (answer T, err error) {
 	var text []byte
 	reply := struct {
 		Answer T
@@ -152,18 +158,18 @@ func fromRank0[T any](k *exchanger, name string, ask func() (T, error)) (answer 
 	}{}
 	if k.w.Rank() == 0 {
 		if reply.Answer, err = ask(); err != nil {
-			reply.Error, reply.Usage = err.Error(), errors.Is(err, ErrUsage)
+			reply.Error, reply.Usage = err.Error(), errors.Is(err, cli.ErrUsage)
 		}
 		var coded error
 		text, coded = json.Marshal(reply)
 		err = errors.Join(err, coded)
 	}
 	length := []int64{int64(len(text))}
-	if sent := fromFirst(k, name, length); sent != nil {
+	if sent := FromFirst(k, name, length); sent != nil {
 		return answer, errors.Join(err, sent)
 	}
 	text = append(text, make([]byte, int(length[0])-len(text))...)
-	if sent := fromFirst(k, name, text); sent != nil || err != nil {
+	if sent := FromFirst(k, name, text); sent != nil || err != nil {
 		return reply.Answer, errors.Join(err, sent)
 	}
 	if err := json.Unmarshal(text, &reply); err != nil {

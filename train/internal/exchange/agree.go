@@ -1,4 +1,4 @@
-package train
+package exchange
 
 import (
 	"bytes"
@@ -11,26 +11,26 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// done waits for a collective.
-func done(work dist.Work, err error) error {
+// Done waits for a collective.
+func Done(work dist.Work, err error) error {
 	if err != nil {
 		return err
 	}
 	return work.Wait()
 }
 
-// gather returns mine of every rank, by rank. Lengths may differ.
+// Gather returns mine of every rank, by rank. Lengths may differ.
 //
 // Collective: all ranks.
-func gather(k *exchanger, name string, mine []byte) ([][]byte, error) {
-	lengths, err := every(k, name, []int64{int64(len(mine))})
+func Gather(k *Values, name string, mine []byte) ([][]byte, error) {
+	lengths, err := Every(k, name, []int64{int64(len(mine))})
 	if err != nil {
 		return nil, err
 	}
 	room := int(slices.Max(lengths))
 	padded := make([]byte, room)
 	copy(padded, mine)
-	all, err := every(k, name, padded)
+	all, err := Every(k, name, padded)
 	if err != nil {
 		return nil, err
 	}
@@ -41,23 +41,24 @@ func gather(k *exchanger, name string, mine []byte) ([][]byte, error) {
 	return parts, nil
 }
 
-var errDiffer = errors.New("ranks differ")
+// ErrDiffer is matched by errors of ranks that have different values where all must have the same.
+var ErrDiffer = errors.New("ranks differ")
 
-// agree compares facts: lines that must be equal on all ranks.
+// Agree compares facts: lines that must be equal on all ranks.
 //
-// Collective: all ranks. Errors: errDiffer, with the first different line of each rank that differs
+// Collective: all ranks. Errors: ErrDiffer, with the first different line of each rank that differs
 // from rank 0.
-func agree(k *exchanger, facts []string) error {
+func Agree(k *Values, facts []string) error {
 	text := strings.Join(facts, "\n")
 	digest := sha256.Sum256([]byte(text))
-	digests, err := gather(k, "digest of the settings", digest[:])
+	digests, err := Gather(k, "digest of the settings", digest[:])
 	if err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(digests, func(d []byte) bool { return !bytes.Equal(d, digests[0]) }) {
 		return nil
 	}
-	texts, err := gather(k, "settings", []byte(text))
+	texts, err := Gather(k, "settings", []byte(text))
 	if err != nil {
 		return err
 	}
@@ -68,7 +69,7 @@ func agree(k *exchanger, facts []string) error {
 		}
 	}
 	return fmt.Errorf("%w: %s; give all ranks the same --config, --set, environment and data",
-		errDiffer, strings.Join(differences, "; "))
+		ErrDiffer, strings.Join(differences, "; "))
 }
 
 // difference returns the first line in which two texts differ, in both versions.
@@ -89,11 +90,11 @@ func difference(a, b string) (inA, inB string, ok bool) {
 	return "", "", false
 }
 
-// sameParams compares the digests of the final parameters.
+// Same compares the digests that the ranks have of something that must be equal on all ranks.
 //
-// Collective: all ranks. Errors: errDiffer, naming the ranks that differ from rank 0.
-func sameParams(k *exchanger, digest []byte) error {
-	digests, err := gather(k, "digest of the parameters", digest)
+// Collective: all ranks. Errors: ErrDiffer, naming the ranks that differ from rank 0.
+func Same(k *Values, name string, digest []byte) error {
+	digests, err := Gather(k, "digest of the "+name, digest)
 	if err != nil {
 		return err
 	}
@@ -106,5 +107,5 @@ func sameParams(k *exchanger, digest []byte) error {
 	if len(others) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: parameters: rank 0 has %x, %s", errDiffer, digests[0], strings.Join(others, ", "))
+	return fmt.Errorf("%w: %s: rank 0 has %x, %s", ErrDiffer, name, digests[0], strings.Join(others, ", "))
 }
