@@ -7,6 +7,7 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/internal/cli"
+	"github.com/symgrad/symgrad/train/internal/output"
 )
 
 // handover passes the sources of the settings from the program to the ranks that it starts. They
@@ -14,8 +15,8 @@ import (
 // before the last rank reads it.
 type handover struct {
 	Source config.Source
-	Hash   string // of the settings
-	Claim  *claim // of the output folder
+	Hash   string        // of the settings
+	Claim  *output.Claim // of the output folder
 }
 
 // handed returns the handover of o.

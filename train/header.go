@@ -67,9 +67,6 @@ const labelWidth = 11
 // claims reports the earlier results in the output folder that were renamed.
 func (t *trainer) claims() string {
 	c := t.claim
-	if t.job.claimed != nil {
-		c = t.job.claimed
-	}
 	text := ""
 	if len(c.Kept) > 0 {
 		text += fmt.Sprintf("kept       an earlier run's results, as %s\n", strings.Join(c.Kept, ", "))

@@ -13,6 +13,7 @@ import (
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/internal/settings"
+	"github.com/symgrad/symgrad/train/internal/output"
 )
 
 // Exit codes in addition to those of launch.ExitCode. A run ended by a signal exits with 128 plus
@@ -81,7 +82,7 @@ type options struct {
 	source  config.Source // of the settings, with the content of the file
 	cfg     *config.Config
 	origins *config.Origins
-	claimed *claim // output folder claimed by the starter of the ranks; nil if rank 0 claims it
+	claimed *output.Claim // output folder claimed by the starter of the ranks; nil if rank 0 claims it
 	verify  bool
 	plan    bool
 	below   float64 // --below: bound of the last loss; 0 means none

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/train/internal/output"
 )
 
 // names returns the files of a folder, without the lock.
@@ -21,7 +21,7 @@ func names(t *testing.T, dir string) string {
 	}
 	var all []string
 	for _, e := range entries {
-		if e.Name() != claimName {
+		if e.Name() != ".lock" {
 			all = append(all, e.Name())
 		}
 	}
@@ -56,38 +56,11 @@ func TestLaterRunKeepsTheResultsOfTheEarlierOne(t *testing.T) {
 	}
 }
 
-// A run that did not end is taken up by the same command, and one with other settings is not the
-// same.
-func TestUnfinishedRunIsKeptFromOtherSettings(t *testing.T) {
-	c := config.Default()
-	c.Run.OutputDir = t.TempDir()
-	logs := filepath.Join(c.Run.OutputDir, "logs")
-	if err := errors.Join(c.Save(c.Run.OutputDir, nil), os.Mkdir(logs, 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		seed int64
-		want string
-	}{{c.Run.Seed, "config.yaml logs"}, {c.Run.Seed + 1, "config-1.yaml logs-1"}} {
-		c.Run.Seed = test.seed
-		cl, err := claimOutput(&c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(cl.close(), cl.close()); err != nil {
-			t.Error(err)
-		}
-		if got := names(t, c.Run.OutputDir); got != test.want {
-			t.Errorf("seed %d: there is %s, want %s", test.seed, got, test.want)
-		}
-	}
-}
-
 // Two runs at a time are refused before anything is written: the second names the first.
 func TestTwoRunsAtATimeAreRefused(t *testing.T) {
 	c := config.Default()
 	c.Run.OutputDir = t.TempDir()
-	first, err := claimOutput(&c)
+	first, err := output.New(&c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +71,7 @@ func TestTwoRunsAtATimeAreRefused(t *testing.T) {
 	if got := names(t, c.Run.OutputDir); got != "" {
 		t.Errorf("the second run leaves %s", got)
 	}
-	if err := first.close(); err != nil {
+	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if r := run(t, program, ranks(2), steps(2), "run.output_dir="+c.Run.OutputDir); r.code != 0 {
@@ -175,12 +148,5 @@ func TestWireBytesAreThoseThatAreSent(t *testing.T) {
 		if n := sent(ranks(2), "run.machine="+machine); n != two.WireBytes {
 			t.Errorf("%s: %d B, want %d", machine, n, two.WireBytes)
 		}
-	}
-}
-
-func TestNumberedNamesKeepTheirEnding(t *testing.T) {
-	got := []string{numbered("summary.json", 1), numbered("logs", 12), numbered("a/t.json.gz", 2)}
-	if want := []string{"summary-1.json", "logs-12", "a/t.json-2.gz"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
 	}
 }

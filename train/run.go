@@ -19,6 +19,7 @@ import (
 	"github.com/symgrad/symgrad/internal/blas"
 	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/internal/settings"
+	"github.com/symgrad/symgrad/train/internal/output"
 )
 
 // start runs the ranks of the job, or this process's rank.
@@ -59,10 +60,10 @@ func start(o options, stdout, stderr io.Writer) (int, error) {
 //
 // Returns: the exit code of the job.
 func startRanks(o options, env launch.Env, program string, stdout, stderr io.Writer) (code int, err error) {
-	if o.claimed, err = claimOutput(o.cfg); err != nil {
+	if o.claimed, err = output.New(o.cfg); err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, o.claimed.close()) }()
+	defer func() { err = errors.Join(err, o.claimed.Close()) }()
 	cfg, err := o.spawned(program, stdout, stderr)
 	if err != nil {
 		return 0, err

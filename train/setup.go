@@ -18,6 +18,8 @@ import (
 	"github.com/symgrad/symgrad/internal/settings"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/train/internal/exchange"
+	"github.com/symgrad/symgrad/train/internal/output"
+	"github.com/symgrad/symgrad/train/internal/timeline"
 )
 
 // trainer is one rank's model with everything that trains it.
@@ -39,17 +41,17 @@ type trainer struct {
 	stepsSinceAverage int          // with ddp.local_steps: steps since the ranks had equal weights
 	sampler           *ddp.Sampler // this rank's samples of each step
 
-	claim         *claim        // of the output folder; nil if the starter of the ranks has it
-	rank0Settings rank0Settings // settings of rank 0 that all ranks use
-	from          *origin       // checkpoint that the run resumes from; nil for none
-	broken        []string      // checkpoints that are not usable, with the reasons
-	keeper        *keeper       // saves checkpoints; nil without them
-	began         uint64        // number of the last operation before the first step
-	ended         uint64        // number of the last operation of the last step
-	meter         *meter        // losses and times, summed over the ranks
-	spans         *spans        // the timeline of this rank
-	timing        *timing       // ends of steps, for --json
-	filled        bool          // with --resident: the inputs are filled and stay
+	claim         *output.Claim   // of the output folder; nil if the starter of the ranks has it
+	rank0Settings rank0Settings   // settings of rank 0 that all ranks use
+	from          *origin         // checkpoint that the run resumes from; nil for none
+	broken        []string        // checkpoints that are not usable, with the reasons
+	keeper        *keeper         // saves checkpoints; nil without them
+	began         uint64          // number of the last operation before the first step
+	ended         uint64          // number of the last operation of the last step
+	meter         *meter          // losses and times, summed over the ranks
+	spans         *timeline.Spans // the timeline of this rank
+	timing        *timing         // ends of steps, for --json
+	filled        bool            // with --resident: the inputs are filled and stay
 }
 
 // newTrainer builds the model for data-parallel training.
@@ -57,7 +59,7 @@ type trainer struct {
 // Collective: all ranks. Owns: the caller closes the trainer.
 func newTrainer(k *exchange.Values, j *job, e ends) (*trainer, error) {
 	w := k.World()
-	t := &trainer{w: w, exchanger: k, job: j, ends: e, spans: newSpans(w)}
+	t := &trainer{w: w, exchanger: k, job: j, ends: e, spans: timeline.New(w)}
 	var err error
 	if t.rank0Settings, err = settingsOfRank0(k, j); err != nil {
 		return nil, err
@@ -143,7 +145,7 @@ func (t *trainer) newSolver() (optim.Solver, error) {
 // close frees the trainer after a run that ended with cause. If a peer was lost, it does not wait
 // for a checkpoint that cannot be completed. Idempotent.
 func (t *trainer) close(cause error) error {
-	err := errors.Join(t.from.close(), t.claim.close())
+	err := errors.Join(t.from.close(), t.claim.Close())
 	if launch.ExitCode(cause) == launch.ExitPeerLost {
 		err = errors.Join(err, t.keeper.abandon())
 	} else {

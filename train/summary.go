@@ -13,6 +13,7 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/internal/build"
 	"github.com/symgrad/symgrad/internal/plan"
+	"github.com/symgrad/symgrad/train/internal/output"
 )
 
 // SummaryName is the file in run.output_dir with the results of a run.
@@ -115,7 +116,7 @@ func (s *Summary) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("summary: %w", err)
 	}
-	if err := replaceFile(filepath.Join(dir, SummaryName), append(text, '\n')); err != nil {
+	if err := output.Replace(filepath.Join(dir, SummaryName), append(text, '\n')); err != nil {
 		return fmt.Errorf("summary: %w", err)
 	}
 	return nil

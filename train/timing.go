@@ -14,6 +14,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/train/internal/exchange"
+	"github.com/symgrad/symgrad/train/internal/output"
 )
 
 // timingFlags are the flags for comparing step times.
@@ -197,7 +198,7 @@ func (t *trainer) writeTiming(s *Summary, times []float64, profile *Profile, exp
 	if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
 		return fmt.Errorf("step times: %w", err)
 	}
-	if err := replaceFile(file, append(text, '\n')); err != nil {
+	if err := output.Replace(file, append(text, '\n')); err != nil {
 		return fmt.Errorf("step times: %w", err)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
@@ -14,6 +15,7 @@ import (
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 	"github.com/symgrad/symgrad/train/internal/exchange"
+	"github.com/symgrad/symgrad/train/internal/output"
 )
 
 // train is a whole run on one rank.
@@ -35,8 +37,10 @@ func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := t.claimOnRank0(); err != nil {
-		return err
+	if t.claim = j.claimed; t.claim == nil {
+		if t.claim, err = output.OnRank0(k, j.cfg); err != nil {
+			return err
+		}
 	}
 	s := newSummary(t)
 	if s.WireBytes, err = t.sent(); err != nil {
@@ -90,8 +94,12 @@ func (t *trainer) finish(ctx context.Context, s *Summary) error {
 	if err := t.judgeLoss(); err != nil {
 		return err
 	}
-	if err := t.writeTrace(s); err != nil {
-		return err
+	if t.rank0Settings.traceFirst >= 0 {
+		path := filepath.Join(t.job.cfg.OutputDir(), t.job.cfg.Log.Trace)
+		if err := t.spans.Write(t.exchanger, path); err != nil {
+			return err
+		}
+		s.Trace = path
 	}
 	worst, err := t.times()
 	if err != nil {
@@ -154,8 +162,8 @@ func (t *trainer) loop(ctx context.Context) error {
 		}
 		batch := t.sampler.Next()
 		rate := t.solver.LearningRate()
-		t.spans.on = step >= t.rank0Settings.traceFirst && step <= t.rank0Settings.traceLast
-		if err := t.spans.compareClocks(t.exchanger, t.w.Local()); err != nil {
+		t.spans.Begin(step, step >= t.rank0Settings.traceFirst && step <= t.rank0Settings.traceLast)
+		if err := t.spans.CompareClocks(t.exchanger, t.w.Local()); err != nil {
 			return err
 		}
 		if err := t.step(step, batch); err != nil {
@@ -214,7 +222,6 @@ func (t *trainer) status(b ddp.Batch, step int, rate float64) status {
 
 // step is one optimizer step on a global batch, whose part for this rank is b.
 func (t *trainer) step(step int, b ddp.Batch) error {
-	t.spans.begin(step)
 	if err := t.scaled.set(t.solver); err != nil {
 		return err
 	}
@@ -229,8 +236,8 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 	if err := t.update(); err != nil {
 		return err
 	}
-	t.spans.add("compute", "optimizer", updating, time.Now())
-	t.spans.exchange(t.d)
+	t.spans.Add("compute", "optimizer", updating, time.Now())
+	t.spans.Exchange(t.d)
 	stood, _ := t.d.ExposedComm()
 	t.meter.step(b.Global, stood)
 	t.meter.note(step, loss/float64(b.Global))
@@ -245,7 +252,7 @@ func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
 	if err := t.update(); err != nil {
 		return err
 	}
-	t.spans.queued()
+	t.spans.Queued()
 	t.meter.step(b.Global, 0)
 	wanted := t.wanted(step)
 	if t.job.timing.file != "" && t.timing.edge() {
@@ -355,9 +362,9 @@ func (t *trainer) run(step int, indices []int, c cuts, piece int) (loss float64,
 		return 0, err
 	}
 	running := time.Now()
-	t.spans.add("compute", "batch", filling, running)
+	t.spans.Add("compute", "batch", filling, running)
 	err = t.vm.RunAll()
-	t.spans.ran(running, time.Now())
+	t.spans.Ran(running, time.Now())
 	if err == nil && (!t.job.site.GPU || c.n > 1 && t.wanted(step)) {
 		loss, err = t.vm.scalar(m.Cost)
 		loss *= n

@@ -15,6 +15,7 @@ import (
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 	"github.com/symgrad/symgrad/train/internal/exchange"
+	"github.com/symgrad/symgrad/train/internal/timeline"
 )
 
 // MaxDifference bounds the difference between the gradients of all ranks and of one rank, relative
@@ -128,7 +129,7 @@ func (t *trainer) inShadow(mine ddp.Batch) (grads [][]float32, err error) {
 		return nil, err
 	}
 	s := &trainer{
-		w: t.w, job: t.job, exchanger: t.exchanger, first: t.first, steps: t.steps, rank0Settings: t.rank0Settings, spans: newSpans(t.w),
+		w: t.w, job: t.job, exchanger: t.exchanger, first: t.first, steps: t.steps, rank0Settings: t.rank0Settings, spans: timeline.New(t.w),
 		rule: optim.Config{Name: optim.SGD, LearningRate: shadowRate, KeepGradients: true, Workers: t.job.threads},
 	}
 	defer func() { err = errors.Join(err, s.close(err)) }()

@@ -134,12 +134,18 @@ var layers = []layer{
 		"it predicts the cost of a run from its graph, before ranks exist",
 	},
 	{"train/internal/exchange", []string{"dist", "symmetric", "tensor", "internal/cli"}, "ranks exchange values of any part of a training"},
+	{"train/internal/output", []string{"config", "internal/cli", "train/internal/exchange"}, "it writes files of any content"},
+	{
+		"train/internal/timeline",
+		[]string{"dist", "dist/ddp", "internal/trace", "train/internal/exchange", "train/internal/output"},
+		"it records times; the run decides of which steps",
+	},
 	{
 		"train",
 		[]string{
 			"config", "dist", "dist/launch", "dist/backend", "symmetric", "tensor", "ops", "optim", "checkpoint", "dist/ddp", "machine", "internal/blas",
 			"internal/build", "internal/cli", "internal/cublas", "internal/cuda", "internal/cudnn", "internal/dl", "internal/nccl", "internal/plan",
-			"internal/settings", "internal/trace", "train/internal/exchange",
+			"internal/settings", "internal/trace", "train/internal/exchange", "train/internal/output", "train/internal/timeline",
 		},
 		"it runs the training of a program: of everything below it, and of no example",
 	},
@@ -163,6 +169,7 @@ var inTests = map[string][]string{
 	"internal/farheap":        {"internal/wire/fake"},                                                            // hosts in one process
 	"internal/hosts":          {"internal/hostcost", "internal/shm"},                                             // it predicts their times; one is the transport of a host
 	"train/internal/exchange": {"dist/backend"},
+	"train/internal/timeline": {"dist/backend"},
 	"train":                   {"examples/ddp/model"}, // a small model of an example
 	"internal/hostexec":       {"internal/program/oracle"},
 	"machine":                 {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},

@@ -1,4 +1,4 @@
-package train
+package timeline
 
 import (
 	"fmt"
@@ -13,11 +13,11 @@ import (
 // small collective, and one of the first is often slow.
 const clockRounds = 16
 
-// compareClocks compares the clocks of all hosts before the first step of the timeline. Ranks of
+// CompareClocks compares the clocks of all hosts before the first step of the timeline. Ranks of
 // one host share a clock.
 //
 // Collective: all ranks.
-func (s *spans) compareClocks(k *exchange.Values, local dist.LocalInfo) error {
+func (s *Spans) CompareClocks(k *exchange.Values, local dist.LocalInfo) error {
 	if !s.on || local.Nodes <= 1 || s.clocks != nil {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (s *spans) compareClocks(k *exchange.Values, local dist.LocalInfo) error {
 // exchangeTimes lets all ranks exchange their times, and returns the rounds of each.
 //
 // Collective: all ranks.
-func (s *spans) exchangeTimes(k *exchange.Values) ([][]trace.Round, error) {
+func (s *Spans) exchangeTimes(k *exchange.Values) ([][]trace.Round, error) {
 	rounds := make([][]trace.Round, k.World().Size())
 	var left time.Time // the last round
 	for i := range clockRounds + 1 {

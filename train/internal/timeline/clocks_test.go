@@ -1,4 +1,4 @@
-package train
+package timeline
 
 import (
 	"encoding/json"
@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/train/internal/exchange"
@@ -23,25 +22,22 @@ func TestTimelineOfTwoHostsHasOneClock(t *testing.T) {
 	err := backend.Simulate(4, backend.Config{}, func(w *dist.World) error {
 		local := w.Local()
 		local.Node, local.Nodes = w.Rank()/2, 2
-		s := newSpans(w)
+		s := New(w)
 		s.on = true
 		if local.Node == 1 {
 			s.wall = s.wall.Add(ahead)
 		}
 		k := exchange.New(w)
-		if err := s.compareClocks(k, local); err != nil {
+		if err := s.CompareClocks(k, local); err != nil {
 			return err
 		}
-		s.add("compute", "forward", start, start.Add(time.Second))
+		s.Add("compute", "forward", start, start.Add(time.Second))
 		for r, c := range s.clocks {
 			if want := ahead * time.Duration(r/2); c.Rank != r || c.Node != r/2 || (c.Offset-want).Abs() > c.Bound || c.Bound >= ahead {
 				return fmt.Errorf("rank %d: clock %+v, want an offset of %v", w.Rank(), c, want)
 			}
 		}
-		tr := &trainer{w: w, exchanger: k, spans: s, job: new(job)}
-		tr.job.cfg = new(config.Config)
-		tr.job.cfg.Run.OutputDir, tr.job.cfg.Log.Trace = filepath.Dir(path), filepath.Base(path)
-		return tr.writeTrace(new(Summary))
+		return s.Write(k, path)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -83,12 +79,15 @@ func checkOneClock(t *testing.T, path string) {
 }
 
 func TestOneHostComparesNoClocks(t *testing.T) {
-	onRanks(t, 2, func(k *exchange.Values) error {
-		s := newSpans(k.World())
+	err := backend.Simulate(2, backend.Config{}, func(w *dist.World) error {
+		s := New(w)
 		s.on = true
-		if err := s.compareClocks(k, k.World().Local()); err != nil || s.clocks != nil {
+		if err := s.CompareClocks(exchange.New(w), w.Local()); err != nil || s.clocks != nil {
 			return fmt.Errorf("clocks %v, %w", s.clocks, err)
 		}
 		return nil
 	})
+	if err != nil {
+		t.Error(err)
+	}
 }

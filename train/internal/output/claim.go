@@ -1,4 +1,4 @@
-package train
+package output
 
 import (
 	"errors"
@@ -19,24 +19,24 @@ import (
 // claimName is the file in run.output_dir that a running program locks.
 const claimName = ".lock"
 
-// claim is the exclusive right of a run to write to its output folder.
-type claim struct {
+// Claim is the exclusive right of a run to write to its output folder.
+type Claim struct {
 	Kept    []string // new names of an earlier run's results
 	Warning string   // why other runs in the folder are not detected; "" if they are
 	file    *os.File // nil if another process has the lock, or locks are not supported
 }
 
-// claimOutput locks the output folder. It renames the results of an earlier run there with a
+// New locks the output folder of a run. It renames the results of an earlier run there with a
 // number: repeating a command may be intended, and must lose no results.
 //
 // Owns: the caller closes the claim. Errors: ErrUsage if another run writes there; those of the
 // file system.
-func claimOutput(c *config.Config) (*claim, error) {
+func New(c *config.Config) (*Claim, error) {
 	dir := c.OutputDir()
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("run.output_dir: %w", err)
 	}
-	cl := &claim{}
+	cl := &Claim{}
 	f, err := os.OpenFile(filepath.Join(dir, claimName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("run.output_dir: %w", err)
@@ -66,8 +66,8 @@ func writeAt(f *os.File, text string) error {
 	return err
 }
 
-// close unlocks the folder. Idempotent.
-func (c *claim) close() error {
+// Close unlocks the folder. Idempotent.
+func (c *Claim) Close() error {
 	if c == nil || c.file == nil {
 		return nil
 	}
@@ -83,10 +83,10 @@ func (c *claim) close() error {
 // Returns: the new names.
 func keepEarlier(c *config.Config) ([]string, error) {
 	dir := c.OutputDir()
-	if !isResult(filepath.Join(dir, SummaryName)) && !otherSettings(c) {
+	if !isResult(filepath.Join(dir, config.SummaryName)) && !otherSettings(c) {
 		return nil, nil
 	}
-	names := []string{SummaryName, config.FileName}
+	names := []string{config.SummaryName, config.FileName}
 	if c.Log.Trace != "" {
 		names = append(names, c.Log.Trace)
 	}
@@ -142,23 +142,21 @@ func numbered(name string, n int) string {
 	return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(name, ending), n, ending)
 }
 
-// claimOnRank0 claims the output folder for the run, unless the program that started the ranks did.
+// OnRank0 claims the output folder on rank 0, for all ranks.
 //
-// Collective: all ranks. Errors: those of claimOutput, on all ranks.
-func (t *trainer) claimOnRank0() error {
-	if t.job.claimed != nil {
-		return nil
-	}
-	var own *claim
-	c, err := exchange.FromRank0(t.exchanger, "output folder", func() (claim, error) {
+// Collective: all ranks. Returns: on other ranks a claim without a lock, with the same texts.
+// Errors: those of New, on all ranks.
+func OnRank0(k *exchange.Values, c *config.Config) (*Claim, error) {
+	var own *Claim
+	told, err := exchange.FromRank0(k, "output folder", func() (Claim, error) {
 		var err error
-		if own, err = claimOutput(t.job.cfg); err != nil {
-			return claim{}, err
+		if own, err = New(c); err != nil {
+			return Claim{}, err
 		}
-		return claim{Kept: own.Kept, Warning: own.Warning}, nil
+		return Claim{Kept: own.Kept, Warning: own.Warning}, nil
 	})
-	if t.claim = own; own == nil {
-		t.claim = &c
+	if own == nil {
+		own = &told
 	}
-	return err
+	return own, err
 }
