@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -38,4 +39,23 @@ func explained(err error, c *config.Config) error {
 		return err
 	}
 	return fmt.Errorf("%w; %s", err, advice(c, true))
+}
+
+// plain removes Gorgonia's details (program counter, registers) from a machine's error if one of
+// our ops returned it: our errors name rank, operation and bucket. Gorgonia's own errors stay as
+// they are.
+func plain(err error) error {
+	err = ops.Cause(err)
+	root := err
+	for {
+		wrapped, ok := root.(interface{ Cause() error }) // of github.com/pkg/errors, which Gorgonia wraps with
+		if !ok {
+			break
+		}
+		root = wrapped.Cause()
+	}
+	if errors.Unwrap(root) == nil {
+		return err
+	}
+	return root
 }

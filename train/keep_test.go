@@ -10,6 +10,7 @@ import (
 
 	"github.com/symgrad/symgrad/checkpoint"
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/train/internal/measure"
 )
 
 // While another run saves to the folder, all ranks say so before they train, and nothing there
@@ -99,7 +100,7 @@ func TestRunThatCannotSaveClosesTheRest(t *testing.T) {
 		if err := os.RemoveAll(ck); err != nil {
 			return err
 		}
-		tr.meter = newMeter(tr.exchanger)
+		tr.meter = measure.New(tr.exchanger, false, "")
 		if err := tr.save(0); err != nil {
 			return err
 		}

@@ -52,8 +52,8 @@ func (t *trainer) taken(p *plan.Plan) plan.Figures {
 		records = slices.DeleteFunc(all, func(r dist.Record) bool { return r.Seq <= t.began || r.Seq > t.ended })
 	}
 	f.Volume, _ = p.Configured().Count(records, t.w.Size())
-	if m := t.meter; !m.blind && t.steps > t.first {
-		exposed := m.exposed / float64(t.steps-t.first)
+	if all := t.meter.Exposed(); all != nil && t.steps > t.first {
+		exposed := *all / float64(t.steps-t.first)
 		f.Exposed = &exposed
 	}
 	return f

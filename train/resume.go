@@ -217,12 +217,3 @@ func (o *origin) close() error {
 	}
 	return o.c.Close()
 }
-
-// count sets a meter to the counts of the checkpoint.
-func (o *origin) count(m *meter) {
-	if o == nil {
-		return
-	}
-	m.samples, m.before, m.rateSamples = o.memory.Samples, o.memory.Samples, o.memory.Samples
-	m.losses, m.firstLoss = o.memory.Losses, o.memory.FirstLoss
-}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/symgrad/symgrad/checkpoint"
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/train/internal/measure"
 )
 
 // told has the output of a program and its exit code.
@@ -61,7 +62,7 @@ func sameBits(t *testing.T, what string, got, want Summary) {
 }
 
 // apart is the largest relative difference between two curves.
-func apart(t *testing.T, a, b curve) float64 {
+func apart(t *testing.T, a, b measure.Curve) float64 {
 	t.Helper()
 	if len(a) != len(b) || len(a) == 0 {
 		t.Fatalf("%d and %d losses", len(a), len(b))

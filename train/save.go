@@ -10,19 +10,20 @@ import (
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 	"github.com/symgrad/symgrad/train/internal/exchange"
+	"github.com/symgrad/symgrad/train/internal/measure"
 )
 
 // memory is the state of a run in a checkpoint that is neither a tensor nor a field of package
 // checkpoint.
 type memory struct {
-	Settings  string `json:"settings"` // config.Canonical
-	Data      string `json:"data"`     // Problem.Digest
-	Samples   int    `json:"samples"`  // used for training so far
-	Losses    curve  `json:"losses"`   // of the last steps; with log.losses of all steps from FirstLoss on
-	FirstLoss int    `json:"first_loss"`
-	Schedule  string `json:"schedule"` // learning rate schedule, with the length that follows from the run's
-	End       int    `json:"end"`      // steps of that length; 0 if it does not depend on the run
-	Own       []own  `json:"own,omitempty"`
+	Settings  string        `json:"settings"` // config.Canonical
+	Data      string        `json:"data"`     // Problem.Digest
+	Samples   int           `json:"samples"`  // used for training so far
+	Losses    measure.Curve `json:"losses"`   // of the last steps; with log.losses of all steps from FirstLoss on
+	FirstLoss int           `json:"first_loss"`
+	Schedule  string        `json:"schedule"` // learning rate schedule, with the length that follows from the run's
+	End       int           `json:"end"`      // steps of that length; 0 if it does not depend on the run
+	Own       []own         `json:"own,omitempty"`
 
 	HookUnit float64 `json:"hook_unit,omitempty"` // ddp.DDP.HookUnit; 0 means the current one
 }
@@ -70,10 +71,10 @@ func (t *trainer) save(step int) error {
 		return fmt.Errorf("checkpoint of step %d: the state of the optimizer cannot be read from the device", step)
 	}
 	m := memory{
-		Settings: t.job.cfg.Canonical(), Data: t.job.problem.Digest(), Samples: t.meter.samples,
+		Settings: t.job.cfg.Canonical(), Data: t.job.problem.Digest(), Samples: t.meter.Samples(),
 		Schedule: t.rule.Schedule.String(), End: scheduleEnd(t.rule.Schedule), HookUnit: t.d.HookUnit(),
 	}
-	m.Losses, m.FirstLoss = t.meter.curve(t.rank0Settings.losses, step)
+	m.Losses, m.FirstLoss = t.meter.Curve(t.rank0Settings.losses, step)
 	runs, err := t.runs(state)
 	if err != nil {
 		return fmt.Errorf("checkpoint of step %d: %w", step, err)

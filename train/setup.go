@@ -18,6 +18,7 @@ import (
 	"github.com/symgrad/symgrad/internal/settings"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/train/internal/exchange"
+	"github.com/symgrad/symgrad/train/internal/measure"
 	"github.com/symgrad/symgrad/train/internal/output"
 	"github.com/symgrad/symgrad/train/internal/timeline"
 )
@@ -48,9 +49,9 @@ type trainer struct {
 	keeper        *keeper         // saves checkpoints; nil without them
 	began         uint64          // number of the last operation before the first step
 	ended         uint64          // number of the last operation of the last step
-	meter         *meter          // losses and times, summed over the ranks
+	meter         *measure.Meter  // losses and times, summed over the ranks
 	spans         *timeline.Spans // the timeline of this rank
-	timing        *timing         // ends of steps, for --json
+	timing        *measure.Steps  // ends of steps, for --json
 	filled        bool            // with --resident: the inputs are filled and stay
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/internal/build"
 	"github.com/symgrad/symgrad/internal/plan"
+	"github.com/symgrad/symgrad/train/internal/measure"
 	"github.com/symgrad/symgrad/train/internal/output"
 )
 
@@ -35,17 +36,17 @@ type Summary struct {
 	Threads   int    `json:"threads"` // of a rank
 	BLAS      string `json:"blas"`    // library or kernels for matrix products
 
-	Steps              int      `json:"steps"`  // of the optimizer
-	Epochs             float64  `json:"epochs"` // passes over the training set; the last may be incomplete
-	GlobalBatch        int      `json:"global_batch"`
-	Seconds            float64  `json:"seconds"` // from the first step to the last
-	SamplesPerSecond   float64  `json:"samples_per_second"`
-	ExposedCommPercent *float64 `json:"exposed_comm_percent"`    // time waiting for communication, mean over the ranks; null on GPUs
-	FinalLoss          float64  `json:"final_loss"`              // of the last step, before its update
-	Losses             curve    `json:"losses,omitempty"`        // of all steps, if log.losses asks for them
-	LossesFrom         int      `json:"losses_from,omitempty"`   // step of the first of them; not 0 after resuming a run without log.losses
-	SkippedSteps       int      `json:"skipped_steps,omitempty"` // by optim.skip_nonfinite or a dynamic optim.loss_scale
-	WireBytes          int64    `json:"wire_bytes"`              // sent by a rank in a step for gradients, weights and norms, counted as a ring algorithm would send them; a mean with ddp.local_steps
+	Steps              int           `json:"steps"`  // of the optimizer
+	Epochs             float64       `json:"epochs"` // passes over the training set; the last may be incomplete
+	GlobalBatch        int           `json:"global_batch"`
+	Seconds            float64       `json:"seconds"` // from the first step to the last
+	SamplesPerSecond   float64       `json:"samples_per_second"`
+	ExposedCommPercent *float64      `json:"exposed_comm_percent"`    // time waiting for communication, mean over the ranks; null on GPUs
+	FinalLoss          float64       `json:"final_loss"`              // of the last step, before its update
+	Losses             measure.Curve `json:"losses,omitempty"`        // of all steps, if log.losses asks for them
+	LossesFrom         int           `json:"losses_from,omitempty"`   // step of the first of them; not 0 after resuming a run without log.losses
+	SkippedSteps       int           `json:"skipped_steps,omitempty"` // by optim.skip_nonfinite or a dynamic optim.loss_scale
+	WireBytes          int64         `json:"wire_bytes"`              // sent by a rank in a step for gradients, weights and norms, counted as a ring algorithm would send them; a mean with ddp.local_steps
 
 	Memory plan.Memory `json:"memory"` // allocated by rank 0 on its device, in bytes
 
@@ -85,12 +86,12 @@ func (s *Summary) tested(right, all int64) {
 // measured records the results that are known after the last step.
 func (s *Summary) measured(t *trainer, digest []byte) {
 	m := t.meter
-	s.Epochs = float64(m.samples) / float64(t.job.problem.Len())
-	s.Seconds, s.SamplesPerSecond = m.sharedAt.Seconds(), m.samplesPerSecond()
-	if exposed := m.exposedPercent(); !math.IsNaN(exposed) {
+	s.Epochs = float64(m.Samples()) / float64(t.job.problem.Len())
+	s.Seconds, s.SamplesPerSecond = m.Seconds(), m.SamplesPerSecond()
+	if exposed := m.ExposedPercent(); !math.IsNaN(exposed) {
 		s.ExposedCommPercent = &exposed
 	}
-	if s.FinalLoss = m.finite(); math.IsNaN(s.FinalLoss) {
+	if s.FinalLoss = m.Finite(); math.IsNaN(s.FinalLoss) {
 		s.FinalLoss = 0 // JSON has no NaN
 	}
 	s.Memory = t.memory()
@@ -102,7 +103,7 @@ func (s *Summary) measured(t *trainer, digest []byte) {
 		s.Checkpoints = t.keeper.written
 	}
 	if t.rank0Settings.losses {
-		s.Losses, s.LossesFrom = m.losses, m.firstLoss
+		s.Losses, s.LossesFrom = m.Losses()
 	}
 	s.ParamsSHA256 = hex.EncodeToString(digest)
 }
@@ -139,33 +140,4 @@ func versions() map[string]string {
 		}
 	}
 	return v
-}
-
-// curve is a list of losses. In JSON, null is a loss that is not finite, of a skipped step.
-type curve []float64
-
-// MarshalJSON implements json.Marshaler.
-func (c curve) MarshalJSON() ([]byte, error) {
-	all := make([]*float64, len(c))
-	for i := range c {
-		if !math.IsNaN(c[i]) && !math.IsInf(c[i], 0) {
-			all[i] = &c[i]
-		}
-	}
-	return json.Marshal(all)
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (c *curve) UnmarshalJSON(text []byte) error {
-	var all []*float64
-	if err := json.Unmarshal(text, &all); err != nil {
-		return err
-	}
-	*c = make(curve, len(all))
-	for i, x := range all {
-		if (*c)[i] = math.NaN(); x != nil {
-			(*c)[i] = *x
-		}
-	}
-	return nil
 }

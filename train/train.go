@@ -12,9 +12,9 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 	"github.com/symgrad/symgrad/train/internal/exchange"
+	"github.com/symgrad/symgrad/train/internal/measure"
 	"github.com/symgrad/symgrad/train/internal/output"
 )
 
@@ -131,7 +131,7 @@ var errNotLearned = errors.New("the model has not learned")
 // judgeLoss compares the last loss, which all ranks know, with the bound of --below.
 func (t *trainer) judgeLoss() error {
 	bound := t.job.below
-	if last := t.meter.loss(); bound > 0 && !(last < bound) {
+	if last := t.meter.Loss(); bound > 0 && !(last < bound) {
 		return fmt.Errorf("%w: the loss of the last step is %.6f, not below %v", errNotLearned, last, bound)
 	}
 	return nil
@@ -142,10 +142,11 @@ func (t *trainer) loop(ctx context.Context) error {
 	if err := exchange.Done(t.w.Barrier()); err != nil {
 		return err
 	}
-	t.meter = newMeter(t.exchanger)
-	t.meter.wild, t.meter.help = t.rule.SkipNonFinite, advice(t.job.cfg, false)
-	t.from.count(t.meter)
-	t.timing = newTiming(t.job.timing.warmup, t.steps-t.first)
+	t.meter = measure.New(t.exchanger, t.rule.SkipNonFinite, advice(t.job.cfg, false))
+	if t.from != nil {
+		t.meter.Resume(t.from.memory.Samples, t.from.memory.Losses, t.from.memory.FirstLoss)
+	}
+	t.timing = measure.NewSteps(t.job.timing.warmup, t.steps-t.first)
 	var p *progress
 	if t.w.Rank() == 0 {
 		p = newProgress(t.job.out, t.job.cfg.Log.Progress, t.job.env.Columns)
@@ -195,7 +196,7 @@ func (t *trainer) after(step int, stops *stopper) (shared bool, err error) {
 	}
 	shared = shared || stop != nil
 	if shared {
-		if err := t.meter.share(); err != nil {
+		if err := t.meter.Share(); err != nil {
 			return true, err
 		}
 	}
@@ -215,8 +216,8 @@ func (t *trainer) after(step int, stops *stopper) (shared bool, err error) {
 func (t *trainer) status(b ddp.Batch, step int, rate float64) status {
 	return status{
 		First: t.first, Step: step + 1, Steps: t.steps, Epoch: b.Epoch + 1, Epochs: t.job.cfg.Run.Epochs,
-		Loss: t.meter.loss(), LearningRate: rate, SamplesPerSec: t.meter.rate,
-		ExposedPercent: t.meter.exposedPercent(), Elapsed: t.meter.now(),
+		Loss: t.meter.Loss(), LearningRate: rate, SamplesPerSec: t.meter.Rate(),
+		ExposedPercent: t.meter.ExposedPercent(), Elapsed: t.meter.Now(),
 	}
 }
 
@@ -239,9 +240,9 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 	t.spans.Add("compute", "optimizer", updating, time.Now())
 	t.spans.Exchange(t.d)
 	stood, _ := t.d.ExposedComm()
-	t.meter.step(b.Global, stood)
-	t.meter.note(step, loss/float64(b.Global))
-	t.timing.step(t.meter.now())
+	t.meter.Step(b.Global, stood)
+	t.meter.Note(step, loss/float64(b.Global))
+	t.timing.End(t.meter.Now())
 	return nil
 }
 
@@ -253,9 +254,9 @@ func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
 		return err
 	}
 	t.spans.Queued()
-	t.meter.step(b.Global, 0)
+	t.meter.Step(b.Global, 0)
 	wanted := t.wanted(step)
-	if t.job.timing.file != "" && t.timing.edge() {
+	if t.job.timing.file != "" && t.timing.Edge() {
 		if err := t.vm.compiled.Mark(); err != nil {
 			return err
 		}
@@ -268,9 +269,9 @@ func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
 		if loss *= float64(len(b.Indices)); t.cut(len(b.Indices), b.Global).n > 1 {
 			loss = parts
 		}
-		t.meter.note(step, loss/float64(b.Global))
+		t.meter.Note(step, loss/float64(b.Global))
 	}
-	t.timing.step(t.meter.now())
+	t.timing.End(t.meter.Now())
 	return nil
 }
 
@@ -321,25 +322,6 @@ func (t *trainer) gradients(step int, indices []int, global int) (loss float64, 
 	}
 	l, err := t.run(step, indices, cuts, cuts.n-1)
 	return loss + l, err
-}
-
-// plain removes Gorgonia's details (program counter, registers) from a machine's error if one of
-// our ops returned it: our errors name rank, operation and bucket. Gorgonia's own errors stay as
-// they are.
-func plain(err error) error {
-	err = ops.Cause(err)
-	root := err
-	for {
-		wrapped, ok := root.(interface{ Cause() error }) // of github.com/pkg/errors, which Gorgonia wraps with
-		if !ok {
-			break
-		}
-		root = wrapped.Cause()
-	}
-	if errors.Unwrap(root) == nil {
-		return err
-	}
-	return root
 }
 
 // run runs the graph on one piece of this rank's part of a batch.

@@ -135,6 +135,7 @@ var layers = []layer{
 	},
 	{"train/internal/exchange", []string{"dist", "symmetric", "tensor", "internal/cli"}, "ranks exchange values of any part of a training"},
 	{"train/internal/output", []string{"config", "internal/cli", "train/internal/exchange"}, "it writes files of any content"},
+	{"train/internal/measure", []string{"dist", "tensor", "train/internal/exchange"}, "it sums numbers over ranks"},
 	{
 		"train/internal/timeline",
 		[]string{"dist", "dist/ddp", "internal/trace", "train/internal/exchange", "train/internal/output"},
@@ -145,7 +146,7 @@ var layers = []layer{
 		[]string{
 			"config", "dist", "dist/launch", "dist/backend", "symmetric", "tensor", "ops", "optim", "checkpoint", "dist/ddp", "machine", "internal/blas",
 			"internal/build", "internal/cli", "internal/cublas", "internal/cuda", "internal/cudnn", "internal/dl", "internal/nccl", "internal/plan",
-			"internal/settings", "internal/trace", "train/internal/exchange", "train/internal/output", "train/internal/timeline",
+			"internal/settings", "internal/trace", "train/internal/exchange", "train/internal/measure", "train/internal/output", "train/internal/timeline",
 		},
 		"it runs the training of a program: of everything below it, and of no example",
 	},
@@ -169,6 +170,7 @@ var inTests = map[string][]string{
 	"internal/farheap":        {"internal/wire/fake"},                                                            // hosts in one process
 	"internal/hosts":          {"internal/hostcost", "internal/shm"},                                             // it predicts their times; one is the transport of a host
 	"train/internal/exchange": {"dist/backend"},
+	"train/internal/measure":  {"dist/backend"},
 	"train/internal/timeline": {"dist/backend"},
 	"train":                   {"examples/ddp/model"}, // a small model of an example
 	"internal/hostexec":       {"internal/program/oracle"},
