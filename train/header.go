@@ -52,7 +52,7 @@ func (t *trainer) header() error {
 	}
 	if t.keeper != nil {
 		fmt.Fprintf(&b, "saves      %s\n", t.keeping())
-		if err := t.keeper.saver.Unlocked(); err != nil {
+		if err := t.keeper.Unlocked(); err != nil {
 			fmt.Fprintf(&b, "warning    no other run may save there, and symgrad cannot detect it: locking the folder failed: %v\n", err)
 		}
 	}
@@ -129,9 +129,9 @@ func (t *trainer) resumption() string {
 	if t.from == nil {
 		return b.String()
 	}
-	m := t.from.m
-	fmt.Fprintf(&b, "resumed    %s: %s made by %s, shard.stage %d\n", t.from.c.Path(), plural(m.Step, "step"), plural(m.WorldSize, "rank"), m.Stage)
-	for _, c := range t.from.changes {
+	m := t.from.Manifest
+	fmt.Fprintf(&b, "resumed    %s: %s made by %s, shard.stage %d\n", t.from.Path(), plural(m.Step, "step"), plural(m.WorldSize, "rank"), m.Stage)
+	for _, c := range t.from.Changes {
 		fmt.Fprintf(&b, "changed    %v\n", c)
 	}
 	return b.String()
@@ -140,7 +140,7 @@ func (t *trainer) resumption() string {
 // keeping returns where and when checkpoints are saved.
 func (t *trainer) keeping() string {
 	c := t.job.cfg.Checkpoint
-	text := "checkpoints in " + t.keeper.dir
+	text := "checkpoints in " + t.keeper.Dir()
 	if c.Every > 0 {
 		text += fmt.Sprintf(", every %s", plural(c.Every, "step"))
 	}
@@ -251,7 +251,7 @@ func (t *trainer) footer(s *Summary) error {
 		fmt.Fprintf(w, "timeline\t%s, for https://ui.perfetto.dev\n", s.Trace)
 	}
 	if n := len(s.Checkpoints); n > 0 {
-		fmt.Fprintf(w, "checkpoint\t%s\n", t.keeper.path(s.Checkpoints[n-1]))
+		fmt.Fprintf(w, "checkpoint\t%s\n", t.keeper.Path(s.Checkpoints[n-1]))
 	}
 	fmt.Fprintf(w, "summary\t%s\n", filepath.Join(t.job.cfg.OutputDir(), SummaryName))
 	if err := w.Flush(); err != nil {

@@ -14,7 +14,9 @@ import (
 
 	"github.com/symgrad/symgrad/checkpoint"
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/tensor"
 	"github.com/symgrad/symgrad/train/internal/measure"
+	"github.com/symgrad/symgrad/train/internal/save"
 )
 
 // told has the output of a program and its exit code.
@@ -293,8 +295,8 @@ func TestRanksGoOnFromTheirOwnSteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var m memory
-		if err := json.Unmarshal(c.Manifest().Extra[memoryKey], &m); err != nil || c.Close() != nil || len(m.Own) != 2 {
+		var m save.Memory
+		if err := json.Unmarshal(c.Manifest().Extra[save.MemoryKey], &m); err != nil || c.Close() != nil || len(m.Own) != 2 {
 			t.Fatalf("%v, %+v", err, m.Own)
 		}
 		if m.Own[0].Steps != m.Own[1].Steps {
@@ -342,8 +344,8 @@ func TestRankOfPowerSGDChangesOnResume(t *testing.T) {
 				if !h.Sum {
 					continue
 				}
-				want := zeros(h.Data.Len(), h.Data.DType())
-				if err := c.Read(ownName(h.Param, h.Slot, tr.w.Rank()), 0, want); err != nil {
+				want := tensor.Of(make([]float32, h.Data.Len()))
+				if err := c.Read(fmt.Sprintf("%s-%d/%s", h.Slot, tr.w.Rank(), h.Param), 0, want); err != nil {
 					return err
 				}
 				if !bytes.Equal(h.Data.Raw(), want.Raw()) {

@@ -20,6 +20,7 @@ import (
 	"github.com/symgrad/symgrad/train/internal/exchange"
 	"github.com/symgrad/symgrad/train/internal/measure"
 	"github.com/symgrad/symgrad/train/internal/output"
+	"github.com/symgrad/symgrad/train/internal/save"
 	"github.com/symgrad/symgrad/train/internal/timeline"
 )
 
@@ -44,9 +45,9 @@ type trainer struct {
 
 	claim         *output.Claim   // of the output folder; nil if the starter of the ranks has it
 	rank0Settings rank0Settings   // settings of rank 0 that all ranks use
-	from          *origin         // checkpoint that the run resumes from; nil for none
+	from          *save.Origin    // checkpoint that the run resumes from; nil for none
 	broken        []string        // checkpoints that are not usable, with the reasons
-	keeper        *keeper         // saves checkpoints; nil without them
+	keeper        *save.Folder    // saves checkpoints; nil without them
 	began         uint64          // number of the last operation before the first step
 	ended         uint64          // number of the last operation of the last step
 	meter         *measure.Meter  // losses and times, summed over the ranks
@@ -84,7 +85,7 @@ func newTrainer(k *exchange.Values, j *job, e ends) (*trainer, error) {
 	} else if f.file != "" && f.warmup == 0 && j.site.GPU {
 		return t, cli.Usage("--warmup 0: on a GPU the first step loads kernels and times start at its end; use 1 or more")
 	}
-	if err := t.build(t.from.weights); err != nil {
+	if err := t.build(func(m *Model) error { return t.from.Weights(m.Params) }); err != nil {
 		return t, err
 	}
 	if err := t.checkHeap(); err != nil {
@@ -146,11 +147,11 @@ func (t *trainer) newSolver() (optim.Solver, error) {
 // close frees the trainer after a run that ended with cause. If a peer was lost, it does not wait
 // for a checkpoint that cannot be completed. Idempotent.
 func (t *trainer) close(cause error) error {
-	err := errors.Join(t.from.close(), t.claim.Close())
+	err := errors.Join(t.from.Close(), t.claim.Close())
 	if launch.ExitCode(cause) == launch.ExitPeerLost {
-		err = errors.Join(err, t.keeper.abandon())
+		err = errors.Join(err, t.keeper.Abandon())
 	} else {
-		err = errors.Join(err, t.keeper.close())
+		err = errors.Join(err, t.keeper.Close())
 	}
 	if t.vm != nil {
 		if closing := t.vm.Close(); closing != nil { // the last run may still use the rest

@@ -97,11 +97,9 @@ func (s *Summary) measured(t *trainer, digest []byte) {
 	s.Memory = t.memory()
 	s.SkippedSteps = t.skipped()
 	if t.from != nil {
-		s.ResumedFrom, s.ResumedStep = t.from.c.Path(), t.first
+		s.ResumedFrom, s.ResumedStep = t.from.Path(), t.first
 	}
-	if t.keeper != nil {
-		s.Checkpoints = t.keeper.written
-	}
+	s.Checkpoints = t.keeper.Written()
 	if t.rank0Settings.losses {
 		s.Losses, s.LossesFrom = m.Losses()
 	}

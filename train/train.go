@@ -66,7 +66,7 @@ func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 	if err := t.loop(ctx); err != nil {
 		return explained(err, j.cfg)
 	}
-	if err := t.forgiven(t.keeper.close()); err != nil { // before g.on: a signal must not cost the checkpoint
+	if err := t.keeper.Close(); err != nil { // before g.on: a signal must not cost the checkpoint
 		return err
 	}
 	g.on()
@@ -144,7 +144,7 @@ func (t *trainer) loop(ctx context.Context) error {
 	}
 	t.meter = measure.New(t.exchanger, t.rule.SkipNonFinite, advice(t.job.cfg, false))
 	if t.from != nil {
-		t.meter.Resume(t.from.memory.Samples, t.from.memory.Losses, t.from.memory.FirstLoss)
+		t.meter.Resume(t.from.Memory.Samples, t.from.Memory.Losses, t.from.Memory.FirstLoss)
 	}
 	t.timing = measure.NewSteps(t.job.timing.warmup, t.steps-t.first)
 	var p *progress
@@ -200,13 +200,13 @@ func (t *trainer) after(step int, stops *stopper) (shared bool, err error) {
 			return true, err
 		}
 	}
-	if stop == nil && !t.keeper.due(step+1, t.steps) {
+	if stop == nil && !t.keeper.Due(step+1, t.steps) {
 		return shared, nil
 	}
 	if err := t.save(step + 1); err != nil || stop == nil {
 		return shared, err
 	}
-	at, err := t.last()
+	at, err := t.keeper.Last(t.exchanger)
 	if err != nil {
 		return true, err
 	}
@@ -294,7 +294,7 @@ func (t *trainer) wanted(step int) bool { return t.rank0Settings.losses || t.sha
 
 // shared reports whether the ranks sum their losses after a step.
 func (t *trainer) shared(step int) bool {
-	return (step+1)%t.rank0Settings.every == 0 || step+1 == t.steps || t.keeper.due(step+1, t.steps)
+	return (step+1)%t.rank0Settings.every == 0 || step+1 == t.steps || t.keeper.Due(step+1, t.steps)
 }
 
 // gradients computes the parameters' gradient of the mean loss over a batch of global samples. This

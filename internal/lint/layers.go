@@ -137,6 +137,13 @@ var layers = []layer{
 	{"train/internal/output", []string{"config", "internal/cli", "train/internal/exchange"}, "it writes files of any content"},
 	{"train/internal/measure", []string{"dist", "tensor", "train/internal/exchange"}, "it sums numbers over ranks"},
 	{
+		"train/internal/save",
+		[]string{
+			"checkpoint", "config", "dist", "dist/ddp", "internal/cli", "ops", "optim", "tensor", "train/internal/exchange", "train/internal/measure",
+		},
+		"it stores a training of any program",
+	},
+	{
 		"train/internal/timeline",
 		[]string{"dist", "dist/ddp", "internal/trace", "train/internal/exchange", "train/internal/output"},
 		"it records times; the run decides of which steps",
@@ -146,7 +153,8 @@ var layers = []layer{
 		[]string{
 			"config", "dist", "dist/launch", "dist/backend", "symmetric", "tensor", "ops", "optim", "checkpoint", "dist/ddp", "machine", "internal/blas",
 			"internal/build", "internal/cli", "internal/cublas", "internal/cuda", "internal/cudnn", "internal/dl", "internal/nccl", "internal/plan",
-			"internal/settings", "internal/trace", "train/internal/exchange", "train/internal/measure", "train/internal/output", "train/internal/timeline",
+			"internal/settings", "internal/trace", "train/internal/exchange", "train/internal/measure", "train/internal/output", "train/internal/save",
+			"train/internal/timeline",
 		},
 		"it runs the training of a program: of everything below it, and of no example",
 	},

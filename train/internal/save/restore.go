@@ -1,9 +1,8 @@
-package train
+package save
 
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -13,35 +12,31 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// restore sets the saved state of solver, loss scaler and gradient compression. The weights are
+// Restore sets the saved state of solver, loss scaler and gradient compression. The weights are
 // already restored.
-func (t *trainer) restore() error {
-	o := t.from
-	if o == nil {
-		return nil
-	}
-	err := t.restoreSolver()
+func (o *Origin) Restore(t *Training) error {
+	err := o.restoreSolver(t)
 	then := 1.0
 	if err == nil {
-		then, err = t.restoreScale()
+		then, err = o.restoreScale(t)
 	}
 	if err == nil {
-		err = t.restoreHook()
+		err = o.restoreHook(t)
 	}
 	if err == nil {
-		err = t.d.ScaleHookState(t.scaled.factorNow() / then * cmp.Or(o.memory.HookUnit, t.d.HookUnit()) / t.d.HookUnit())
+		err = t.DDP.ScaleHookState(t.scale() / then * cmp.Or(o.Memory.HookUnit, t.DDP.HookUnit()) / t.DDP.HookUnit())
 	}
 	if err != nil {
-		err = fmt.Errorf("checkpoint %s: %w", o.c.Path(), err)
+		return fmt.Errorf("checkpoint %s: %w", o.Path(), err)
 	}
-	return errors.Join(err, o.close())
+	return nil
 }
 
 // restoreScale sets the saved state of the loss scaler, if there is one.
 //
 // Returns: the saved scale, which the residuals of gradients contain; 1 for none.
-func (t *trainer) restoreScale() (float64, error) {
-	scaler := t.mine().Scaler
+func (o *Origin) restoreScale(t *Training) (float64, error) {
+	scaler := o.mine(t).Scaler
 	if scaler == nil {
 		return 1, nil
 	}
@@ -49,46 +44,47 @@ func (t *trainer) restoreScale() (float64, error) {
 	if err := json.Unmarshal(scaler, &st); err != nil {
 		return 0, err
 	}
-	if t.scaled == nil {
+	if t.Scaler == nil {
 		return st.Scale, nil
 	}
-	return st.Scale, t.scaled.scaler.SetState(st)
+	return st.Scale, t.Scaler.SetState(st)
 }
 
 // mine returns this rank's saved state if the number of ranks is unchanged, else rank 0's.
-func (t *trainer) mine() own {
-	if all := t.from.memory.Own; t.local() && len(all) == t.w.Size() {
-		return all[t.w.Rank()]
+func (o *Origin) mine(t *Training) Own {
+	w := t.Values.World()
+	if all := o.Memory.Own; t.Local && len(all) == w.Size() {
+		return all[w.Rank()]
 	}
-	return own{t.from.m.Solver.Steps, t.from.m.Scaler}
+	return Own{o.Manifest.Solver.Steps, o.Manifest.Scaler}
 }
 
 // restoreSolver reads this rank's part of the solver's state from the files of all ranks.
-func (t *trainer) restoreSolver() error {
-	steps := t.mine().Steps
+func (o *Origin) restoreSolver(t *Training) error {
+	steps := o.mine(t).Steps
 	if steps == 0 {
 		return nil // no state yet
 	}
-	st := optim.State{Name: t.from.m.Solver.Name, Steps: steps}
-	plan := t.d.Plan()
+	st := optim.State{Name: o.Manifest.Solver.Name, Steps: steps}
+	plan := t.DDP.Plan()
 	for _, p := range plan.Params {
 		dt, err := p.DType.Gorgonia()
 		if err != nil {
 			return err
 		}
 		ps := optim.ParamState{Name: p.Name, Shape: slices.Clone(p.Shape), DType: dt}
-		for _, name := range t.rule.WithDefaults().Slots() {
+		for _, name := range o.slots(p.Name) {
 			ps.Slots = append(ps.Slots, optim.Slot{Name: name})
 		}
 		st.Params = append(st.Params, ps)
 	}
-	for _, own := range t.d.Pieces() {
+	for _, own := range t.DDP.Pieces() {
 		p := &st.Params[own.Param]
 		p.Offset = own.Offset
 		for i := range p.Slots {
 			s := &p.Slots[i]
 			to := zeros(own.Len, plan.Params[own.Param].DType)
-			if err := t.readSlot(p.Name, s.Name, own.Offset, to); err != nil {
+			if err := o.readSlot(t, p.Name, s.Name, own.Offset, to); err != nil {
 				return err
 			}
 			if to.DType() == tensor.F64 {
@@ -98,18 +94,35 @@ func (t *trainer) restoreSolver() error {
 			}
 		}
 	}
-	return t.solver.SetState(st)
+	return t.Solver.SetState(st)
+}
+
+// slots returns the names of a parameter's state, in the order of optim.Config.Slots: those of the
+// rule by name, and the average last.
+func (o *Origin) slots(param string) []string {
+	var names, last []string
+	for _, t := range o.c.Tensors() {
+		switch {
+		case t.Param != param || slices.Contains(names, t.Slot):
+		case t.Role == checkpoint.State:
+			names = append(names, t.Slot)
+		case t.Role == checkpoint.EMA:
+			last = []string{t.Slot}
+		}
+	}
+	slices.Sort(names)
+	return append(names, last...)
 }
 
 // readSlot reads elements of a solver's slot. If ranks stepped by themselves, each rank reads its
 // own state again; with another number of ranks, all read the mean.
-func (t *trainer) readSlot(param, slot string, offset int, to tensor.Buffer) error {
-	c, ranks := t.from.c, t.from.m.WorldSize
+func (o *Origin) readSlot(t *Training, param, slot string, offset int, to tensor.Buffer) error {
+	c, ranks, w := o.c, o.Manifest.WorldSize, t.Values.World()
 	if _, shared := c.Lookup(checkpoint.StateName(param, slot)); shared {
 		return c.Read(checkpoint.StateName(param, slot), offset, to)
 	}
-	if ranks == t.w.Size() && t.local() {
-		return c.Read(ownName(param, slot, t.w.Rank()), offset, to)
+	if ranks == w.Size() && t.Local {
+		return c.Read(ownName(param, slot, w.Rank()), offset, to)
 	}
 	part := zeros(to.Len(), to.DType())
 	for r := range ranks {
@@ -156,13 +169,13 @@ func addElements[T float32 | float64](to, x tensor.Buffer, factor float64) error
 
 // restoreHook reads the state of the gradient hooks. With as many ranks as before, each rank reads
 // its own part of a sum; else rank 0 reads all of it.
-func (t *trainer) restoreHook() error {
-	o, rank := t.from, t.w.Rank()
-	now := t.d.HookState()
+func (o *Origin) restoreHook(t *Training) error {
+	w := t.Values.World()
+	rank, now := w.Rank(), t.DDP.HookState()
 	if len(now) == 0 {
 		return nil
 	}
-	moved := o.m.WorldSize != t.w.Size()
+	moved := o.Manifest.WorldSize != w.Size()
 	var all []ddp.HookState
 	for _, have := range o.c.Tensors() {
 		if have.Role != checkpoint.Residual {
@@ -191,5 +204,5 @@ func (t *trainer) restoreHook() error {
 		}
 		all = append(all, ddp.HookState{Param: have.Param, Slot: have.Slot, Shape: have.Shape, Data: data, Sum: sum})
 	}
-	return t.d.SetHookState(all)
+	return t.DDP.SetHookState(all)
 }
