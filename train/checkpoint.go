@@ -11,14 +11,14 @@ import (
 //
 // Collective: all ranks. Errors: a *checkpoint.LockedError on all ranks if another run saves there.
 func (t *trainer) keep() (err error) {
-	if !t.rank0Settings.keep {
+	if !t.rank0.keep {
 		return nil
 	}
 	c := t.job.cfg
-	t.keeper, err = save.NewFolder(t.exchanger, save.Options{
-		Checkpoint: c.Checkpoint, Every: t.rank0Settings.keepEvery, Timeout: c.Comm.TimeoutStep,
+	t.keeper, err = save.NewFolder(t.values, save.Options{
+		Checkpoint: c.Checkpoint, Every: t.rank0.keepEvery, Timeout: c.Comm.TimeoutStep,
 		Group: t.ends.group, Signal: t.ends.signal,
-		Warn: func(old error) error { return t.say("warning    %v\n", old) },
+		Warn: func(old error) error { return t.job.say("warning    %v\n", old) },
 	})
 	return err
 }
@@ -28,7 +28,7 @@ func (t *trainer) keep() (err error) {
 //
 // Collective: all ranks. Errors: cli.ErrUsage for settings of a different training.
 func (t *trainer) locate() error {
-	found, err := save.Find(t.exchanger, t.job.cfg, t.job.env.Restarts)
+	found, err := save.Find(t.values, t.job.cfg, t.job.env.Restarts)
 	if t.broken = found.Skipped; err != nil || found.Path == "" {
 		return err
 	}
@@ -50,7 +50,7 @@ func (t *trainer) facts() save.Facts {
 // state returns the training as a checkpoint stores it.
 func (t *trainer) state() *save.Training {
 	s := &save.Training{
-		Values: t.exchanger, DDP: t.d, Params: t.model.Params, Solver: t.solver, Local: t.job.cfg.DDP.LocalSteps > 1,
+		Values: t.values, DDP: t.d, Params: t.model.Params, Solver: t.solver, Local: t.job.cfg.DDP.LocalSteps > 1,
 	}
 	if t.scaled != nil {
 		s.Scaler = t.scaled.scaler
@@ -75,7 +75,7 @@ func (t *trainer) save(step int) error {
 	}
 	m := t.facts().Memory()
 	m.Samples = t.meter.Samples()
-	m.Losses, m.FirstLoss = t.meter.Curve(t.rank0Settings.losses, step)
+	m.Losses, m.FirstLoss = t.meter.Curve(t.rank0.losses, step)
 	meta, runs, err := t.state().Snapshot(step, m, t.sampler, t.keeper.Sharded())
 	if err != nil {
 		return fmt.Errorf("checkpoint of step %d: %w", step, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/symgrad/symgrad/train/internal/exchange"
+	"github.com/symgrad/symgrad/train/internal/report"
 )
 
 // evaluate counts the test samples that the model classifies correctly. Rank k mod n evaluates
@@ -15,39 +16,39 @@ import (
 // With optim.ema_decay it uses the moving averages of the weights.
 //
 // Collective: all ranks.
-func (t *trainer) evaluate(ctx context.Context, s *Summary) (err error) {
-	tests := t.job.problem.Tests()
+func (l *learner) evaluate(ctx context.Context, s *report.Summary) (err error) {
+	tests := l.job.problem.Tests()
 	if tests == nil {
 		return nil
 	}
-	if t.rule.EMADecay > 0 {
-		if err := t.swap(); err != nil {
+	if l.rule.EMADecay > 0 {
+		if err := l.swap(); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, t.swap()) }()
+		defer func() { err = errors.Join(err, l.swap()) }()
 	}
-	weights, err := t.weights()
+	weights, err := l.weights()
 	if err != nil {
 		return err
 	}
 	// A graph has one batch size, so tests need a second graph over the same weights.
 	rows := tests.Rows()
-	m, err := t.job.problem.New(rows, weights)
+	m, err := l.job.problem.New(rows, weights)
 	if err != nil {
 		return err
 	}
-	c := t.job.machineConfig("test")
+	c := l.job.machineConfig("test")
 	c.Eval = true
-	if t.job.site.GPU {
-		c.Share = t.vm.compiled // the weights on the GPU are shared
+	if l.job.site.GPU {
+		c.Share = l.vm.compiled // the weights on the GPU are shared
 	}
-	vm, err := t.job.newVM(c, m.Output)
+	vm, err := l.job.newVM(c, m.Output)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, vm.Close()) }()
 	counts := []int64{0, 0} // right, all
-	for first := t.w.Rank() * rows; first < tests.Len(); first += t.w.Size() * rows {
+	for first := l.w.Rank() * rows; first < tests.Len(); first += l.w.Size() * rows {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
@@ -59,21 +60,11 @@ func (t *trainer) evaluate(ctx context.Context, s *Summary) (err error) {
 		counts[0] += int64(right)
 		counts[1] += int64(all)
 	}
-	if err := exchange.Sum(t.exchanger, "test samples", counts); err != nil {
+	if err := exchange.Sum(l.values, "test samples", counts); err != nil {
 		return err
 	}
-	s.tested(counts[0], counts[1])
+	s.Tested(counts[0], counts[1])
 	return nil
-}
-
-// swap exchanges the weights and their moving averages.
-//
-// Collective: all ranks.
-func (t *trainer) swap() error {
-	if err := t.solver.SwapAverages(t.d.Model()); err != nil {
-		return err
-	}
-	return t.whole()
 }
 
 // answer returns how many of the answers for n samples from first on are right, and their number.
@@ -87,15 +78,4 @@ func answer(vm *vm, m *Model, tests Tests, first, n int) (right, all int, err er
 	}
 	right, all = tests.Count(m, first, n)
 	return right, all, nil
-}
-
-// Argmax returns the index of the largest element, the first one if several are equal.
-func Argmax(v []float32) int {
-	best := 0
-	for i := range v {
-		if v[i] > v[best] {
-			best = i
-		}
-	}
-	return best
 }

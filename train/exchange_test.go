@@ -39,23 +39,12 @@ func TestDigestSeesEveryElement(t *testing.T) {
 	}
 }
 
-func TestArgmaxIsTheFirstOfTheLargest(t *testing.T) {
-	for _, test := range []struct {
-		v    []float32
-		want int
-	}{{[]float32{1}, 0}, {[]float32{1, 3, 2}, 1}, {[]float32{-2, -1, -1}, 1}, {[]float32{0, 0}, 0}} {
-		if got := Argmax(test.v); got != test.want {
-			t.Errorf("%v: %d, want %d", test.v, got, test.want)
-		}
-	}
-}
-
 // The counts are of the whole test set and the same, whoever counts which batch.
 func TestAccuracyDoesNotDependOnRanks(t *testing.T) {
 	var want int64
 	for n := 1; n <= 4; n++ {
 		err := trained(t, n, func(tr *trainer) error {
-			s := newSummary(tr)
+			s := tr.report().Summary()
 			if err := tr.evaluate(context.Background(), s); err != nil {
 				return err
 			}

@@ -100,7 +100,7 @@ func TestRunThatCannotSaveClosesTheRest(t *testing.T) {
 		if err := os.RemoveAll(ck); err != nil {
 			return err
 		}
-		tr.meter = measure.New(tr.exchanger, false, "")
+		tr.meter = measure.New(tr.values, false, "")
 		if err := tr.save(0); err != nil {
 			return err
 		}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/symgrad/symgrad/config"
 )
 
 // summarized runs the program and reads its summary.
@@ -17,7 +19,7 @@ func summarized(t *testing.T, more ...string) Summary {
 	if code := program.Execute(smallRun(dir, more...), &out, &errs); code != 0 {
 		t.Fatalf("%v: code %d: %s", more, code, errs.String())
 	}
-	text, err := os.ReadFile(filepath.Join(dir, SummaryName))
+	text, err := os.ReadFile(filepath.Join(dir, config.SummaryName))
 	if err != nil {
 		t.Fatal(err)
 	}

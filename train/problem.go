@@ -3,6 +3,8 @@ package train
 import (
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
+
+	"github.com/symgrad/symgrad/train/internal/report"
 )
 
 // Problem is a learning task: samples, and a graph for a batch of them. The ranks of a simulation
@@ -45,3 +47,9 @@ type Model struct {
 	Cost   *gorgonia.Node // mean loss of the samples that Fill has set
 	Output *gorgonia.Node // the node that Count reads
 }
+
+// Summary is the result of a run, as in the file config.SummaryName of run.output_dir.
+type Summary = report.Summary
+
+// Timing has the step times of a run, as in the file of --json.
+type Timing = report.Timing

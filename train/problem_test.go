@@ -3,6 +3,7 @@ package train
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -103,7 +104,8 @@ func (p patternTests) Fill(m *Model, first, n int) error {
 func (p patternTests) Count(m *Model, first, n int) (right, all int) {
 	answers := m.Output.Value().Data().([]float32)
 	for row := range n {
-		if Argmax(answers[row*testClasses:][:testClasses]) == (trainSamples+first+row)%testClasses {
+		answer := answers[row*testClasses:][:testClasses]
+		if slices.Index(answer, slices.Max(answer)) == (trainSamples+first+row)%testClasses {
 			right++
 		}
 	}

@@ -16,12 +16,9 @@ import (
 	"github.com/symgrad/symgrad/train/internal/output"
 )
 
-// Exit codes in addition to those of launch.ExitCode. A run ended by a signal exits with 128 plus
-// the signal's number.
-const (
-	ExitOK    = 0
-	ExitUsage = 2 // invalid command line, settings or launcher variables
-)
+// ExitUsage is the exit code of an invalid command line, invalid settings or launcher variables. A
+// run ended by a signal exits with 128 plus the signal's number, others with launch.ExitCode.
+const ExitUsage = 2
 
 // Program is a program that trains a model.
 type Program struct {
@@ -51,9 +48,9 @@ func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	o, err := p.parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprint(stdout, o.help(launch.Columns(stdout)))
-		return ExitOK
+		return 0
 	}
-	code := ExitOK
+	code := 0
 	if err == nil {
 		code, err = start(o, stdout, stderr)
 	}
@@ -61,7 +58,7 @@ func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 		return code
 	}
 	o.env.LastWord(stderr, cli.ErrorText(p.Name, err, launch.Columns(stderr)))
-	if code != ExitOK { // the ranks' code says more than the error: 141 after "| head"
+	if code != 0 { // the ranks' code says more than the error: 141 after "| head"
 		return code
 	}
 	if errors.Is(err, ErrUsage) {

@@ -40,7 +40,7 @@ func (r told) summary(t *testing.T) Summary {
 	if r.code != 0 {
 		t.Fatalf("code %d: %s", r.code, r.err)
 	}
-	text, err := os.ReadFile(filepath.Join(r.dir, SummaryName))
+	text, err := os.ReadFile(filepath.Join(r.dir, config.SummaryName))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
+	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/blas"
 	"github.com/symgrad/symgrad/internal/cli"
@@ -267,6 +268,22 @@ func (j *job) load() (err error) {
 		return err
 	}
 	j.facts = append(j.facts, "program: "+j.program.Name, fmt.Sprintf("--resident: %v", j.timing.resident), fmt.Sprintf("on GPUs: %v", j.site.GPU), j.cfg.Canonical(), j.problem.Digest())
+	return nil
+}
+
+// newSampler returns the samples of a rank of so many.
+func (j *job) newSampler(rank, size int) (*ddp.Sampler, error) {
+	return ddp.NewSampler(ddp.SamplerConfig{
+		Samples: j.problem.Len(), GlobalBatch: j.cfg.Data.GlobalBatch, Rank: rank, Size: size,
+		Seed: j.cfg.Run.Seed, Shuffle: j.cfg.Data.Shuffle, DropLast: j.cfg.Data.DropLast,
+	})
+}
+
+// say prints on rank 0. It returns write errors: a full disk must not look like success.
+func (j *job) say(format string, args ...any) error {
+	if _, err := fmt.Fprintf(j.out, format, args...); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
 	return nil
 }
 

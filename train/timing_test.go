@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/symgrad/symgrad/config"
 )
 
 // timed runs the program with --json and reads the file.
@@ -82,7 +84,7 @@ func TestMeaninglessTimingsAreRefused(t *testing.T) {
 	}{
 		{[]string{"--warmup=-1"}, "--warmup -1: want 0 or more"},
 		{[]string{"--kept"}, "add --resident"},
-		{[]string{"log.trace=" + SummaryName}, "is a file that the run writes itself"},
+		{[]string{"log.trace=" + config.SummaryName}, "is a file that the run writes itself"},
 		{[]string{"--json=.", "--warmup=1"}, "--json .: is a folder: use a file name"},
 		{[]string{"--below=nan"}, "--below NaN: want a loss above 0"},
 		{[]string{"--below=-2"}, "--below -2: want a loss above 0"},

@@ -2,21 +2,43 @@ package train
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"math"
-	"path/filepath"
-	"time"
 
+	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/tensor"
+	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cli"
+	"github.com/symgrad/symgrad/internal/settings"
 	"github.com/symgrad/symgrad/train/internal/exchange"
 	"github.com/symgrad/symgrad/train/internal/measure"
 	"github.com/symgrad/symgrad/train/internal/output"
+	"github.com/symgrad/symgrad/train/internal/report"
+	"github.com/symgrad/symgrad/train/internal/save"
+	"github.com/symgrad/symgrad/train/internal/timeline"
 )
+
+// trainer is a whole training on one rank: a learner, the steps that it takes, and the records of
+// them.
+type trainer struct {
+	*learner
+	ends  ends          // contexts that can end this rank
+	rank0 rank0Settings // settings of rank 0 that all ranks use
+
+	first   int          // steps made by the run that this one resumes
+	steps   int          // of the whole training, with those
+	sampler *ddp.Sampler // this rank's samples of each step
+
+	claim  *output.Claim // of the output folder
+	from   *save.Origin  // checkpoint that the run resumes from; nil for none
+	broken []string      // checkpoints that are not usable, with the reasons
+	keeper *save.Folder  // saves checkpoints; nil without them
+
+	costs  costs          // predicted and measured
+	meter  *measure.Meter // losses and times, summed over the ranks
+	timing *measure.Steps // ends of steps, for --json
+}
 
 // train is a whole run on one rank.
 //
@@ -42,20 +64,21 @@ func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 			return err
 		}
 	}
-	s := newSummary(t)
-	if s.WireBytes, err = t.sent(); err != nil {
+	facts := t.report()
+	s := facts.Summary()
+	if s.WireBytes, err = t.costs.sent(); err != nil {
 		return err
 	}
 	if w.Rank() == 0 {
 		if err := j.cfg.Save(j.cfg.OutputDir(), j.origins); err != nil {
 			return err
 		}
-		if err := t.header(); err != nil {
+		if err := j.say("%v", t.header(facts)); err != nil {
 			return err
 		}
 	}
-	if t.rank0Settings.verify {
-		if err := t.verify(s); err != nil {
+	if t.rank0.verify {
+		if err := (&verifier{t.learner, t.first}).verify(s); err != nil {
 			return err
 		}
 	}
@@ -70,312 +93,90 @@ func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 		return err
 	}
 	g.on()
-	return explained(t.finish(ctx, s), j.cfg)
+	return explained(t.finish(ctx, facts, s), j.cfg)
 }
 
-// finish does the work after the last step: test accuracy, a last comparison of the ranks, and the
-// result files.
-func (t *trainer) finish(ctx context.Context, s *Summary) error {
-	if err := t.whole(); err != nil {
-		return err
-	}
-	if t.job.cfg.Run.Eval {
-		if err := t.evaluate(ctx, s); err != nil {
-			return err
-		}
-	}
-	digest, err := t.digest()
-	if err != nil {
-		return err
-	}
-	if err := exchange.Same(t.exchanger, "parameters", digest); err != nil {
-		return err
-	}
-	if err := t.judgeLoss(); err != nil {
-		return err
-	}
-	if t.rank0Settings.traceFirst >= 0 {
-		path := filepath.Join(t.job.cfg.OutputDir(), t.job.cfg.Log.Trace)
-		if err := t.spans.Write(t.exchanger, path); err != nil {
-			return err
-		}
-		s.Trace = path
-	}
-	worst, err := t.times()
-	if err != nil {
-		return err
-	}
-	if t.w.Rank() == 0 {
-		s.measured(t, digest)
-	}
-	profile, exposed, err := t.profile()
-	if err != nil || t.w.Rank() != 0 {
-		return err
-	}
-	t.libraries(s.Versions)
-	if err := t.writeTiming(s, worst, profile, exposed); err != nil {
-		return err
-	}
-	if err := s.write(t.job.cfg.OutputDir()); err != nil {
-		return err
-	}
-	if err := t.footer(s); err != nil || !t.job.plan {
-		return err
-	}
-	return t.held()
-}
-
-// errNotLearned reports a final loss that is not below the bound of --below.
-var errNotLearned = errors.New("the model has not learned")
-
-// judgeLoss compares the last loss, which all ranks know, with the bound of --below.
-func (t *trainer) judgeLoss() error {
-	bound := t.job.below
-	if last := t.meter.Loss(); bound > 0 && !(last < bound) {
-		return fmt.Errorf("%w: the loss of the last step is %.6f, not below %v", errNotLearned, last, bound)
-	}
-	return nil
-}
-
-// loop runs the remaining steps.
-func (t *trainer) loop(ctx context.Context) error {
-	if err := exchange.Done(t.w.Barrier()); err != nil {
-		return err
-	}
-	t.meter = measure.New(t.exchanger, t.rule.SkipNonFinite, advice(t.job.cfg, false))
-	if t.from != nil {
-		t.meter.Resume(t.from.Memory.Samples, t.from.Memory.Losses, t.from.Memory.FirstLoss)
-	}
-	t.timing = measure.NewSteps(t.job.timing.warmup, t.steps-t.first)
-	var p *progress
-	if t.w.Rank() == 0 {
-		p = newProgress(t.job.out, t.job.cfg.Log.Progress, t.job.env.Columns)
-		defer p.end()
-	}
-	stops := newStopper(ctx, t.exchanger)
-	t.began = newest(t.w)
-	for step := t.first; step < t.steps; step++ {
-		if err := t.job.marks.Begin(step + 1); err != nil {
-			return err
-		}
-		if err := stops.ask(t.keeper != nil); err != nil {
-			return err
-		}
-		batch := t.sampler.Next()
-		rate := t.solver.LearningRate()
-		t.spans.Begin(step, step >= t.rank0Settings.traceFirst && step <= t.rank0Settings.traceLast)
-		if err := t.spans.CompareClocks(t.exchanger, t.w.Local()); err != nil {
-			return err
-		}
-		if err := t.step(step, batch); err != nil {
-			return fmt.Errorf("step %d: %w", step, plain(err))
-		}
-		shared, err := t.after(step, stops)
-		if err != nil {
-			return err
-		}
-		if p != nil {
-			p.step(t.status(batch, step, rate), shared)
-		}
-		if cause := context.Cause(ctx); cause != nil && t.keeper == nil {
-			return cause
-		}
-	}
-	t.ended = newest(t.w)
-	return nil
-}
-
-// after is the ranks' common work after a step: they sum losses, save, and stop.
+// newTrainer builds the model for data-parallel training.
 //
-// Returns: whether losses have been summed. Errors: saved, when a rank got a signal to stop.
-func (t *trainer) after(step int, stops *stopper) (shared bool, err error) {
-	shared = t.shared(step)
-	stop, err := stops.answer(shared)
-	if err != nil {
-		return false, err
-	}
-	shared = shared || stop != nil
-	if shared {
-		if err := t.meter.Share(); err != nil {
-			return true, err
-		}
-	}
-	if stop == nil && !t.keeper.Due(step+1, t.steps) {
-		return shared, nil
-	}
-	if err := t.save(step + 1); err != nil || stop == nil {
-		return shared, err
-	}
-	at, err := t.keeper.Last(t.exchanger)
-	if err != nil {
-		return true, err
-	}
-	return true, &saved{stop, step + 1, at}
-}
-
-func (t *trainer) status(b ddp.Batch, step int, rate float64) status {
-	return status{
-		First: t.first, Step: step + 1, Steps: t.steps, Epoch: b.Epoch + 1, Epochs: t.job.cfg.Run.Epochs,
-		Loss: t.meter.Loss(), LearningRate: rate, SamplesPerSec: t.meter.Rate(),
-		ExposedPercent: t.meter.ExposedPercent(), Elapsed: t.meter.Now(),
-	}
-}
-
-// step is one optimizer step on a global batch, whose part for this rank is b.
-func (t *trainer) step(step int, b ddp.Batch) error {
-	if err := t.scaled.set(t.solver); err != nil {
-		return err
-	}
-	loss, err := t.gradients(step, b.Indices, b.Global)
-	if err != nil {
-		return err
-	}
-	if t.job.site.GPU {
-		return t.queued(step, b, loss)
-	}
-	updating := time.Now()
-	if err := t.update(); err != nil {
-		return err
-	}
-	t.spans.Add("compute", "optimizer", updating, time.Now())
-	t.spans.Exchange(t.d)
-	stood, _ := t.d.ExposedComm()
-	t.meter.Step(b.Global, stood)
-	t.meter.Note(step, loss/float64(b.Global))
-	t.timing.End(t.meter.Now())
-	return nil
-}
-
-// queued ends a step whose run and update have been queued on a GPU. It waits for the device only
-// to read a loss that is shared. The device records when a group of steps ends. parts is the loss
-// of a batch in pieces.
-func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
-	if err := t.update(); err != nil {
-		return err
-	}
-	t.spans.Queued()
-	t.meter.Step(b.Global, 0)
-	wanted := t.wanted(step)
-	if t.job.timing.file != "" && t.timing.Edge() {
-		if err := t.vm.compiled.Mark(); err != nil {
-			return err
-		}
-	}
-	if wanted {
-		loss, err := t.vm.scalar(t.model.Cost)
-		if err != nil {
-			return err
-		}
-		if loss *= float64(len(b.Indices)); t.cut(len(b.Indices), b.Global).n > 1 {
-			loss = parts
-		}
-		t.meter.Note(step, loss/float64(b.Global))
-	}
-	t.timing.End(t.meter.Now())
-	return nil
-}
-
-// update runs the solver's step.
-func (t *trainer) update() error {
-	if err := t.solver.Step(t.d.Model()); err != nil {
-		return err
-	}
-	if err := t.d.ScaleHookState(t.scaled.update(t.solver)); err != nil {
-		return err
-	}
-	if k := t.job.cfg.DDP.LocalSteps; k > 1 {
-		t.stepsSinceAverage = (t.stepsSinceAverage + 1) % k // the solver averages every k steps
-	}
-	return nil
-}
-
-// wanted reports whether the loss of a step must be known.
-func (t *trainer) wanted(step int) bool { return t.rank0Settings.losses || t.shared(step) }
-
-// shared reports whether the ranks sum their losses after a step.
-func (t *trainer) shared(step int) bool {
-	return (step+1)%t.rank0Settings.every == 0 || step+1 == t.steps || t.keeper.Due(step+1, t.steps)
-}
-
-// gradients computes the parameters' gradient of the mean loss over a batch of global samples. This
-// rank's part is indices. The graph has a fixed batch size, so the part is cut into pieces of that
-// many rows. All pieces except the last run without communication. The last is filled up with rows
-// of weight zero. All ranks have equally many pieces; some may be empty.
-//
-// Collective: all ranks. Returns: the sum of the losses of this rank's samples.
-func (t *trainer) gradients(step int, indices []int, global int) (loss float64, err error) {
-	cuts := t.cut(len(indices), global)
-	if cuts.n > 1 {
-		err = t.d.NoSync(func() error {
-			for i := range cuts.n - 1 {
-				l, err := t.run(step, indices, cuts, i)
-				if err != nil {
-					return err
-				}
-				loss += l
-			}
-			return nil
-		})
-		if err != nil {
-			return 0, err
-		}
-	}
-	l, err := t.run(step, indices, cuts, cuts.n-1)
-	return loss + l, err
-}
-
-// run runs the graph on one piece of this rank's part of a batch.
-//
-// Returns: the sum of the losses of the samples. On a GPU it is 0 unless the loss is wanted and
-// there are several pieces.
-func (t *trainer) run(step int, indices []int, c cuts, piece int) (loss float64, err error) {
-	filling := time.Now()
-	lo, hi := c.at(piece), c.at(piece+1)
-	t.vm.at(step, c.first+lo)
-	indices = indices[lo:hi:hi]
-	m, n := t.model, float64(len(indices))
-	if !t.filled {
-		if err := t.job.problem.Fill(m, indices); err != nil {
-			return 0, err
-		}
-		t.filled = t.job.timing.resident
-	}
-	if err := t.d.SetWeight(n); err != nil { // Cost is the mean over the samples
-		return 0, err
-	}
-	running := time.Now()
-	t.spans.Add("compute", "batch", filling, running)
-	err = t.vm.RunAll()
-	t.spans.Ran(running, time.Now())
-	if err == nil && (!t.job.site.GPU || c.n > 1 && t.wanted(step)) {
-		loss, err = t.vm.scalar(m.Cost)
-		loss *= n
-	}
-	t.vm.Reset() // after an error as well
-	return loss, err
-}
-
-// digest returns the SHA-256 of the parameters in the order of the layers, as little-endian bytes.
-func (t *trainer) digest() ([]byte, error) {
-	params, err := t.weights()
-	if err != nil {
+// Collective: all ranks. Owns: the caller closes the trainer.
+func newTrainer(k *exchange.Values, j *job, e ends) (*trainer, error) {
+	w := k.World()
+	t := &trainer{learner: &learner{w: w, values: k, job: j, spans: timeline.New(w)}, ends: e}
+	t.costs.learner = t.learner
+	var err error
+	if t.rank0, err = settingsOfRank0(k, j); err != nil {
 		return nil, err
 	}
-	h := sha256.New()
-	for i, p := range params {
-		b, err := tensor.BufferOf(p)
-		if err != nil {
-			return nil, fmt.Errorf("parameter %s: %w", t.model.Params[i].Name(), err)
-		}
-		elements, err := tensor.Data[float32](b)
-		if err != nil {
-			return nil, fmt.Errorf("parameter %s: %w", t.model.Params[i].Name(), err)
-		}
-		bytes := make([]byte, 0, 4*len(elements))
-		for _, e := range elements {
-			bytes = binary.LittleEndian.AppendUint32(bytes, math.Float32bits(e))
-		}
-		h.Write(bytes)
+	if t.sampler, err = j.newSampler(w.Rank(), w.Size()); err != nil {
+		return nil, err
 	}
-	return h.Sum(nil), nil
+	t.steps = runSteps(j.cfg.Run, t.sampler.Steps())
+	t.rule = settings.Solver(j.cfg, j.site.GPU, t.steps, j.threads)
+	if err := t.keep(); err != nil {
+		return t, err
+	}
+	if err := t.locate(); err != nil {
+		return t, err
+	}
+	if first := t.rank0.traceFirst; first >= t.steps {
+		return t, cli.Usage("log.trace_steps: the timeline starts at step %d, but the run has %d steps, from 0", first, t.steps)
+	}
+	if f := j.timing; f.file != "" && f.warmup >= t.steps-t.first {
+		return t, cli.Usage("--json: the run has %d steps, all of them warm-up; lower --warmup", t.steps-t.first)
+	} else if f.file != "" && f.warmup == 0 && j.site.GPU {
+		return t, cli.Usage("--warmup 0: on a GPU the first step loads kernels and times start at its end; use 1 or more")
+	}
+	if err := t.build(t.from.Weights); err != nil {
+		return t, err
+	}
+	if err := t.checkHeap(); err != nil {
+		return t, err
+	}
+	return t, t.restore()
+}
+
+// close frees the trainer after a run that ended with cause. If a peer was lost, it does not wait
+// for a checkpoint that cannot be completed. Idempotent.
+func (t *trainer) close(cause error) error {
+	err := errors.Join(t.from.Close(), t.claim.Close())
+	if launch.ExitCode(cause) == launch.ExitPeerLost {
+		err = errors.Join(err, t.keeper.Abandon())
+	} else {
+		err = errors.Join(err, t.keeper.Close())
+	}
+	return errors.Join(err, t.learner.close())
+}
+
+// report returns the facts of the run for its reports.
+func (t *trainer) report() *report.Run {
+	j := t.job
+	data, model := j.problem.Describe()
+	return &report.Run{
+		Program: j.program.Name, Config: j.cfg, Origins: j.origins, File: j.source.File, Env: j.env, World: t.w, Site: j.site,
+		Threads: j.threads, BLAS: j.blas, Data: data, Model: model, Parameters: t.parameters(), Tensors: len(t.model.Params),
+		Steps: t.steps, Rule: t.rule,
+	}
+}
+
+// header returns the plan of the run.
+func (t *trainer) header(facts *report.Run) *report.Header {
+	h := &report.Header{
+		Run: facts, DDP: t.d, Rows: t.rows, Origin: t.from, Skipped: t.broken, Folder: t.keeper, Claim: t.claim,
+	}
+	if t.scaled != nil {
+		h.Scaler, h.Static = t.scaled.scaler, t.scaled.static
+	}
+	return h
+}
+
+// runSteps returns the number of optimizer steps of a run with epochSteps steps per epoch.
+func runSteps(c config.Run, epochSteps int) int {
+	steps := c.MaxSteps
+	if steps == 0 {
+		steps = math.MaxInt
+	}
+	if c.Epochs > 0 && c.Epochs <= steps/epochSteps { // the smaller of the two limits, without overflow
+		steps = c.Epochs * epochSteps
+	}
+	return steps
 }

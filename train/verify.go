@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"gorgonia.org/gorgonia"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 	"github.com/symgrad/symgrad/train/internal/exchange"
+	"github.com/symgrad/symgrad/train/internal/report"
 	"github.com/symgrad/symgrad/train/internal/timeline"
 )
 
@@ -42,26 +42,32 @@ func allowed(c *config.Config) float64 {
 	return limit
 }
 
+// verifier compares the gradient of all ranks with that of one rank.
+type verifier struct {
+	*learner
+	first int // step whose batch is used
+}
+
 // verify compares the gradient that all ranks compute together with the gradient of the same global
 // batch on this rank alone. The latter uses the same weights in a plain Gorgonia graph, without
 // ddp, on the tape machine of the host. Every rank does this, so every copy of the gradient is
 // checked.
 //
 // Collective: all ranks. Errors: on all ranks, if the difference is above allowed on any.
-func (t *trainer) verify(s *Summary) error {
-	mine, err := t.firstBatch(t.w.Rank(), t.w.Size())
+func (v *verifier) verify(s *report.Summary) error {
+	mine, err := v.firstBatch(v.w.Rank(), v.w.Size())
 	if err != nil {
 		return err
 	}
-	all, err := t.firstBatch(0, 1)
+	all, err := v.firstBatch(0, 1)
 	if err != nil {
 		return err
 	}
-	together, err := t.together(mine)
+	together, err := v.together(mine)
 	if err != nil {
 		return fmt.Errorf("verify: %w", plain(err))
 	}
-	alone, err := t.alone(all.Indices)
+	alone, err := v.alone(all.Indices)
 	if err != nil {
 		return fmt.Errorf("verify: on one rank: %w", err)
 	}
@@ -71,41 +77,41 @@ func (t *trainer) verify(s *Summary) error {
 			worst, at = d, i
 		}
 	}
-	return t.judge(s, worst, at, len(all.Indices))
+	return v.judge(s, worst, at, len(all.Indices))
 }
 
 // together returns the gradient of all ranks. It restores the state that the run changes, including
 // the update on a GPU.
-func (t *trainer) together(mine ddp.Batch) ([][]float32, error) {
-	if t.job.cfg.Shard.Stage > 0 {
-		return t.inShadow(mine)
+func (v *verifier) together(mine ddp.Batch) ([][]float32, error) {
+	if v.job.cfg.Shard.Stage > 0 {
+		return v.inShadow(mine)
 	}
 	restore := func() error { return nil }
-	if t.job.site.GPU {
+	if v.job.site.GPU {
 		var err error
-		if restore, err = t.saved(); err != nil {
+		if restore, err = v.saved(); err != nil {
 			return nil, err
 		}
 	}
-	if err := t.scaled.set(t.solver); err != nil {
+	if err := v.scaled.set(v.solver); err != nil {
 		return nil, err
 	}
-	kept := t.d.HookState()
-	if err := t.d.SetHookState(nil); err != nil { // its state is of other gradients
+	kept := v.d.HookState()
+	if err := v.d.SetHookState(nil); err != nil { // its state is of other gradients
 		return nil, err
 	}
-	if _, err := t.gradients(t.first, mine.Indices, mine.Global); err != nil {
+	if _, err := v.gradients(v.first, mine, false); err != nil {
 		return nil, err
 	}
-	if err := t.vm.sync(); err != nil {
+	if err := v.vm.sync(); err != nil {
 		return nil, err
 	}
-	grads, err := gradientsOf(t.d.Model())
+	grads, err := gradientsOf(v.d.Model())
 	if err != nil {
 		return nil, err
 	}
-	times := t.scaled.factorNow()
-	if t.job.cfg.DDP.Average == "sum" {
+	times := v.scaled.factorNow()
+	if v.job.cfg.DDP.Average == "sum" {
 		times *= float64(mine.Global)
 	}
 	for _, g := range grads {
@@ -113,7 +119,7 @@ func (t *trainer) together(mine ddp.Batch) ([][]float32, error) {
 			g[i] = float32(float64(g[i]) / times)
 		}
 	}
-	return grads, errors.Join(restore(), t.d.SetHookState(kept))
+	return grads, errors.Join(restore(), v.d.SetHookState(kept))
 }
 
 // shadowRate is the learning rate of a shadow. It is so large that the weight vanishes next to any
@@ -123,23 +129,23 @@ const shadowRate = 0x1p20
 // inShadow returns the gradient of all ranks when no rank has all of it. A second model with the
 // same weights and sharding takes one step, weight - shadowRate*gradient, and all ranks then have
 // the new weights. This also checks the sharded update and the gathering of weights.
-func (t *trainer) inShadow(mine ddp.Batch) (grads [][]float32, err error) {
-	before, err := t.copied()
+func (v *verifier) inShadow(mine ddp.Batch) (grads [][]float32, err error) {
+	before, err := v.copied()
 	if err != nil {
 		return nil, err
 	}
-	s := &trainer{
-		w: t.w, job: t.job, exchanger: t.exchanger, first: t.first, steps: t.steps, rank0Settings: t.rank0Settings, spans: timeline.New(t.w),
-		rule: optim.Config{Name: optim.SGD, LearningRate: shadowRate, KeepGradients: true, Workers: t.job.threads},
+	s := &learner{
+		job: v.job, w: v.w, values: v.values, spans: timeline.New(v.w),
+		rule: optim.Config{Name: optim.SGD, LearningRate: shadowRate, KeepGradients: true, Workers: v.job.threads},
 	}
-	defer func() { err = errors.Join(err, s.close(err)) }()
-	if err := s.build(func(m *Model) error { return fill(m, before) }); err != nil {
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.build(func(params gorgonia.Nodes) error { return fill(params, before) }); err != nil {
 		return nil, err
 	}
 	if err := s.scaled.set(s.solver); err != nil {
 		return nil, err
 	}
-	if _, err := s.gradients(t.first, mine.Indices, mine.Global); err != nil {
+	if _, err := s.gradients(v.first, mine, false); err != nil {
 		return nil, err
 	}
 	if err := s.solver.Step(s.d.Model()); err != nil {
@@ -150,7 +156,7 @@ func (t *trainer) inShadow(mine ddp.Batch) (grads [][]float32, err error) {
 		return nil, err
 	}
 	times := float64(shadowRate)
-	if t.job.cfg.DDP.Average == "sum" {
+	if v.job.cfg.DDP.Average == "sum" {
 		times *= float64(mine.Global)
 	}
 	for k, w := range after {
@@ -161,55 +167,9 @@ func (t *trainer) inShadow(mine ddp.Batch) (grads [][]float32, err error) {
 	return after, nil
 }
 
-// copied returns copies of all weights.
-//
-// Collective: all ranks.
-func (t *trainer) copied() ([][]float32, error) {
-	if err := t.whole(); err != nil {
-		return nil, err
-	}
-	weights, err := t.weights()
-	if err != nil {
-		return nil, err
-	}
-	all := make([][]float32, len(weights))
-	for i, w := range weights {
-		all[i] = slices.Clone(w.Float32s())
-	}
-	return all, nil
-}
-
-// fill sets the parameters of m to values.
-func fill(m *Model, values [][]float32) error {
-	weights, err := weightsOf(m)
-	if err != nil {
-		return err
-	}
-	for i, w := range weights {
-		copy(w.Float32s(), values[i])
-	}
-	return nil
-}
-
-// saved returns a function that restores the current weights and solver state on the device.
-func (t *trainer) saved() (restore func() error, err error) {
-	before, err := t.copied()
-	if err != nil {
-		return nil, err
-	}
-	state := t.solver.State()
-	return func() error {
-		if err := fill(t.model, before); err != nil {
-			return err
-		}
-		t.vm.compiled.Load()
-		return t.solver.SetState(state)
-	}, nil
-}
-
 // firstBatch returns a rank's part of the first global batch.
-func (t *trainer) firstBatch(rank, size int) (ddp.Batch, error) {
-	sampler, err := t.newSampler(rank, size)
+func (v *verifier) firstBatch(rank, size int) (ddp.Batch, error) {
+	sampler, err := v.job.newSampler(rank, size)
 	if err != nil {
 		return ddp.Batch{}, err
 	}
@@ -219,22 +179,22 @@ func (t *trainer) firstBatch(rank, size int) (ddp.Batch, error) {
 // alone returns the gradient of the samples, computed by plain Gorgonia.
 //
 // Collective: all ranks.
-func (t *trainer) alone(indices []int) (grads [][]float32, err error) {
-	if err := t.whole(); err != nil {
+func (v *verifier) alone(indices []int) (grads [][]float32, err error) {
+	if err := v.whole(); err != nil {
 		return nil, err
 	}
-	weights, err := t.weights()
+	weights, err := v.weights()
 	if err != nil {
 		return nil, err
 	}
-	m, err := t.job.problem.New(len(indices), weights)
+	m, err := v.job.problem.New(len(indices), weights)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := gorgonia.Grad(m.Cost, m.Params...); err != nil {
 		return nil, err
 	}
-	if err := t.job.problem.Fill(m, indices); err != nil {
+	if err := v.job.problem.Fill(m, indices); err != nil {
 		return nil, err
 	}
 	vm := gorgonia.NewTapeMachine(m.Cost.Graph())
@@ -293,32 +253,32 @@ func relativeDifference(a, b []float32) float64 {
 }
 
 // judge finds the largest difference of all ranks and prints it on rank 0.
-func (t *trainer) judge(s *Summary, worst float64, at, samples int) error {
-	all, err := exchange.Every(t.exchanger, "verify", []float64{worst, float64(at)})
+func (v *verifier) judge(s *report.Summary, worst float64, at, samples int) error {
+	all, err := exchange.Every(v.values, "verify", []float64{worst, float64(at)})
 	if err != nil {
 		return err
 	}
 	rank := 0
-	for r := range t.w.Size() {
+	for r := range v.w.Size() {
 		if all[2*r] > all[2*rank] {
 			rank = r
 		}
 	}
 	worst = all[2*rank]
-	name := t.d.Plan().Params[int(all[2*rank+1])].Name
-	limit := allowed(t.job.cfg)
+	name := v.d.Plan().Params[int(all[2*rank+1])].Name
+	limit := allowed(v.job.cfg)
 	line := fmt.Sprintf("%s differs by at most %.2e, in %s (max |a-b| / max |b|; allowed %.0e)",
-		verified(t.w, samples), worst, name, limit)
+		verified(v.w, samples), worst, name, limit)
 	if worst > limit {
 		return fmt.Errorf("verify: %s; the worst is on rank %d", line, rank)
 	}
 	s.VerifyMaxRelDiff = &worst
-	if t.w.Rank() == 0 {
-		return t.say("verify     %s: ok\n", line)
+	if v.w.Rank() == 0 {
+		return v.job.say("verify     %s: ok\n", line)
 	}
 	return nil
 }
 
 func verified(w *dist.World, samples int) string {
-	return fmt.Sprintf("gradient of %d samples on %s, and on one rank by plain Gorgonia,", samples, plural(w.Size(), "rank"))
+	return fmt.Sprintf("gradient of %d samples on %s, and on one rank by plain Gorgonia,", samples, report.Plural(w.Size(), "rank"))
 }

@@ -99,7 +99,7 @@ func TestVerifySeesOneWrongRank(t *testing.T) {
 		if tr.w.Rank() == 1 {
 			tr.model.Params[4].Value().Data().([]float32)[3] += 2 // fc3.weight
 		}
-		if err := tr.verify(newSummary(tr)); err != nil {
+		if err := (&verifier{learner: tr.learner}).verify(tr.report().Summary()); err != nil {
 			mu.Lock()
 			defer mu.Unlock()
 			texts = append(texts, err.Error())
@@ -128,12 +128,12 @@ func TestVerifyTakesTheWorstRank(t *testing.T) {
 		var mu sync.Mutex
 		refused := 0
 		err := trained(t, 2, func(tr *trainer) error {
-			s, rank := newSummary(tr), tr.w.Rank()
+			s, rank := tr.report().Summary(), tr.w.Rank()
 			own := test.worst
 			if rank == 0 {
 				own = 0
 			}
-			err := tr.judge(s, own, rank, 24)
+			err := (&verifier{learner: tr.learner}).judge(s, own, rank, 24)
 			if err == nil {
 				if s.VerifyMaxRelDiff == nil || *s.VerifyMaxRelDiff != test.worst {
 					return fmt.Errorf("the summary has %v", s.VerifyMaxRelDiff)
@@ -158,7 +158,7 @@ func TestVerifyTakesTheWorstRank(t *testing.T) {
 func TestVerifyAcceptsUnequalParts(t *testing.T) {
 	for _, batch := range []string{"data.global_batch=25", "data.global_batch=2"} {
 		for _, model := range []string{"model.name=mlp", "model.name=cnn"} {
-			err := trained(t, 3, func(tr *trainer) error { return tr.verify(newSummary(tr)) }, batch, model, "data.accum_steps=2")
+			err := trained(t, 3, func(tr *trainer) error { return (&verifier{learner: tr.learner}).verify(tr.report().Summary()) }, batch, model, "data.accum_steps=2")
 			if err != nil {
 				t.Errorf("%s, %s: %v", batch, model, err)
 			}

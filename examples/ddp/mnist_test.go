@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
-
 	"github.com/symgrad/symgrad/train"
 )
 

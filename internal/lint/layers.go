@@ -144,6 +144,15 @@ var layers = []layer{
 		"it stores a training of any program",
 	},
 	{
+		"train/internal/report",
+		[]string{
+			"config", "dist", "dist/backend", "dist/ddp", "dist/launch", "internal/blas", "internal/build", "internal/cli", "internal/cublas",
+			"internal/cuda", "internal/cudnn", "internal/dl", "internal/nccl", "internal/plan", "internal/settings", "machine", "optim",
+			"train/internal/measure", "train/internal/output", "train/internal/save",
+		},
+		"it prints facts of any part of a run",
+	},
+	{
 		"train/internal/timeline",
 		[]string{"dist", "dist/ddp", "internal/trace", "train/internal/exchange", "train/internal/output"},
 		"it records times; the run decides of which steps",
@@ -151,12 +160,11 @@ var layers = []layer{
 	{
 		"train",
 		[]string{
-			"config", "dist", "dist/launch", "dist/backend", "symmetric", "tensor", "ops", "optim", "checkpoint", "dist/ddp", "machine", "internal/blas",
-			"internal/build", "internal/cli", "internal/cublas", "internal/cuda", "internal/cudnn", "internal/dl", "internal/nccl", "internal/plan",
-			"internal/settings", "internal/trace", "train/internal/exchange", "train/internal/measure", "train/internal/output", "train/internal/save",
-			"train/internal/timeline",
+			"config", "dist", "dist/launch", "dist/backend", "tensor", "ops", "optim", "checkpoint", "dist/ddp", "machine", "internal/blas",
+			"internal/cli", "internal/plan", "internal/settings", "train/internal/exchange", "train/internal/measure", "train/internal/output",
+			"train/internal/report", "train/internal/save", "train/internal/timeline",
 		},
-		"it runs the training of a program: of everything below it, and of no example",
+		"it runs the training of a program, of any problem",
 	},
 	{"machine/machinetest", nil, "models and the oracle share no code with the code they test"},
 	{"bench", nil, "a comparison shares no code with its subjects"},

@@ -1,4 +1,4 @@
-package train
+package report
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// status is the state of a run for a progress display.
-type status struct {
+// Status is the state of a run for a progress display.
+type Status struct {
 	Step, Steps    int     // done, total
 	First          int     // done by the run that this one resumes
 	Epoch, Epochs  int     // from 1; 0 epochs means no limit
@@ -37,8 +37,8 @@ const (
 	roomForBar = 60
 )
 
-// progress shows the progress of a run on rank 0.
-type progress struct {
+// Progress shows the progress of a run on rank 0.
+type Progress struct {
 	out     io.Writer
 	mode    string
 	columns int           // of the terminal
@@ -46,10 +46,10 @@ type progress struct {
 	width   int           // of the text on the line
 }
 
-// newProgress returns a progress in the given mode. columns is the width of the terminal; 0 means
+// NewProgress returns a Progress in the given mode. columns is the width of the terminal; 0 means
 // no terminal.
-func newProgress(out io.Writer, how string, columns int) *progress {
-	p := &progress{out: out, mode: how, columns: columns}
+func NewProgress(out io.Writer, how string, columns int) *Progress {
+	p := &Progress{out: out, mode: how, columns: columns}
 	if how == "auto" {
 		p.mode = progressPlain
 		if columns > 0 {
@@ -62,8 +62,8 @@ func newProgress(out io.Writer, how string, columns int) *progress {
 	return p
 }
 
-// step is called after each step. shared means that s.Loss is the loss of this step.
-func (p *progress) step(s status, shared bool) {
+// Step is called after each step. shared means that s.Loss is the loss of this step.
+func (p *Progress) Step(s Status, shared bool) {
 	switch {
 	case p.mode == progressPlain && shared:
 		fmt.Fprintln(p.out, p.plain(s))
@@ -73,22 +73,22 @@ func (p *progress) step(s status, shared bool) {
 	}
 }
 
-// end leaves the bar in place and starts a new line.
-func (p *progress) end() {
+// End leaves the bar in place and starts a new line.
+func (p *Progress) End() {
 	if p.mode == progressBar && p.drawn > 0 {
 		fmt.Fprintln(p.out)
 	}
 }
 
 // draw writes text over the line.
-func (p *progress) draw(text string) {
+func (p *Progress) draw(text string) {
 	pad := max(0, p.width-len(text))
 	p.width = len(text)
 	fmt.Fprintf(p.out, "\r%s%s", text, strings.Repeat(" ", pad))
 }
 
 // facts returns the parts of a line, most important first.
-func (p *progress) facts(s status) []string {
+func (p *Progress) facts(s Status) []string {
 	epoch := fmt.Sprintf("epoch %d", s.Epoch)
 	if s.Epochs > 0 {
 		epoch += fmt.Sprintf("/%d", s.Epochs)
@@ -106,17 +106,17 @@ func (p *progress) facts(s status) []string {
 
 // plain returns the line "step 50/1407 (3%) loss 0.3401 epoch 1/3 ... 0:03 elapsed, 1:21 left",
 // with two spaces between its parts.
-func (p *progress) plain(s status) string {
+func (p *Progress) plain(s Status) string {
 	width := len(fmt.Sprint(s.Steps))
 	head := fmt.Sprintf("step %*d/%d (%d%%)", width, s.Step, s.Steps, s.percent())
 	return strings.Join(append(append([]string{head}, p.facts(s)...), s.times()), "  ")
 }
 
 // percent returns the finished part of the run.
-func (s status) percent() int { return 100 * s.Step / max(s.Steps, 1) }
+func (s Status) percent() int { return 100 * s.Step / max(s.Steps, 1) }
 
 // left returns the remaining time if the remaining steps take as long as the steps so far.
-func (s status) left() time.Duration {
+func (s Status) left() time.Duration {
 	if s.Step <= s.First {
 		return 0
 	}
@@ -124,7 +124,7 @@ func (s status) left() time.Duration {
 }
 
 // times returns "0:03 elapsed, 1:21 left".
-func (s status) times() string { return clock(s.Elapsed) + " elapsed, " + clock(s.left()) + " left" }
+func (s Status) times() string { return clock(s.Elapsed) + " elapsed, " + clock(s.left()) + " left" }
 
 // clock formats d as "1:02" or "1:02:03", in whole seconds.
 func clock(d time.Duration) string {
@@ -138,7 +138,7 @@ func clock(d time.Duration) string {
 // bar returns a line with the percentage, the elapsed and remaining time, as many other facts as
 // fit, and a bar in the remaining space. A narrow terminal gets only the first three, as "42%
 // 1:03+2:10".
-func (p *progress) bar(s status) string {
+func (p *Progress) bar(s Status) string {
 	room := p.columns - 1 // a full line would wrap on some terminals
 	text := fmt.Sprintf("%d%%  %s", s.percent(), s.times())
 	if len(text) > room {

@@ -1,4 +1,4 @@
-package train
+package report
 
 import (
 	"math"
@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-func at(step int) status {
-	return status{
+func at(step int) Status {
+	return Status{
 		Step: step, Steps: 200, Epoch: 2, Epochs: 3, Loss: 0.34567, LearningRate: 0.001, SamplesPerSec: 4210.4,
 		ExposedPercent: 2.34, Elapsed: time.Duration(step) * 30 * time.Millisecond,
 	}
@@ -17,11 +17,11 @@ func at(step int) status {
 
 func TestPlainProgressIsALineWheneverLossesAreShared(t *testing.T) {
 	var out strings.Builder
-	p := newProgress(&out, "auto", 0)
+	p := NewProgress(&out, "auto", 0)
 	for step := 1; step <= 200; step++ {
-		p.step(at(step), step%50 == 0)
+		p.Step(at(step), step%50 == 0)
 	}
-	p.end()
+	p.End()
 	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	if want := "step  50/200 (25%)  loss 0.3457  epoch 2/3  4210 samples/s  exposed 2.3%  lr 1.00e-03  0:02 elapsed, 0:05 left"; len(lines) != 4 || lines[0] != want {
 		t.Errorf("%d lines, the first %q, want 4 and %q", len(lines), lines[0], want)
@@ -33,9 +33,9 @@ func TestPlainProgressIsALineWheneverLossesAreShared(t *testing.T) {
 
 func TestNoProgressIsNothing(t *testing.T) {
 	var out strings.Builder
-	p := newProgress(&out, "none", 80)
-	p.step(at(50), true)
-	p.end()
+	p := NewProgress(&out, "none", 80)
+	p.Step(at(50), true)
+	p.End()
 	if out.Len() > 0 {
 		t.Errorf("%q", out.String())
 	}
@@ -44,11 +44,11 @@ func TestNoProgressIsNothing(t *testing.T) {
 // A bar is drawn over itself, not more often than an eye can follow, and ends on a full one.
 func TestBarIsOneLine(t *testing.T) {
 	var out strings.Builder
-	p := newProgress(&out, "auto", 100)
+	p := NewProgress(&out, "auto", 100)
 	for step := 1; step <= 200; step++ {
-		p.step(at(step), step%50 == 0)
+		p.Step(at(step), step%50 == 0)
 	}
-	p.end()
+	p.End()
 	text, ok := strings.CutSuffix(out.String(), "\n")
 	if !ok || strings.Contains(text, "\n") {
 		t.Fatalf("more or less than one line: %q", out.String())
@@ -68,7 +68,7 @@ func TestBarIsOneLine(t *testing.T) {
 func TestBarFitsItsTerminal(t *testing.T) {
 	for columns := 1; columns < 200; columns++ {
 		var out strings.Builder
-		p := newProgress(&out, progressBar, columns)
+		p := NewProgress(&out, progressBar, columns)
 		long, short := at(100), at(1)
 		short.Loss = math.NaN()
 		p.draw(p.bar(long))
@@ -95,16 +95,16 @@ func TestBarFitsItsTerminal(t *testing.T) {
 func TestNothingIsMadeUpBeforeTheFirstShare(t *testing.T) {
 	s := at(1)
 	s.Loss, s.SamplesPerSec = math.NaN(), 0
-	if got := (&progress{}).plain(s); got != "step   1/200 (0%)  epoch 2/3  lr 1.00e-03  0:00 elapsed, 0:06 left" {
+	if got := (&Progress{}).plain(s); got != "step   1/200 (0%)  epoch 2/3  lr 1.00e-03  0:00 elapsed, 0:06 left" {
 		t.Errorf("%q", got)
 	}
 	s = at(3)
 	s.ExposedPercent = math.NaN()
-	if got := (&progress{}).plain(s); strings.Contains(got, "exposed") || !strings.Contains(got, "samples/s  lr ") {
+	if got := (&Progress{}).plain(s); strings.Contains(got, "exposed") || !strings.Contains(got, "samples/s  lr ") {
 		t.Errorf("nobody sees what is exposed: %q", got)
 	}
 	s.Epochs = 0
-	if got := (&progress{}).plain(s); !strings.Contains(got, "epoch 2  ") {
+	if got := (&Progress{}).plain(s); !strings.Contains(got, "epoch 2  ") {
 		t.Errorf("without a limit of epochs: %q", got)
 	}
 }
@@ -117,7 +117,7 @@ func TestTimesAreClocks(t *testing.T) {
 			t.Errorf("%v: got %s, want %s", d, got, want)
 		}
 	}
-	s := status{First: 100, Step: 150, Steps: 200, Elapsed: time.Minute} // goes on from a checkpoint
+	s := Status{First: 100, Step: 150, Steps: 200, Elapsed: time.Minute} // goes on from a checkpoint
 	if s.left() != time.Minute || s.percent() != 75 {
 		t.Errorf("%v left at %d%%", s.left(), s.percent())
 	}

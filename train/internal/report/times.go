@@ -1,4 +1,4 @@
-package train
+package report
 
 import (
 	"encoding/json"
@@ -38,38 +38,29 @@ type Timing struct {
 	Libraries          map[string]string `json:"libraries"`
 }
 
-// times returns the result of worst, with the device's times.
-//
-// Collective: all ranks.
-func (t *trainer) times() ([]float64, error) {
-	if t.job.site.GPU && t.job.timing.file != "" {
-		between, err := t.vm.compiled.Intervals()
-		if err != nil {
-			return nil, err
-		}
-		t.timing.SetLaps(between)
-	}
-	return t.timing.Worst(t.exchanger)
+// Times are the measured step times of a run.
+type Times struct {
+	Warmup, Steps     int  // steps left out, and measured
+	Resident          bool // inputs stay
+	Median, Mean, P90 float64
+	Profile           *Profile // nil on the host
+	Exposed           *float64 // of Profile; nil for that of the summary
 }
 
-// writeTiming writes the --json file, on rank 0. times are median, mean and 90th percentile.
-// profile and exposed are those of a GPU, or nil.
-func (t *trainer) writeTiming(s *Summary, times []float64, profile *Profile, exposed *float64) error {
-	file := t.job.timing.file
-	if file == "" {
-		return nil
-	}
+// WriteTiming writes the --json file.
+func (r *Run) WriteTiming(file string, s *Summary, t Times) error {
 	libraries := maps.Clone(s.Versions)
 	libraries["blas"] = s.BLAS
+	exposed := t.Exposed
 	if exposed == nil {
 		exposed = s.ExposedCommPercent
 	}
 	text, err := json.MarshalIndent(Timing{
-		Program: t.job.program.Name, Model: s.Model, Parameters: s.Parameters,
-		Ranks: s.WorldSize, RankBatch: ceilDiv(s.GlobalBatch, s.WorldSize), Precision: t.job.cfg.Run.Precision,
-		Device: t.computesOn(), Machine: t.job.cfg.Run.Machine, Backend: s.Backend, Optimizer: t.job.cfg.Optim.Name, Resident: t.job.timing.resident,
-		Warmup: t.job.timing.warmup, Steps: t.timing.Measured(), MedianUS: times[0], MeanUS: times[1], P90US: times[2],
-		ExposedCommPercent: exposed, Profile: profile, FinalLoss: s.FinalLoss, ParamsSHA256: s.ParamsSHA256, Libraries: libraries,
+		Program: r.Program, Model: s.Model, Parameters: s.Parameters,
+		Ranks: s.WorldSize, RankBatch: ceilDiv(s.GlobalBatch, s.WorldSize), Precision: r.Config.Run.Precision,
+		Device: r.device(), Machine: r.Config.Run.Machine, Backend: s.Backend, Optimizer: r.Config.Optim.Name, Resident: t.Resident,
+		Warmup: t.Warmup, Steps: t.Steps, MedianUS: t.Median, MeanUS: t.Mean, P90US: t.P90,
+		ExposedCommPercent: exposed, Profile: t.Profile, FinalLoss: s.FinalLoss, ParamsSHA256: s.ParamsSHA256, Libraries: libraries,
 	}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("step times: %w", err)

@@ -1,7 +1,6 @@
-package train
+package report
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -9,16 +8,17 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
+	"text/tabwriter"
+	"time"
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/internal/build"
 	"github.com/symgrad/symgrad/internal/plan"
 	"github.com/symgrad/symgrad/train/internal/measure"
 	"github.com/symgrad/symgrad/train/internal/output"
+	"github.com/symgrad/symgrad/train/internal/save"
 )
-
-// SummaryName is the file in run.output_dir with the results of a run.
-const SummaryName = config.SummaryName
 
 // Summary is the result of a run, as in summary.json.
 type Summary struct {
@@ -64,29 +64,28 @@ type Summary struct {
 	Versions     map[string]string `json:"versions"`
 }
 
-// newSummary returns the results that are known before the first step.
-func newSummary(t *trainer) *Summary {
-	cfg := t.job.cfg
-	_, model := t.job.problem.Describe()
+// Summary returns the results that are known before the first step.
+func (r *Run) Summary() *Summary {
+	cfg := r.Config
 	return &Summary{
-		Name: cfg.Run.Name, ConfigHash: cfg.Hash(), Model: model, Parameters: t.parameters(),
-		WorldSize: t.w.Size(), Backend: t.w.Backend(), Launcher: t.job.env.Launcher,
-		Device: t.computesOn(), Machine: cfg.Run.Machine, Precision: cfg.Run.Precision,
-		Threads: t.job.threads, BLAS: t.job.products(),
-		Steps: t.steps, GlobalBatch: cfg.Data.GlobalBatch, Versions: versions(),
+		Name: cfg.Run.Name, ConfigHash: cfg.Hash(), Model: r.Model, Parameters: r.Parameters,
+		WorldSize: r.World.Size(), Backend: r.World.Backend(), Launcher: r.Env.Launcher,
+		Device: r.device(), Machine: cfg.Run.Machine, Precision: cfg.Run.Precision,
+		Threads: r.Threads, BLAS: r.products(),
+		Steps: r.Steps, GlobalBatch: cfg.Data.GlobalBatch, Versions: versions(),
 	}
 }
 
-// tested records how many test answers were right.
-func (s *Summary) tested(right, all int64) {
+// Tested records how many test answers were right.
+func (s *Summary) Tested(right, all int64) {
 	accuracy := float64(right) / float64(all)
 	s.TestAccuracy, s.TestCorrect, s.TestSamples = &accuracy, right, all
 }
 
-// measured records the results that are known after the last step.
-func (s *Summary) measured(t *trainer, digest []byte) {
-	m := t.meter
-	s.Epochs = float64(m.Samples()) / float64(t.job.problem.Len())
+// Measured records the losses and times of m, for a training set of so many samples. all means that
+// all losses are wanted.
+func (s *Summary) Measured(m *measure.Meter, samples int, all bool) {
+	s.Epochs = float64(m.Samples()) / float64(samples)
 	s.Seconds, s.SamplesPerSecond = m.Seconds(), m.SamplesPerSecond()
 	if exposed := m.ExposedPercent(); !math.IsNaN(exposed) {
 		s.ExposedCommPercent = &exposed
@@ -94,20 +93,13 @@ func (s *Summary) measured(t *trainer, digest []byte) {
 	if s.FinalLoss = m.Finite(); math.IsNaN(s.FinalLoss) {
 		s.FinalLoss = 0 // JSON has no NaN
 	}
-	s.Memory = t.memory()
-	s.SkippedSteps = t.skipped()
-	if t.from != nil {
-		s.ResumedFrom, s.ResumedStep = t.from.Path(), t.first
-	}
-	s.Checkpoints = t.keeper.Written()
-	if t.rank0Settings.losses {
+	if all {
 		s.Losses, s.LossesFrom = m.Losses()
 	}
-	s.ParamsSHA256 = hex.EncodeToString(digest)
 }
 
-// write writes s to dir completely, or leaves the old file.
-func (s *Summary) write(dir string) error {
+// Write writes s to dir completely, or leaves the old file.
+func (s *Summary) Write(dir string) error {
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return fmt.Errorf("summary: %w", err)
@@ -115,7 +107,7 @@ func (s *Summary) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return fmt.Errorf("summary: %w", err)
 	}
-	if err := output.Replace(filepath.Join(dir, SummaryName), append(text, '\n')); err != nil {
+	if err := output.Replace(filepath.Join(dir, config.SummaryName), append(text, '\n')); err != nil {
 		return fmt.Errorf("summary: %w", err)
 	}
 	return nil
@@ -138,4 +130,34 @@ func versions() map[string]string {
 		}
 	}
 	return v
+}
+
+// Footer returns the results of the run and where they are: the folder of checkpoints and the
+// output folder.
+func (s *Summary) Footer(saved *save.Folder, dir string) (string, error) {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 11, 0, 1, ' ', 0)
+	fmt.Fprintf(w, "trained\t%s in %v: %.0f samples/s", Plural(s.Steps-s.ResumedStep, "step"),
+		time.Duration(s.Seconds*float64(time.Second)).Round(100*time.Millisecond), s.SamplesPerSecond)
+	if s.ExposedCommPercent != nil {
+		fmt.Fprintf(w, ", %.1f%% of the time waiting for communication", *s.ExposedCommPercent)
+	}
+	fmt.Fprintln(w)
+	fmt.Fprintf(w, "loss\t%.6f at the last step\n", s.FinalLoss)
+	if s.SkippedSteps > 0 {
+		fmt.Fprintf(w, "skipped\t%s with gradients that were not finite\n", Plural(s.SkippedSteps, "step"))
+	}
+	if s.TestAccuracy != nil {
+		fmt.Fprintf(w, "accuracy\t%.4f: %d of %d test answers\n", *s.TestAccuracy, s.TestCorrect, s.TestSamples)
+	}
+	fmt.Fprintf(w, "params\tsha256 %s, the same on %s\n", s.ParamsSHA256, Plural(s.WorldSize, "rank"))
+	if s.Trace != "" {
+		fmt.Fprintf(w, "timeline\t%s, for https://ui.perfetto.dev\n", s.Trace)
+	}
+	if n := len(s.Checkpoints); n > 0 {
+		fmt.Fprintf(w, "checkpoint\t%s\n", saved.Path(s.Checkpoints[n-1]))
+	}
+	fmt.Fprintf(w, "summary\t%s\n", filepath.Join(dir, config.SummaryName))
+	err := w.Flush()
+	return b.String(), err
 }

@@ -1,4 +1,4 @@
-package train
+package report
 
 import (
 	"bytes"
@@ -25,38 +25,37 @@ func gpuOf(w *dist.World) *cuda.Device {
 	return s.CUDA().Device()
 }
 
-// computesOn returns the device of a rank: "cpu", or the GPU's name.
-func (t *trainer) computesOn() string {
-	if v := gpuOf(t.w); v != nil {
+// device returns the device of a rank: "cpu", or the GPU's name.
+func (r *Run) device() string {
+	if v := gpuOf(r.World); v != nil {
 		return v.Name()
 	}
 	return "cpu"
 }
 
-// machineLine returns the machine, its device and the reason for that device.
-func (t *trainer) machineLine() string {
-	j := t.job
-	if v := gpuOf(t.w); v != nil {
-		return fmt.Sprintf("%s, on %s: %s", j.cfg.Run.Machine, v.Name(), j.site.Why)
+// machine returns the machine, its device and the reason for that device.
+func (r *Run) machine() string {
+	if v := gpuOf(r.World); v != nil {
+		return fmt.Sprintf("%s, on %s: %s", r.Config.Run.Machine, v.Name(), r.Site.Why)
 	}
-	return fmt.Sprintf("%s, on the host: %s", j.cfg.Run.Machine, j.site.Why)
+	return fmt.Sprintf("%s, on the host: %s", r.Config.Run.Machine, r.Site.Why)
 }
 
 // products returns the provider of matrix products.
-func (j *job) products() string {
+func (r *Run) products() string {
 	switch {
-	case j.site.GPU:
-		return "cuBLAS and cuDNN if found, else own kernels; in " + j.cfg.Run.Precision
-	case j.cfg.Run.Machine != settings.Tape && j.blas.Name == "gonum":
-		return "kernels of the machine: no BLAS library found or wanted (cpu.blas=" + j.cfg.CPU.BLAS + ")"
+	case r.Site.GPU:
+		return "cuBLAS and cuDNN if found, else own kernels; in " + r.Config.Run.Precision
+	case r.Config.Run.Machine != settings.Tape && r.BLAS.Name == "gonum":
+		return "kernels of the machine: no BLAS library found or wanted (cpu.blas=" + r.Config.CPU.BLAS + ")"
 	}
-	return j.blas.String()
+	return r.BLAS.String()
 }
 
-// libraries adds to v the versions that a GPU's times depend on: driver and libraries. The world
+// Libraries adds to v the versions that a GPU's times depend on: driver and libraries. The world
 // and the machine have opened them already.
-func (t *trainer) libraries(v map[string]string) {
-	d := gpuOf(t.w)
+func (r *Run) Libraries(v map[string]string) {
+	d := gpuOf(r.World)
 	if d == nil {
 		return
 	}
@@ -66,8 +65,8 @@ func (t *trainer) libraries(v map[string]string) {
 	}
 	root, environ, api := os.DirFS("/"), launch.Environ(), d.Driver().Version()
 	dirs := dl.Places(root, environ)
-	if t.w.Size() > 1 {
-		if lib, err := nccl.Open(nccl.Config{Path: cmp.Or(t.job.cfg.GPU.NCCL, dl.NCCL.AtHome(root, environ)), Dirs: dirs}); err == nil {
+	if r.World.Size() > 1 {
+		if lib, err := nccl.Open(nccl.Config{Path: cmp.Or(r.Config.GPU.NCCL, dl.NCCL.AtHome(root, environ)), Dirs: dirs}); err == nil {
 			v["nccl"] = lib.Version().String()
 		}
 	}
