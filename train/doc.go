@@ -1,43 +1,34 @@
-// Package train is the common part of the example programs that train a model: settings and flags,
-// starting the ranks, the training loop, reports and checkpoints. A program only supplies its
-// Problem: samples and a graph.
+// Package train runs the training of a program: a Problem, with data and model, goes in, and a
+// data-parallel run comes out, on CPU cores or GPUs. The run has settings from a file, flags and
+// the environment; ranks that it starts or a launcher does; checkpoints, from which it resumes on
+// any number of ranks; test accuracy, reports and a timeline.
 //
-//	func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
-//
-//	func execute(args []string, stdout, stderr io.Writer) int {
-//		p := train.Program{Name: "mlp", About: "...", Models: []string{"mlp"}, Open: open}
-//		return p.Execute(args, stdout, stderr)
+//	func main() {
+//		p := train.Program{Name: "own", About: "...", Open: open}
+//		os.Exit(p.Execute(os.Args[1:], os.Stdout, os.Stderr))
 //	}
 //
 // A step uses the same data.global_batch samples for any number of ranks, so the model learns the
 // same. A run writes summary.json, the effective config.yaml and an optional timeline to
-// run.output_dir. It writes checkpoints to checkpoint.dir: weights, state of the optimizer and of
-// gradient compression, position in the order of samples, number of steps, losses and settings.
-// Random numbers need no state: they depend on seed, step and sample only.
+// run.output_dir, and checkpoints to checkpoint.dir. Random numbers depend on seed, step and sample
+// only.
+//
+// A script with a loop of its own needs no Program: Save and Resume store and restore its State.
 //
 // Read the files in this order:
 //
-//	program.go             Program, its command line, its exit codes
-//	problem.go             Problem: samples and a graph
-//	run.go                 start the ranks, be one of them, or simulate them
-//	site.go                host or GPUs, and the settings of world and machine that follow
-//	rules.go               settings of optimizer and exchange
-//	setup.go               model, ddp.Attach, machine, solver: the part to copy into your program
-//	scale.go               loss scaling
-//	vm.go                  the machine: compiled, or Gorgonia's tape machine (run.machine)
-//	train.go               the loop; on GPUs it only queues steps and reads the shared losses
-//	cuts.go                the pieces of a rank's part of a batch
-//	keep.go save.go        write checkpoints
-//	resume.go restore.go   resume from a checkpoint, on any number of ranks
-//	stop.go                stop all ranks after the same step
-//	meter.go               losses and times, summed over the ranks every few steps
-//	plan.go                compare the plan of a run with its measured cost
-//	verify.go              compare the gradient of n ranks with that of one
-//	eval.go                accuracy on the test set
-//	timing.go profile.go   step times, for comparisons
-//	spans.go clocks.go     the timeline, and the clocks of hosts
-//	header.go progress.go summary.go   reports
-//	gpu.go                 the GPU and its libraries, for reports
-//	exchanger.go exchange.go   small collectives on host values, wherever the world is
-//	signal.go              signals that end a run
+//	program.go problem.go     the exported types: command line, samples and graph
+//	run.go                    starts the ranks, is one of them, or simulates them
+//	train.go                  trainer: a run on one rank, from the first comparison to the results
+//	setup.go                  learner: model, ddp.Attach, machine, solver
+//	step.go loop.go           a step of the learner; the loop around it
+//	checkpoint.go             saves a run, and finds its place to resume
+//	finish.go eval.go         the work after the last step; accuracy on the test set
+//	verify.go                 compares the gradient of all ranks with one rank's
+//	plan.go                   compares predicted and measured cost
+//	stop.go signal.go         ends all ranks after the same step
+//	state.go                  Save and Resume
+//
+// Its internal packages: exchange (small collectives on host values), measure (losses and times),
+// report (texts and files for people), save (checkpoints), timeline, output (its folder).
 package train

@@ -33,7 +33,7 @@ func (l *learner) evaluate(ctx context.Context, s *report.Summary) (err error) {
 	}
 	// A graph has one batch size, so tests need a second graph over the same weights.
 	rows := tests.Rows()
-	m, err := l.job.problem.New(rows, weights)
+	m, err := l.job.newModel(rows, weights)
 	if err != nil {
 		return err
 	}

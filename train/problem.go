@@ -16,9 +16,10 @@ type Problem interface {
 	Digest() string
 	// Describe returns the samples in a few words, and the model as "mlp 784-512-512-10".
 	Describe() (data, model string)
-	// New returns the model for batches of so many rows. Its weights are new tensors over the
-	// memory of weights, or initial weights if weights is nil. The same settings give the same
-	// weights. Ranks call it concurrently.
+	// New returns the model for batches of so many rows, with initial weights, in float32. The same
+	// settings give the same weights. The second and later models of a run get weights as values;
+	// to spare the work of initial ones, New may use tensors over their memory. It is nil for the
+	// first.
 	New(rows int, weights []*gtensor.Dense) (*Model, error)
 	// Fill sets the inputs to training samples, and gives the remaining rows weight zero.
 	Fill(m *Model, indices []int) error

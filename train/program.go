@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -24,8 +25,8 @@ const ExitUsage = 2
 type Program struct {
 	Name   string   // name on the command line
 	About  string   // one line on the model and data, for --help
-	Config string   // example of --config, for --help
-	Models []string // allowed values of model.name
+	Config string   // example of --config, for --help; "" for none
+	Models []string // allowed values of model.name; nil if the program does not use it
 
 	// Find checks cheaply, once and before ranks start, whether Open can work, for example whether
 	// the data exist. It may be nil. Errors: those of Open.
@@ -124,8 +125,8 @@ func (p Program) parse(args []string) (options, error) {
 
 // check checks the settings against this program, which config.Load cannot do.
 func (o *options) check() error {
-	if name := o.cfg.Model.Name; !slices.Contains(o.program.Models, name) {
-		return cli.Usage("model.name=%s: %s trains %s only", name, o.program.Name, strings.Join(o.program.Models, " or "))
+	if all, name := o.program.Models, o.cfg.Model.Name; all != nil && !slices.Contains(all, name) {
+		return cli.Usage("model.name=%s: %s trains %s only", name, o.program.Name, strings.Join(all, " or "))
 	}
 	if o.plan && o.cfg.Run.Machine == settings.Tape {
 		return cli.Usage("--plan: the tape machine's memory is unknown; set run.machine=compiled")
@@ -143,7 +144,7 @@ func (o *options) check() error {
 func (o options) help(columns int) string {
 	return cli.Wrap(o.program.About+`
 
-  go run ./examples/`+o.program.Name+` --config `+o.program.Config+` [--set key=value]... [--verify]
+  `+o.program.Name+` [--config `+cmp.Or(o.program.Config, "FILE")+`] [--set key=value]... [--verify]
 
 Ranks: this program starts launch.nproc_per_node of them, or symgrad run, torchrun, mpirun or srun does.
 With comm.backend=sim they are goroutines of one process.

@@ -3,8 +3,11 @@ package train
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"sync"
 
 	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
@@ -45,7 +48,7 @@ func (l *learner) build(values func(gorgonia.Nodes) error) error {
 	if l.rows = ceilDiv(share, cfg.Data.AccumSteps); exchange.VirtualRanks > 0 {
 		l.rows = ceilDiv(cfg.Data.GlobalBatch, exchange.VirtualRanks)
 	}
-	if l.model, err = l.job.problem.New(l.rows, nil); err != nil {
+	if l.model, err = l.job.newModel(l.rows, nil); err != nil {
 		return err
 	}
 	m := l.model
@@ -122,3 +125,27 @@ func (l *learner) parameters() int {
 }
 
 func ceilDiv(a, b int) int { return (a + b - 1) / b }
+
+// building is held while a program builds a graph: Gorgonia has counters without locks, and ranks
+// may be goroutines.
+var building sync.Mutex
+
+// newModel returns the program's model for so many rows. With weights, the values of its parameters
+// are new tensors over their memory.
+func (j *job) newModel(rows int, weights []*gtensor.Dense) (*Model, error) {
+	building.Lock()
+	defer building.Unlock()
+	m, err := j.problem.New(rows, weights)
+	if err != nil || weights == nil {
+		return m, err
+	}
+	if len(m.Params) != len(weights) {
+		return nil, fmt.Errorf("the model for %d rows has %d parameters, that for training %d: Problem.New must return the same ones", rows, len(m.Params), len(weights))
+	}
+	for i, w := range weights {
+		if err := gorgonia.Let(m.Params[i], gtensor.New(gtensor.WithShape(w.Shape()...), gtensor.WithBacking(w.Float32s()))); err != nil {
+			return nil, fmt.Errorf("parameter %s of the model for %d rows: %w", m.Params[i].Name(), rows, err)
+		}
+	}
+	return m, nil
+}

@@ -187,7 +187,7 @@ func (v *verifier) alone(indices []int) (grads [][]float32, err error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := v.job.problem.New(len(indices), weights)
+	m, err := v.job.newModel(len(indices), weights)
 	if err != nil {
 		return nil, err
 	}

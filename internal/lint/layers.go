@@ -181,23 +181,24 @@ var inTests = map[string][]string{
 		"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest",
 		"internal/dl/dltest", "internal/hosttest",
 	},
-	"dist/ddp":                {"internal/shm", "checkpoint"},                                                    // sums on both host backends; an example saves
-	"bench/hosts":             {"dist", "internal/hostcost", "internal/reduce", "internal/ucx", "internal/wire"}, // predictions are judged too
-	"internal/farheap":        {"internal/wire/fake"},                                                            // hosts in one process
-	"internal/hosts":          {"internal/hostcost", "internal/shm"},                                             // it predicts their times; one is the transport of a host
-	"train/internal/exchange": {"dist/backend"},
+	"dist/ddp":          {"internal/shm"},                                                                  // sums on both host backends
+	"bench/hosts":       {"dist", "internal/hostcost", "internal/reduce", "internal/ucx", "internal/wire"}, // predictions are judged too
+	"internal/farheap":  {"internal/wire/fake"},                                                            // hosts in one process
+	"internal/hosts":    {"internal/hostcost", "internal/shm"},                                             // it predicts their times; one is the transport of a host
+	"internal/hostexec": {"internal/program/oracle"},
+	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
+	"internal/cudaexec": {"internal/program/oracle"},
+	"internal/cudagen":  {"internal/program/oracle", "internal/cuda"}, // runs its kernels
+	"dist/launch":       {"internal/cli/clitest"},
+	"internal/shm":      {"dist/launch"},                             // its ranks are processes, started there
+	"internal/direct":   {"internal/gpu/gputest", "internal/reduce"}, // the same, and sums are compared with the host's
+	"internal/nvshmem":  {"internal/gpu/gputest"},
+	"internal/gpu":      {"internal/hosts", "internal/wire/fake"}, // ledgers of several hosts
+
+	"train":                   {"examples/ddp/model"}, // a small model of an example
+	"train/internal/exchange": {"dist/backend"},       // ranks of tests
 	"train/internal/measure":  {"dist/backend"},
 	"train/internal/timeline": {"dist/backend"},
-	"train":                   {"examples/ddp/model"}, // a small model of an example
-	"internal/hostexec":       {"internal/program/oracle"},
-	"machine":                 {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
-	"internal/cudaexec":       {"internal/program/oracle"},
-	"internal/cudagen":        {"internal/program/oracle", "internal/cuda"}, // runs its kernels
-	"dist/launch":             {"internal/cli/clitest"},
-	"internal/shm":            {"dist/launch"},                             // its ranks are processes, started there
-	"internal/direct":         {"internal/gpu/gputest", "internal/reduce"}, // the same, and sums are compared with the host's
-	"internal/nvshmem":        {"internal/gpu/gputest"},
-	"internal/gpu":            {"internal/hosts", "internal/wire/fake"}, // ledgers of several hosts
 }
 
 var layersRule = Rule{

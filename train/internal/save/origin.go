@@ -99,7 +99,7 @@ func (o *Origin) Seek(s *ddp.Sampler) error {
 func find(c *config.Config, restarts int) (Found, error) {
 	newest, skipped, err := newestIn(c.Checkpoint.Dir)
 	if err != nil {
-		return Found{}, err
+		return Found{}, fmt.Errorf("checkpoint.dir: %w", err)
 	}
 	f := Found{newest.path, skipped}
 	switch c.Run.Resume {
@@ -138,6 +138,12 @@ type whole struct {
 	step int
 }
 
+// Newest returns the path of the newest complete checkpoint in dir; "" if there is none.
+func Newest(dir string) (string, error) {
+	newest, _, err := newestIn(dir)
+	return newest.path, err
+}
+
 // newestIn returns the newest complete checkpoint in dir, and why newer ones are not usable. It
 // returns none for an empty dir.
 func newestIn(dir string) (newest whole, skipped []string, err error) {
@@ -152,7 +158,7 @@ func newestIn(dir string) (newest whole, skipped []string, err error) {
 		return whole{}, nil, nil
 	}
 	if err != nil {
-		return whole{}, nil, fmt.Errorf("checkpoint.dir: %w", err)
+		return whole{}, nil, err
 	}
 	path, err := filepath.Abs(c.Path())
 	return whole{path, c.Manifest().Step}, rejected(c), errors.Join(err, c.Close())
@@ -178,6 +184,9 @@ func (o *Origin) Compare(f Facts) error {
 }
 
 func (o *Origin) compare(f Facts) error {
+	if o.Memory.Settings == "" {
+		return errors.New("a script wrote it, by train.Save: a run with settings cannot resume from it")
+	}
 	var err error
 	if o.Changes, err = f.Config.Changes(o.Memory.Settings); err != nil {
 		return err
