@@ -209,7 +209,7 @@ func (c *compiled) bind() (resized bool, err error) {
 		return c.bindOnDevice()
 	}
 	if d := c.m.sharded; d != nil {
-		if err := d.Adopt(); err != nil {
+		if err := d.Machine().Adopt(); err != nil {
 			return false, err
 		}
 	}

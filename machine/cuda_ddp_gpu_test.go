@@ -156,7 +156,7 @@ func (g *gpuTraining) stale(vm *machine.Machine, d *ddp.DDP) error {
 	if !g.ddp.OverlapGather {
 		return nil
 	}
-	if err := vm.Sync(); !errors.Is(err, machine.ErrStale) || !d.Stale() {
+	if err := vm.Sync(); !errors.Is(err, machine.ErrStale) || !d.Machine().Stale() {
 		return fmt.Errorf("before the weights are gathered: %w, want ErrStale", err)
 	}
 	return nil

@@ -177,9 +177,9 @@ func (c *compiled) bindOnDevice() (resized bool, err error) {
 		}
 	}
 	if c.exchange.gathers() {
-		err := c.exchange.d.Adopt()
+		err := c.exchange.d.Machine().Adopt()
 		if err == nil && c.deposits() == nil { // another machine trains; its update may be in flight
-			err = c.exchange.d.Wait()
+			err = c.exchange.d.Machine().Wait()
 		}
 		if err != nil {
 			return false, err

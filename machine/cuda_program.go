@@ -33,7 +33,7 @@ func finishProgram(l *lowered, cfg *Config, onGPU bool) error {
 func (m *Machine) makeSolver(g *gorgonia.ExprGraph) error {
 	if m.device != nil {
 		if m.g.owner = ownerOf(g); m.g.owner != nil {
-			m.alone = m.g.owner.Await(func() error { return butNonFinite(m.updated()) })
+			m.alone = m.g.owner.Machine().Await(func() error { return butNonFinite(m.updated()) })
 		}
 	} else {
 		m.sharded = shardedOwner(g)

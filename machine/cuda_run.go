@@ -255,7 +255,7 @@ func (c *compiled) prepareExchange() error {
 	if e == nil {
 		return c.m.current() // the program gathers no weights, so all must be current
 	}
-	run, err := e.d.Next()
+	run, err := e.d.Machine().Next()
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (c *compiled) prepareExchange() error {
 		return fmt.Errorf("%w: the next run is a %v, and the last program is for a %v: make one run without NoSync, and do not profile inside NoSync",
 			dist.ErrInvalid, as, e.manner)
 	}
-	if e.d.Take(c.m) {
+	if e.d.Machine().Take(c.m) {
 		c.m.device.forgetWords(e.layout.Weights[:])
 	}
 	for i, at := range e.layout.Weights {
@@ -280,7 +280,7 @@ func (c *compiled) prepareExchange() error {
 // exchanged reports the result of queueing a run to the DDP.
 func (c *compiled) exchanged(err error) {
 	if e := c.deposits(); e != nil {
-		e.d.Ran(err)
+		e.d.Machine().Ran(err)
 	}
 }
 
@@ -294,7 +294,7 @@ func (c *compiled) checkExchange() error {
 	if err := c.gpu.exec.Read(e.sum, tensor.Of(sum).Raw()); err != nil {
 		return err
 	}
-	return e.d.CheckSum(sum[0])
+	return e.d.Machine().CheckSum(sum[0])
 }
 
 // late is how many runs old an error result is when it is read, so that the host need not wait.
@@ -310,5 +310,5 @@ func (c *compiled) checkLate() error {
 	if err := x.ReadRun(x.Runs()-late, e.sum, e.late.Raw()); err != nil {
 		return err
 	}
-	return e.d.CheckSum(e.lateSum[0])
+	return e.d.Machine().CheckSum(e.lateSum[0])
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/drive"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
@@ -26,7 +27,7 @@ import (
 type exchange struct {
 	d       *ddp.DDP
 	plan    ddp.Plan
-	layout  ddp.Layout
+	layout  drive.Layout
 	overlap bool
 	idle    bool // gradients of weight 0 may have NaN or infinities
 	manner  manner
@@ -53,11 +54,11 @@ type exchange struct {
 // newExchange returns the exchange of d.
 func newExchange(d *ddp.DDP, as manner) *exchange {
 	e := &exchange{
-		d: d, plan: d.Plan(), layout: d.Layout(), overlap: d.Overlap(), idle: d.Idle(), manner: as, lateSum: make([]float64, 1),
+		d: d, plan: d.Plan(), layout: d.Machine().Layout(), manner: as, lateSum: make([]float64, 1),
 		weight: program.None, sum: program.None, own: program.None, share: program.None,
 		factors: [2]program.ID{program.None, program.None},
 	}
-	e.late = tensor.Of(e.lateSum)
+	e.late, e.overlap, e.idle = tensor.Of(e.lateSum), e.layout.Overlap, e.layout.Idle
 	for _, b := range e.plan.Buckets {
 		e.buckets = append(e.buckets, program.None)
 		e.missing = append(e.missing, len(b.Params))
@@ -71,7 +72,7 @@ func (e *exchange) valueOf(n *gorgonia.Node) (tensor.Buffer, bool) {
 	if e == nil {
 		return tensor.Buffer{}, false
 	}
-	i := slices.IndexFunc(e.layout.Values, func(v ddp.LearnableValue) bool { return v.Node == n })
+	i := slices.IndexFunc(e.layout.Values, func(v drive.Learnable) bool { return v.Node == n })
 	if i < 0 {
 		return tensor.Buffer{}, false
 	}

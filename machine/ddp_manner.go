@@ -1,7 +1,7 @@
 package machine
 
 import (
-	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/drive"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -27,7 +27,7 @@ const (
 )
 
 // mannerOf returns the manner of a run.
-func mannerOf(r ddp.Run) manner {
+func mannerOf(r drive.Run) manner {
 	switch {
 	case r.Local && r.Joins:
 		return laterPart
@@ -45,8 +45,8 @@ func (k manner) local() bool { return k == firstPart || k == laterPart }
 // joins reports whether slots already hold sums.
 func (k manner) joins() bool { return k == laterPart || k == lastPart }
 
-// reads reports whether a program reads number i of the Weights of a ddp.Layout. It computes number
-// 1 itself.
+// reads reports whether a program reads number i of the Weights of a drive.Layout. It computes
+// number 1 itself.
 func (k manner) reads(i int) bool {
 	if i == 3 {
 		return k != wholeBatch
@@ -95,7 +95,7 @@ func (l *lowering) accumulate(slot, g operand) error {
 	return c.err
 }
 
-// factorOf returns the index of a dtype among the factors of a ddp.Layout.
+// factorOf returns the index of a dtype among the factors of a drive.Layout.
 func factorOf(dt tensor.DType) int {
 	if dt == tensor.F64 {
 		return 1

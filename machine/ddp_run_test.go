@@ -107,12 +107,12 @@ func (n *lane) load(as manner) (*loadedLane, error) {
 // prepare returns the program of the next run, with the words that a machine sets on the device.
 // Words that the run must not read are NaN.
 func (n *lane) prepare() (*loadedLane, error) {
-	run, err := n.d.Next()
+	run, err := n.d.Machine().Next()
 	if err != nil {
 		return nil, err
 	}
 	as := mannerOf(run)
-	for i, at := range n.d.Layout().Weights {
+	for i, at := range n.d.Machine().Layout().Weights {
 		x := math.NaN()
 		if as.reads(i) {
 			x = run.Weights[i]
@@ -139,7 +139,7 @@ func (n *lane) alone() error {
 		}
 	}
 	err = oracle.RunRanks([]oracle.Rank{p.memory})
-	n.d.Ran(err)
+	n.d.Machine().Ran(err)
 	return err
 }
 
@@ -155,7 +155,7 @@ func together(lanes []*lane) error {
 	}
 	err := oracle.RunRanks(ranks)
 	for _, n := range lanes {
-		n.d.Ran(err)
+		n.d.Machine().Ran(err)
 	}
 	return err
 }
@@ -329,7 +329,7 @@ func (c *parts) inTurn(lanes []*lane, step int) error {
 			if err := c.set(n, rank, step, part); err != nil {
 				return err
 			}
-			l := n.d.Layout()
+			l := n.d.Machine().Layout()
 			if len(l.Shards) == 0 {
 				continue
 			}

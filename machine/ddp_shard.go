@@ -175,7 +175,7 @@ func (l *lowering) gathering(i int) program.Step {
 
 // current returns ErrStale if the weights are not those of the last update.
 func (m *Machine) current() error {
-	if d := m.g.owner; d != nil && d.Stale() {
+	if d := m.g.owner; d != nil && d.Machine().Stale() {
 		return fmt.Errorf("%w: call Consolidate of the DDP, on all ranks, first", ErrStale)
 	}
 	return nil

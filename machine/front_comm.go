@@ -234,7 +234,7 @@ func (l *lowering) group(g *dist.Group) int {
 
 // message adds a Send, a Recv or a Barrier as a call, since the peer's side is not in this program.
 func (l *lowering) message(c *current, op ops.Operation, x operand, shape []int) (operand, error) {
-	op.Group = op.Group.Named(op.Tensor)
+	op.Group = op.Group.With(dist.Hints{Name: op.Tensor})
 	f := &call{label: fmt.Sprintf("%v %s", op.Kind, op.Tensor), message: &op}
 	in, to := []program.View{x.view}, l.fresh(c.dtype, shape)
 	switch op.Kind {

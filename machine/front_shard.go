@@ -46,7 +46,7 @@ type outside struct {
 
 // Step implements optim.Solver.
 func (o outside) Step(model []gorgonia.ValueGrad) error {
-	run, err := o.d.Next()
+	run, err := o.d.Machine().Next()
 	if err != nil || run.Local {
 		return err
 	}

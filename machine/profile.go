@@ -48,7 +48,7 @@ func (m *Machine) profiled(runs uint64) {
 	m.device.next = m.clock[0]
 	if e := m.now.deposits(); e != nil && !e.manner.local() {
 		for range runs {
-			e.d.Ran(nil)
+			e.d.Machine().Ran(nil)
 		}
 	}
 	if m.solve != nil && m.solve.fused {

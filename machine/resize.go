@@ -41,7 +41,7 @@ func (m *Machine) choose() error {
 	if e == nil {
 		return nil
 	}
-	run, err := e.d.Next()
+	run, err := e.d.Machine().Next()
 	if err != nil {
 		return err
 	}

@@ -229,7 +229,7 @@ func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
 		return err
 	}
 	if e := s.m.now.exchange; e.gathers() {
-		if err := e.d.Adopt(); err != nil {
+		if err := e.d.Machine().Adopt(); err != nil {
 			return err
 		}
 	}
@@ -244,7 +244,7 @@ func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
 	}
 	s.swapped = !s.swapped
 	if e := s.m.now.exchange; e != nil {
-		return e.d.GatherWeights()
+		return e.d.Machine().GatherWeights()
 	}
 	return nil
 }

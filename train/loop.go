@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/train/internal/exchange"
 	"github.com/symgrad/symgrad/train/internal/measure"
 	"github.com/symgrad/symgrad/train/internal/report"
@@ -88,7 +88,7 @@ func (t *trainer) after(step int, stops *stopper) (shared bool, err error) {
 }
 
 // status returns the state after a step, whose batch was b, for the progress.
-func (t *trainer) status(b ddp.Batch, step int, rate float64) report.Status {
+func (t *trainer) status(b data.Batch, step int, rate float64) report.Status {
 	return report.Status{
 		First: t.first, Step: step + 1, Steps: t.steps, Epoch: b.Epoch + 1, Epochs: t.job.cfg.Run.Epochs,
 		Loss: t.meter.Loss(), LearningRate: rate, SamplesPerSec: t.meter.Rate(),
@@ -97,7 +97,7 @@ func (t *trainer) status(b ddp.Batch, step int, rate float64) report.Status {
 }
 
 // step is one optimizer step on a global batch, whose part for this rank is b.
-func (t *trainer) step(step int, b ddp.Batch) error {
+func (t *trainer) step(step int, b data.Batch) error {
 	if err := t.scaled.set(t.solver); err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 // queued ends a step whose run and update have been queued on a GPU. It waits for the device only
 // to read a loss that is shared. The device records when a group of steps ends. parts is the loss
 // of a batch in pieces.
-func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
+func (t *trainer) queued(step int, b data.Batch, parts float64) error {
 	if err := t.update(); err != nil {
 		return err
 	}

@@ -13,9 +13,9 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
-	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/blas"
 	"github.com/symgrad/symgrad/internal/cli"
@@ -272,8 +272,8 @@ func (j *job) load() (err error) {
 }
 
 // newSampler returns the samples of a rank of so many.
-func (j *job) newSampler(rank, size int) (*ddp.Sampler, error) {
-	return ddp.NewSampler(ddp.SamplerConfig{
+func (j *job) newSampler(rank, size int) (*data.Sampler, error) {
+	return data.NewSampler(data.SamplerConfig{
 		Samples: j.problem.Len(), GlobalBatch: j.cfg.Data.GlobalBatch, Rank: rank, Size: size,
 		Seed: j.cfg.Run.Seed, Shuffle: j.cfg.Data.Shuffle, DropLast: j.cfg.Data.DropLast,
 	})

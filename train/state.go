@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/checkpoint"
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/machine"
@@ -22,7 +23,7 @@ type State struct {
 	DDP    *ddp.DDP
 	Solver optim.Solver // that updates the weights: of DDP.NewSolver, or of the machine
 
-	Sampler *ddp.Sampler      // whose position is saved; nil for none
+	Sampler *data.Sampler     // whose position is saved; nil for none
 	Scaler  *optim.LossScaler // of the loss; nil for none
 	Machine *machine.Machine  // that runs the graph; nil for a tape machine
 	Local   bool              // with ddp.Config.LocalSteps: Save averages the weights

@@ -14,9 +14,11 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/checkpoint"
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -92,7 +94,7 @@ func (s script) rank(world *dist.World, dir string, steps int) (weights []float3
 			return nil, err
 		}
 	}
-	state.Sampler, err = ddp.NewSampler(ddp.SamplerConfig{
+	state.Sampler, err = data.NewSampler(data.SamplerConfig{
 		Samples: 60, GlobalBatch: 12, Rank: world.Rank(), Size: world.Size(), Seed: 3, Shuffle: true,
 	})
 	if err != nil {
@@ -153,7 +155,7 @@ func TestScriptResumesWithTheSameBits(t *testing.T) {
 		resumes(t, fmt.Sprintf("stage %d", stage), script{rule: adam, exchange: ddp.Config{Stage: stage}})
 	}
 	resumes(t, "bf16", script{rule: adam, exchange: ddp.Config{WireDType: tensor.BF16, ErrorFeedback: true}})
-	resumes(t, "powersgd", script{rule: adam, exchange: ddp.Config{Hook: ddp.PowerSGD{Rank: 2, Seed: 1}}})
+	resumes(t, "powersgd", script{rule: adam, exchange: ddp.Config{Hook: compress.PowerSGD{Rank: 2, Seed: 1}}})
 	resumes(t, "local steps", script{rule: adam, exchange: ddp.Config{LocalSteps: 2}})
 	resumes(t, "loss scale", script{rule: adam, scaled: true})
 	resumes(t, "compiled", script{rule: adam, compiled: true})

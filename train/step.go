@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/data"
 )
 
 // gradients computes the parameters' gradient of the mean loss over a global batch. This
@@ -13,7 +13,7 @@ import (
 // of weight zero. All ranks have equally many pieces; some may be empty.
 //
 // Collective: all ranks. Returns: the sum of the losses of this rank's samples.
-func (l *learner) gradients(step int, b ddp.Batch, wanted bool) (loss float64, err error) {
+func (l *learner) gradients(step int, b data.Batch, wanted bool) (loss float64, err error) {
 	cuts := l.cut(len(b.Indices), b.Global)
 	if cuts.n > 1 {
 		err = l.d.NoSync(func() error {
@@ -114,7 +114,7 @@ func (c cuts) at(i int) int {
 }
 
 // share returns the start of a rank's part when n items are split into size parts, as in
-// ddp.Sampler.
+// data.Sampler.
 func share(n, rank, size int) int {
 	hi, lo := bits.Mul64(uint64(n), uint64(rank)) // n*rank/size without overflow
 	q, _ := bits.Div64(hi, lo, uint64(size))

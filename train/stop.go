@@ -25,7 +25,7 @@ type stopper struct {
 }
 
 func newStopper(ctx context.Context, k *exchange.Values) *stopper {
-	return &stopper{k: k, ctx: ctx, g: k.World().Named("a signal to stop")}
+	return &stopper{k: k, ctx: ctx, g: k.World().With(dist.Hints{Name: "a signal to stop"})}
 }
 
 // known returns the number of the signal that reached this rank; 0 for none.

@@ -6,8 +6,8 @@ import (
 	"math"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/internal/settings"
@@ -26,9 +26,9 @@ type trainer struct {
 	ends  ends          // contexts that can end this rank
 	rank0 rank0Settings // settings of rank 0 that all ranks use
 
-	first   int          // steps made by the run that this one resumes
-	steps   int          // of the whole training, with those
-	sampler *ddp.Sampler // this rank's samples of each step
+	first   int           // steps made by the run that this one resumes
+	steps   int           // of the whole training, with those
+	sampler *data.Sampler // this rank's samples of each step
 
 	claim  *output.Claim // of the output folder
 	from   *save.Origin  // checkpoint that the run resumes from; nil for none

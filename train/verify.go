@@ -8,8 +8,8 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -82,7 +82,7 @@ func (v *verifier) verify(s *report.Summary) error {
 
 // together returns the gradient of all ranks. It restores the state that the run changes, including
 // the update on a GPU.
-func (v *verifier) together(mine ddp.Batch) ([][]float32, error) {
+func (v *verifier) together(mine data.Batch) ([][]float32, error) {
 	if v.job.cfg.Shard.Stage > 0 {
 		return v.inShadow(mine)
 	}
@@ -129,7 +129,7 @@ const shadowRate = 0x1p20
 // inShadow returns the gradient of all ranks when no rank has all of it. A second model with the
 // same weights and sharding takes one step, weight - shadowRate*gradient, and all ranks then have
 // the new weights. This also checks the sharded update and the gathering of weights.
-func (v *verifier) inShadow(mine ddp.Batch) (grads [][]float32, err error) {
+func (v *verifier) inShadow(mine data.Batch) (grads [][]float32, err error) {
 	before, err := v.copied()
 	if err != nil {
 		return nil, err
@@ -168,10 +168,10 @@ func (v *verifier) inShadow(mine ddp.Batch) (grads [][]float32, err error) {
 }
 
 // firstBatch returns a rank's part of the first global batch.
-func (v *verifier) firstBatch(rank, size int) (ddp.Batch, error) {
+func (v *verifier) firstBatch(rank, size int) (data.Batch, error) {
 	sampler, err := v.job.newSampler(rank, size)
 	if err != nil {
-		return ddp.Batch{}, err
+		return data.Batch{}, err
 	}
 	return sampler.Next(), nil
 }

@@ -32,7 +32,7 @@ const digestBytes = 41
 //
 // Collective. Errors: local on a rank that has one, ErrPeer on the others; ErrPlan; those of the
 // group.
-func agree(w *dist.World, lines []string, local error) error {
+func agree(w *dist.Group, lines []string, local error) error {
 	_, err := agreeWith(w, lines, local, nil)
 	return err
 }
@@ -41,7 +41,7 @@ func agree(w *dist.World, lines []string, local error) error {
 // differ.
 //
 // Collective. Errors: as agree.
-func agreeWith(w *dist.World, lines []string, local error, more []byte) ([][]byte, error) {
+func agreeWith(w *dist.Group, lines []string, local error, more []byte) ([][]byte, error) {
 	text := strings.Join(lines, "\n")
 	digest := make([]byte, digestBytes)
 	if local != nil {
@@ -120,12 +120,12 @@ func firstDifference(a, b []string) (string, string) {
 const planName = "ddp plan"
 
 // gather returns every rank's mine, by rank; all have one length. name names the operation.
-func gather(w *dist.World, name string, mine []byte) ([][]byte, error) {
+func gather(w *dist.Group, name string, mine []byte) ([][]byte, error) {
 	all := make([]byte, len(mine)*w.Size())
 	if w.Device() != tensor.Host {
 		return gatherOnGPU(w, name, mine)
 	}
-	work, err := w.Named(name).AllGather(tensor.Of(all), tensor.Of(mine))
+	work, err := w.With(dist.Hints{Name: name}).AllGather(tensor.Of(all), tensor.Of(mine))
 	if err == nil {
 		err = work.Wait()
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -19,9 +20,9 @@ type Config struct {
 	Stage         int  // 0 shards nothing, 1 the solver's state, 2 gradients too, 3 parameters too
 	OverlapGather bool // on GPUs, with Stage 1 and 2: a run gathers the weights that the previous run updated
 
-	WireDType     tensor.DType // of gradients between ranks: BF16 or F16; 0 and F32 mean the gradient's dtype
-	ErrorFeedback bool         // add the rounding errors of WireDType to the next step's gradient
-	Hook          Hook         // another compression of buckets, such as PowerSGD; nil means none
+	WireDType     tensor.DType  // of gradients between ranks: BF16 or F16; 0 and F32 mean the gradient's dtype
+	ErrorFeedback bool          // add the rounding errors of WireDType to the next step's gradient
+	Hook          compress.Hook // another compression of buckets, such as PowerSGD; nil means none
 
 	Average Average // how ranks' gradients are combined; 0 means Mean
 	Factor  float64 // of PreMulSum and PreDivide; 0 means 1, and for PreDivide a power of two near the root of the number of ranks
@@ -142,7 +143,7 @@ func (c Config) wrongLocal() string {
 //
 // Errors: dist.ErrInvalid unless VirtualRanks is a multiple of the ranks; dist.ErrUnsupported for
 // settings that need buckets in host memory.
-func (c Config) fits(w *dist.World) error {
+func (c Config) fits(w *dist.Group) error {
 	if n := w.Size(); c.VirtualRanks%n != 0 {
 		return fmt.Errorf("ddp config: %w: VirtualRanks is %d, which %d ranks do not divide", dist.ErrInvalid, c.VirtualRanks, n)
 	}
@@ -160,7 +161,7 @@ func (c Config) fits(w *dist.World) error {
 		{"LocalSteps", c.LocalSteps > 0},
 	} {
 		if f.set {
-			return fmt.Errorf("ddp config: %w: %s works on buckets in the memory of the host, and the world is on %v (%s); use a backend of the host, or leave it out",
+			return fmt.Errorf("ddp config: %w: %s works on buckets in the memory of the host, and the group is on %v (%s); use a backend of the host, or leave it out",
 				dist.ErrUnsupported, f.name, w.Device(), w.Backend())
 		}
 	}
@@ -168,9 +169,9 @@ func (c Config) fits(w *dist.World) error {
 }
 
 // hook returns the hook of the settings, or nil.
-func (c Config) hook() Hook {
+func (c Config) hook() compress.Hook {
 	if c.WireDType == tensor.BF16 || c.WireDType == tensor.F16 {
-		return Cast{DType: c.WireDType, ErrorFeedback: c.ErrorFeedback}
+		return compress.Cast{DType: c.WireDType, ErrorFeedback: c.ErrorFeedback}
 	}
 	return c.Hook
 }

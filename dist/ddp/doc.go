@@ -10,13 +10,14 @@
 // # Files
 //
 //	attach.go, rewire.go, agree.go    Attach: hooks in the graph, comparison over the ranks
+//	team.go                           the group, its stream, names of operations
 //	config.go, plan.go, planfor.go    settings, layout of the buckets, planning without ranks
 //	bucket.go, step.go, weight.go     a step on the host: slots, buckets, weights of ranks
-//	device*.go                        the same for package machine on GPUs
+//	driver.go, device*.go             the same for package machine on GPUs
 //	shard*.go, zero3*.go              sharding: stages 1 and 2, stage 3
-//	wire*.go, hook*.go, powersgd*.go  messages: averages, casts, compression
+//	wire*.go, hook.go                 messages: averages, hooks of package compress
 //	virtual.go, local.go              virtual ranks, local steps
-//	join.go, part.go, sampler.go      uneven batches, and the order of samples
+//	join.go, part.go                  uneven batches
 //	timeline.go, diff.go, imagine.go  times of a step, comparing gradients, plans without memory
 //
 // # How does Attach change the graph?
@@ -120,8 +121,8 @@
 //   - WireDType tensor.BF16 halves the bytes: each rank's share of a gradient is rounded once to
 //     bf16, summed in float32 in rank order, and rounded once. ErrorFeedback adds a rank's rounding
 //     errors to its next gradient.
-//   - A Hook defines other messages that can be summed. PowerSGD{Rank: 4} sends 4(n+m) numbers for
-//     an n by m matrix.
+//   - A Hook of package compress defines other messages that can be summed. PowerSGD{Rank: 4} sends
+//     4(n+m) numbers for an n by m matrix.
 //   - Average replaces the weighted mean.
 //   - VirtualRanks: 4 gives the same bits on 1, 2 and 4 ranks. A step is then V/n-1 runs inside
 //     NoSync and one outside.

@@ -73,13 +73,13 @@ func NewJoin(d *DDP) (*Join, error) {
 	if d == nil {
 		return nil, fmt.Errorf("ddp join: %w: no DDP", dist.ErrInvalid)
 	}
-	j := &Join{d: d, group: d.named("ddp join"), numbers: make([]float64, 2)}
-	if !d.onGPU() {
+	j := &Join{d: d, group: d.team.named("ddp join"), numbers: make([]float64, 2)}
+	if !d.team.onGPU() {
 		j.mine, j.sum = tensor.Of(j.numbers[:1]), tensor.Of(j.numbers[1:])
 		return j, nil
 	}
 	if err := j.allocate(); err != nil {
-		return nil, fmt.Errorf("ddp join rank %d/%d: %w", d.world.Rank(), d.world.Size(), errors.Join(err, j.Close()))
+		return nil, fmt.Errorf("ddp join rank %d/%d: %w", d.team.Rank(), d.team.Size(), errors.Join(err, j.Close()))
 	}
 	return j, nil
 }
@@ -87,7 +87,7 @@ func NewJoin(d *DDP) (*Join, error) {
 // allocate takes two numbers of the GPU's memory.
 func (j *Join) allocate() error {
 	var err error
-	if j.heap, err = j.d.world.Heap(2 * symmetric.Alignment); err != nil {
+	if j.heap, err = j.d.team.Heap(2 * symmetric.Alignment); err != nil {
 		return err
 	}
 	for i, b := range []*tensor.Buffer{&j.mine, &j.sum} {
@@ -189,9 +189,10 @@ func (j *Join) Close() error {
 //
 // Collective: all ranks. Errors: dist.ErrInvalid for a negative number, before anything is sent;
 // those of the group.
-func Steps(w *dist.World, batches int) (int, error) {
-	if w == nil || w.Group == nil {
-		return 0, fmt.Errorf("ddp steps: %w: no world", dist.ErrInvalid)
+func Steps(on dist.Members, batches int) (int, error) {
+	w, err := groupOf(on)
+	if err != nil {
+		return 0, fmt.Errorf("ddp steps: %w", err)
 	}
 	if batches < 0 || batches > math.MaxInt64/2 {
 		return 0, fmt.Errorf("ddp steps rank %d/%d: %w: %d batches", w.Rank(), w.Size(), dist.ErrInvalid, batches)

@@ -49,8 +49,8 @@ func (p phases) Begin() error {
 	if err := d.ready(); err != nil {
 		return fmt.Errorf("ddp: %w", err)
 	}
-	if d.onGPU() {
-		return d.needsMachine()
+	if d.team.onGPU() {
+		return d.team.needsMachine()
 	}
 	d.warnOfRows()
 	failed := d.run.running
@@ -78,13 +78,13 @@ func (p phases) Begin() error {
 		}
 		return nil
 	case d.run.local:
-		if err := d.open(); err != nil {
+		if err := d.team.open(); err != nil {
 			return d.stepError(err)
 		}
 		return nil
 	}
 	d.step++
-	d.clock.begin(d.now())
+	d.clock.begin(d.team.now())
 	if err := d.sendWeight(); err != nil {
 		return d.stepError(err)
 	}
@@ -106,7 +106,7 @@ func (p phases) Join() error {
 		d.micro++
 		return nil
 	}
-	d.clock.join(d.now())
+	d.clock.join(d.team.now())
 	if err := d.startFull(); err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (d *DDP) startFull() error {
 		if b.missing > 0 {
 			return nil
 		}
-		b.ready = d.now()
+		b.ready = d.team.now()
 		work, err := d.exchangeBucket(b)
 		if err != nil {
 			return d.stepError(err)
@@ -202,12 +202,12 @@ func (d *DDP) await(b *bucket) error {
 		return fmt.Errorf("%w: the bucket was not started", dist.ErrInvalid)
 	}
 	if !b.work.Done() && !d.run.local {
-		from := d.now()
+		from := d.team.now()
 		_ = b.work.Wait()
-		d.clock.block(d.now() - from)
+		d.clock.block(d.team.now() - from)
 	}
 	if !d.run.local {
-		d.clock.end(d.now())
+		d.clock.end(d.team.now())
 	}
 	for _, w := range [...]dist.Work{d.exchange, d.factored, b.work} { // the cause first
 		if err := w.Wait(); err != nil {
@@ -227,7 +227,7 @@ func (d *DDP) await(b *bucket) error {
 
 // stepError adds the step and the rank to err.
 func (d *DDP) stepError(err error) error {
-	return fmt.Errorf("ddp step %d rank %d/%d: %w", d.step, d.world.Rank(), d.world.Size(), err)
+	return fmt.Errorf("ddp step %d rank %d/%d: %w", d.step, d.team.Rank(), d.team.Size(), err)
 }
 
 // NoSync runs fn. Runs of the graph inside fn add their gradients, times the weight, to this rank's

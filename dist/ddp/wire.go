@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/internal/reduce"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -33,12 +34,12 @@ func (d *DDP) nextRun() run {
 func (d *DDP) allocateWire() error {
 	c := &d.cfg
 	if c.Factor == 0 {
-		c.Factor = c.Average.defaultFactor(d.world.Size())
+		c.Factor = c.Average.defaultFactor(d.team.Size())
 	}
-	rest := c.Average.rest(float64(d.world.Size()), c.Factor)
+	rest := c.Average.rest(float64(d.team.Size()), c.Factor)
 	var err error
 	switch h := c.hook(); {
-	case h != nil && d.onGPU():
+	case h != nil && d.team.onGPU():
 		var x *deviceWire
 		if x, err = newDeviceWire(d); err == nil {
 			d.wire = x
@@ -96,21 +97,10 @@ func (d *DDP) share(dt tensor.DType) (float64, error) {
 	return float64(f[0]), nil
 }
 
-// inOrder queues part of r on the world's stream. If the stream runs no host code, it runs part at
-// once, and r waits for its inputs.
-//
-// Errors: dist.ErrClosed; r's, if it runs at once.
-func (d *DDP) inOrder(r dist.Runner, name string, part uint64) (dist.Work, error) {
-	if d.queue != nil {
-		return d.queue.Submit(r, dist.Op{Name: name}, part)
-	}
-	return dist.Work{}, r.Run(nil, part)
-}
-
 // hooked applies a Hook to all buckets. All messages share one memory: the stream finishes those of
 // one bucket before it begins the next.
 type hooked struct {
-	hook  Hook
+	hook  compress.Hook
 	mem   *messageMemory
 	lines []*line // in the order of the buckets
 }
@@ -120,9 +110,9 @@ type hooked struct {
 type line struct {
 	d        *DDP
 	b        *bucket
-	codec    Codec
-	undo     Undoer  // codec, if it is one
-	rest     float64 // factor of the sum
+	codec    compress.Codec
+	undo     compress.Undoer // codec, if it is one
+	rest     float64         // factor of the sum
 	messages []tensor.Buffer
 	sums     []dist.Work // of the messages
 	whole    bool        // the message is elements of the bucket
@@ -136,7 +126,7 @@ type line struct {
 // never nil; close it after an error too.
 //
 // Collective: all ranks, one plan.
-func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
+func newHooked(d *DDP, hook compress.Hook, rest float64) (*hooked, error) {
 	x := &hooked{hook: hook}
 	all, err := x.makeLines(d, rest)
 	lines, longest := make([]string, len(all)), int64(0)
@@ -144,10 +134,10 @@ func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
 		lines[i] = fmt.Sprintf("messages of %s: %v", d.buckets[i].name, messages)
 		longest = max(longest, messageBytes(messages))
 	}
-	if err := agree(d.world, lines, err); err != nil {
+	if err := agree(d.team.Group, lines, err); err != nil {
 		return x, err
 	}
-	if x.mem, err = newMessageMemory(d.world, longest); err != nil {
+	if x.mem, err = newMessageMemory(d.team.Group, longest); err != nil {
 		return x, err
 	}
 	for i, l := range x.lines {
@@ -159,15 +149,15 @@ func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
 }
 
 // makeLines makes the line of each bucket. It returns the messages of each.
-func (x *hooked) makeLines(d *DDP, rest float64) ([][]Message, error) {
-	var all [][]Message
+func (x *hooked) makeLines(d *DDP, rest float64) ([][]compress.Message, error) {
+	var all [][]compress.Message
 	for i, b := range d.buckets {
 		codec, err := x.hook.Codec(d.hookBucket(i))
 		if err != nil {
 			return all, fmt.Errorf("hook %v %s: %w", x.hook, b.name, err)
 		}
 		l := &line{d: d, b: b, codec: codec, rest: rest, whole: x.hook.Elementwise()}
-		l.undo, _ = codec.(Undoer)
+		l.undo, _ = codec.(compress.Undoer)
 		messages := codec.Messages()
 		if len(messages) == 0 || l.whole && (len(messages) != 1 || messages[0].Elements != b.buf.Len()) {
 			return all, fmt.Errorf("hook %v %s: %w: messages %v for %v", x.hook, b.name, dist.ErrInvalid, messages, b.buf)
@@ -180,19 +170,19 @@ func (x *hooked) makeLines(d *DDP, rest float64) ([][]Message, error) {
 }
 
 // hookBucket returns bucket i as a Codec gets it.
-func (d *DDP) hookBucket(i int) HookBucket {
+func (d *DDP) hookBucket(i int) compress.Bucket {
 	p := d.plan.Buckets[i]
-	h := HookBucket{Index: i, DType: p.DType, Elements: p.Elements, Rank: d.world.Rank(), Ranks: d.world.Size()}
+	h := compress.Bucket{Index: i, DType: p.DType, Elements: p.Elements, Rank: d.team.Rank(), Ranks: d.team.Size()}
 	for _, j := range p.Params {
 		q := d.plan.Params[j]
-		h.Params = append(h.Params, HookParam{Name: q.Name, Shape: q.Shape, Offset: q.Offset})
+		h.Params = append(h.Params, compress.Param{Name: q.Name, Shape: q.Shape, Offset: q.Offset})
 	}
 	return h
 }
 
 func (x *hooked) stateful() bool {
 	for _, l := range x.lines {
-		if _, ok := l.codec.(Stateful); ok {
+		if _, ok := l.codec.(compress.Stateful); ok {
 			return true
 		}
 	}
@@ -213,7 +203,7 @@ func (x *hooked) start(b *bucket) (dist.Work, error) {
 	l := x.lines[b.index]
 	l.err = nil // the last step's parts have run
 	for r := range l.messages {
-		compressed, err := l.d.inOrder(l, b.name, uint64(r))
+		compressed, err := l.d.team.inOrder(l, b.name, uint64(r))
 		if err != nil {
 			return dist.Work{}, err
 		}
@@ -222,7 +212,7 @@ func (x *hooked) start(b *bucket) (dist.Work, error) {
 			return dist.Work{}, err
 		}
 	}
-	return l.d.inOrder(l, b.name, uint64(len(l.messages)))
+	return l.d.team.inOrder(l, b.name, uint64(len(l.messages)))
 }
 
 // sum queues the sum of a message over the ranks.
@@ -335,7 +325,7 @@ func (x *scaled) start(b *bucket) (dist.Work, error) {
 			return dist.Work{}, err
 		}
 	}
-	return l.d.inOrder(l, b.name, 0)
+	return l.d.team.inOrder(l, b.name, 0)
 }
 
 func (x *scaled) bytes(b *bucket) int64 {

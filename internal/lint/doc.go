@@ -18,6 +18,7 @@
 //	comments.go  documentation, notes to self
 //	english.go   banned turns and wide lines in comments
 //	stringers.go String methods that fmt does not call
+//	operations.go  each operation of a program has a case in each part of the compiler
 //	documents.go code in documents compiles, links have targets, pages are short
 //	results.go   measurements that documents cite exist, and no others
 //

@@ -96,9 +96,12 @@ var layers = []layer{
 	{"ops", []string{"dist", "tensor"}, "graph ops use a group, not a backend"},
 	{"optim", []string{"dist", "tensor", "ops"}, "an update uses memory and at most a group; ops reads graphs"},
 	{"checkpoint", []string{"tensor", "internal/foreign"}, "it stores tensors and runs; the program decides their owners and purpose"},
+	{"data", []string{"dist"}, "the order of samples is independent of graphs; dist has the errors"},
+	{"internal/drive", []string{"dist", "tensor"}, "dist/ddp implements it for machines, which it does not import"},
+	{"dist/ddp/compress", []string{"dist", "tensor", "internal/reduce"}, "a codec gets buckets as values; ddp sums its messages"},
 	{
 		"dist/ddp",
-		[]string{"dist", "symmetric", "tensor", "ops", "optim", "internal/reduce"},
+		[]string{"dist", "dist/ddp/compress", "symmetric", "tensor", "ops", "optim", "internal/drive", "internal/reduce"},
 		"training uses groups; the program chooses the backend",
 	},
 	{"internal/program", []string{"dist", "tensor"}, "a compiled program is data; it is the only link between front and back halves"},
@@ -119,18 +122,20 @@ var layers = []layer{
 		"machine",
 		[]string{
 			"dist", "dist/launch", "symmetric", "tensor", "ops", "optim", "dist/ddp", "internal/blas", "internal/cublas", "internal/cuda",
-			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/hostexec", "internal/program",
+			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/drive", "internal/hostexec", "internal/program",
 		},
 		"it compiles graphs to programs and passes them to a back half",
 	},
 	{
 		"internal/settings",
-		[]string{"config", "dist/backend", "dist/ddp", "dist/launch", "internal/blas", "internal/cli", "machine", "optim", "tensor"},
+		[]string{
+			"config", "dist/backend", "dist/ddp", "dist/ddp/compress", "dist/launch", "internal/blas", "internal/cli", "machine", "optim", "tensor",
+		},
 		"it connects settings with packages, for all programs",
 	},
 	{
 		"internal/plan",
-		[]string{"config", "dist", "dist/ddp", "internal/hostcost", "internal/program", "machine", "optim", "tensor"},
+		[]string{"config", "dist", "dist/ddp", "dist/ddp/compress", "internal/hostcost", "internal/program", "machine", "optim", "tensor"},
 		"it predicts the cost of a run from its graph, before ranks exist",
 	},
 	{"train/internal/exchange", []string{"dist", "symmetric", "tensor", "internal/cli"}, "ranks exchange values of any part of a training"},
@@ -139,7 +144,8 @@ var layers = []layer{
 	{
 		"train/internal/save",
 		[]string{
-			"checkpoint", "config", "dist", "dist/ddp", "internal/cli", "ops", "optim", "tensor", "train/internal/exchange", "train/internal/measure",
+			"checkpoint", "config", "data", "dist", "dist/ddp", "dist/ddp/compress", "internal/cli", "ops", "optim", "tensor",
+			"train/internal/exchange", "train/internal/measure",
 		},
 		"it stores a training of any program",
 	},
@@ -160,7 +166,7 @@ var layers = []layer{
 	{
 		"train",
 		[]string{
-			"config", "dist", "dist/launch", "dist/backend", "tensor", "ops", "optim", "checkpoint", "dist/ddp", "machine", "internal/blas",
+			"config", "data", "dist", "dist/launch", "dist/backend", "tensor", "ops", "optim", "checkpoint", "dist/ddp", "machine", "internal/blas",
 			"internal/cli", "internal/plan", "internal/settings", "train/internal/exchange", "train/internal/measure", "train/internal/output",
 			"train/internal/report", "train/internal/save", "train/internal/timeline",
 		},
@@ -181,7 +187,7 @@ var inTests = map[string][]string{
 		"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest",
 		"internal/dl/dltest", "internal/hosttest",
 	},
-	"dist/ddp":          {"internal/shm"},                                                                  // sums on both host backends
+	"dist/ddp":          {"internal/shm", "data"},                                                          // sums on both host backends; an example samples
 	"bench/hosts":       {"dist", "internal/hostcost", "internal/reduce", "internal/ucx", "internal/wire"}, // predictions are judged too
 	"internal/farheap":  {"internal/wire/fake"},                                                            // hosts in one process
 	"internal/hosts":    {"internal/hostcost", "internal/shm"},                                             // it predicts their times; one is the transport of a host
@@ -195,8 +201,8 @@ var inTests = map[string][]string{
 	"internal/nvshmem":  {"internal/gpu/gputest"},
 	"internal/gpu":      {"internal/hosts", "internal/wire/fake"}, // ledgers of several hosts
 
-	"train":                   {"examples/ddp/model"}, // a small model of an example
-	"train/internal/exchange": {"dist/backend"},       // ranks of tests
+	"train":                   {"dist/ddp/compress", "examples/ddp/model"}, // a script compresses; a small model
+	"train/internal/exchange": {"dist/backend"},                            // ranks of tests
 	"train/internal/measure":  {"dist/backend"},
 	"train/internal/timeline": {"dist/backend"},
 }

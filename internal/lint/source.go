@@ -53,7 +53,7 @@ func Rules() []Rule {
 		layersRule, outsideRule, callsRule, graphsRule, skipsRule, panicsRule,
 		fileSizeRule, functionSizeRule, testShareRule,
 		exportedRule, packageDocRule, notesRule, quotesRule, documentSizeRule, linksRule, diaryRule, resultsRule,
-		stringersRule, englishRule,
+		stringersRule, operationsRule, englishRule,
 	}
 }
 

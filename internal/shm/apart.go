@@ -75,8 +75,8 @@ func (t *Transport) pullSum(op *dist.Op, bytes int) error {
 	other, size := 1-t.rank, op.DType().Size()
 	lo, hi := block(op.Count, 2, t.rank)
 	dst := op.Dst.Pointer()
-	t.dsts[0] = unsafe.Add(dst, lo*size)
-	if err := t.sumDirect(op, t.dsts[:1], lo*size, hi-lo, bytes); err != nil {
+	t.reducer.dsts[0] = unsafe.Add(dst, lo*size)
+	if err := t.sumDirect(op, t.reducer.dsts[:1], lo*size, hi-lo, bytes); err != nil {
 		return err
 	}
 	if err := t.disseminate(nil); err != nil {

@@ -78,7 +78,7 @@ func (t *Transport) collective(op *dist.Op) error {
 	direct := true
 	for r := range t.sides {
 		t.sides[r].get(t.ctl.entry(r, t.round))
-		t.scalars[r] = t.sides[r].scalar
+		t.reducer.scalars[r] = t.sides[r].scalar
 		direct = direct && t.direct(op, r)
 	}
 	if direct {
@@ -136,7 +136,7 @@ func (t *Transport) runDirect(op *dist.Op, bytes int) error {
 // runBy runs op by one route and ends the round.
 func (t *Transport) runBy(route func(*dist.Op, int) error, op *dist.Op, bytes int) error {
 	if err := route(op, bytes); err != nil {
-		t.fail(abortFault, t.rank, err.Error())
+		t.ctl.fail(abortFault, t.rank, err.Error())
 		return err
 	}
 	return t.close()
@@ -148,8 +148,8 @@ func (t *Transport) moveDirect(op *dist.Op, bytes int) error {
 	case dist.KindAllReduce, dist.KindReduce:
 		return t.sumBlock(op, bytes)
 	case dist.KindReduceScatter:
-		t.dsts[0] = op.Dst.Pointer()
-		return t.sumDirect(op, t.dsts[:1], t.rank*block, op.Count, bytes)
+		t.reducer.dsts[0] = op.Dst.Pointer()
+		return t.sumDirect(op, t.reducer.dsts[:1], t.rank*block, op.Count, bytes)
 	case dist.KindScatter:
 		return t.pull(op, op.Root, t.rank*block, 0, block, 0)
 	case dist.KindGather:
@@ -168,14 +168,6 @@ func (t *Transport) moveDirect(op *dist.Op, bytes int) error {
 		}
 	}
 	return nil
-}
-
-// storing returns how to store the result of an operation of bytes bytes per rank.
-func (t *Transport) storing(bytes int) reduce.How {
-	if t.size*bytes >= t.node.streams {
-		return reduce.NonTemporal
-	}
-	return 0
 }
 
 // block returns the part of count elements that rank sums: whole cache lines, in rank order.
@@ -200,7 +192,7 @@ func (t *Transport) sumBlock(op *dist.Op, bytes int) error {
 		return nil
 	}
 	size := op.DType().Size()
-	dsts := t.dsts[:0]
+	dsts := t.reducer.dsts[:0]
 	for r := range t.size {
 		if op.Kind == dist.KindReduce && r != op.Root {
 			continue
@@ -217,12 +209,12 @@ func (t *Transport) sumBlock(op *dist.Op, bytes int) error {
 // sumDirect reduces n elements at byte from of all ranks' sources to dsts.
 func (t *Transport) sumDirect(op *dist.Op, dsts []unsafe.Pointer, from, n, bytes int) error {
 	inPlace := true
-	for r := range t.srcs {
+	for r := range t.reducer.srcs {
 		p, err := t.at(r, t.sides[r].src, from, n*op.DType().Size())
 		if err != nil {
 			return err
 		}
-		t.srcs[r] = p
+		t.reducer.srcs[r] = p
 		inPlace = inPlace && t.sides[r].src == t.sides[r].dst
 	}
 	how := t.storing(bytes)
@@ -232,7 +224,7 @@ func (t *Transport) sumDirect(op *dist.Op, dsts []unsafe.Pointer, from, n, bytes
 	case how == 0 && len(dsts) > 1 && len(dsts) <= mostClaimed:
 		how = reduce.Claim
 	}
-	t.sum(op, dsts, n, how)
+	t.reducer.sum(op, dsts, n, how)
 	return nil
 }
 
@@ -244,15 +236,6 @@ func (t *Transport) pull(op *dist.Op, r, from, to, n int, how reduce.How) error 
 		reduce.Copy(dst, src, n, how)
 	}
 	return err
-}
-
-// at returns the address of n bytes at byte from of rank r's buffer at p.
-func (t *Transport) at(r int, p place, from, n int) (unsafe.Pointer, error) {
-	b, err := t.node.resolve(p.heap, t.ranks[r], p.off+int64(from), int64(n))
-	if err != nil {
-		return nil, fmt.Errorf("buffer of rank %d: %w", r, err)
-	}
-	return pointer(b), nil
 }
 
 // broadcast runs a large broadcast. The other ranks wait only for the root. The root waits for them
@@ -283,7 +266,7 @@ func (t *Transport) broadcast(op *dist.Op, bytes int) error {
 	}
 	mine := t.pulled(t.rank, op.Root, bytes)
 	if err := t.pull(op, op.Root, 0, 0, mine, t.storing(bytes)); err != nil {
-		t.fail(abortFault, t.rank, err.Error())
+		t.ctl.fail(abortFault, t.rank, err.Error())
 		return err
 	}
 	t.finish()
@@ -315,7 +298,7 @@ func (t *Transport) give(op *dist.Op, bytes int) error {
 		}
 		dst, err := t.at(r, t.sides[r].dst, from, bytes-from)
 		if err != nil {
-			t.fail(abortFault, t.rank, err.Error())
+			t.ctl.fail(abortFault, t.rank, err.Error())
 			return err
 		}
 		reduce.Copy(dst, unsafe.Add(op.Src.Pointer(), from), bytes-from, t.storing(bytes))

@@ -11,12 +11,15 @@
 //	control.go    layout of a group's control segment: words, announcements, slots, channels
 //	announce.go   rounds: announcements, comparison of operations, reuse of memory
 //	share.go      passes a segment to all ranks of a group, or to none
+//	member.go     a rank's place in a group; buffers of its peers
 //	wait.go       waits for a peer: spin, yield, futex; checks for abort and timeout
 //	deadlock.go   detects ranks that wait for each other in a cycle
 //	abort.go      breaks a group with one error for all ranks
-//	transport.go  dist.Transport: turns, operations on the caller, Split, Heap, Abort, Close
+//	transport.go  dist.Transport: operations on the caller, Split, Heap, Abort, Close
+//	turns.go      the order of a group's operations on all streams
 //	coll.go       collectives directly between heaps, and the choice of the route
 //	apart.go      out-of-place allreduces between two ranks, by the faster of two routes
+//	reducer.go    sums of an operation
 //	small.go      collectives of up to 4 KiB, in one round
 //	tiny.go       small collectives on the caller, by the shortest code path; the smallest sums
 //	pair.go       the same for two ranks, and for broadcasts
@@ -67,14 +70,14 @@
 // Three measures keep that latency out of the critical path:
 //
 //   - At the end of an operation a rank claims the lines of its next announcement and slot
-//     (Transport.claim).
+//     (smallPath.claim).
 //   - A sum that stores to results of other ranks claims their lines while it reads the sources
 //     (reduce.Claim).
 //   - The group's lock is released by a plain store, which does not wait for earlier stores
 //     (asym.Mutex).
 //
 // With two ranks, each moves its posted data of up to 1 KiB to a cache that both share, where the
-// peer finds it sooner (Transport.handOut).
+// peer finds it sooner (smallPath.handOut).
 //
 // A rank does not read its posted data again, but its source: a line that one core has written and
 // another is reading is slow for both. On AMD processors a line that the other core has modified is

@@ -83,7 +83,7 @@ func (t *Transport) borrow(m *message, head []byte, read uint64) error {
 	p := place{binary.LittleEndian.Uint64(head[headPlace:]), int64(binary.LittleEndian.Uint64(head[headAt:]))}
 	n, done := min(lentPiece/size, op.Count-m.moved), m.moved*size
 	err := t.fetch(op, p, done, n*size)
-	if broken := t.aborted(); broken != nil {
+	if broken := t.ctl.aborted(); broken != nil {
 		return broken
 	}
 	if err != nil && m.moved == 0 {
@@ -91,7 +91,7 @@ func (t *Transport) borrow(m *message, head []byte, read uint64) error {
 		return nil
 	}
 	if err != nil {
-		t.fail(abortFault, t.rank, err.Error())
+		t.ctl.fail(abortFault, t.rank, err.Error())
 		return err
 	}
 	m.moved, m.began = m.moved+n, true

@@ -152,7 +152,7 @@ func TestBrokenGroupDoesNotReceiveALentMessage(t *testing.T) {
 	if !a.push(&message{op: &send}) {
 		t.Fatal("no room for a message")
 	}
-	a.fail(abortUser, 0, "enough")
+	a.ctl.fail(abortUser, 0, "enough")
 	recv := dist.Op{Kind: dist.KindRecv, Peer: 0, Count: n, Dst: tensor.Of(make([]byte, n))}
 	m := message{op: &recv}
 	if _, err := b.pop(&m); !errors.Is(err, dist.ErrAborted) || m.done() {
@@ -176,7 +176,7 @@ func TestLentMessageOfAnotherLengthIsAnError(t *testing.T) {
 	if string(got) != string(make([]byte, n+1)) {
 		t.Error("elements have moved")
 	}
-	if err := a.aborted(); !errors.Is(err, dist.ErrMismatch) {
+	if err := a.ctl.aborted(); !errors.Is(err, dist.ErrMismatch) {
 		t.Errorf("the sender has %v", err)
 	}
 }

@@ -141,16 +141,6 @@ func (t *Transport) restExchange(s *sleeper, bell *uint64, seen uint64) error {
 	return t.rest(s, bell, seen, peer)
 }
 
-// stuckOn reports whether a message of the running exchange waits for peer.
-func (t *Transport) stuckOn(peer int) bool {
-	for i := range t.moves {
-		if m := &t.moves[i]; !m.done() && m.op.Peer == peer {
-			return true
-		}
-	}
-	return false
-}
-
 // perChunk returns the elements of a message that fit into one ring slot.
 func (t *Transport) perChunk(dt tensor.DType) int { return t.ctl.ring / dt.Size() }
 
@@ -194,7 +184,7 @@ func (t *Transport) pop(m *message) (bool, error) {
 	if dt != op.Dst.DType() || count != op.Count {
 		err := fmt.Errorf("%w on a message: rank %d sends %v[%d], rank %d receives %v[%d]", dist.ErrMismatch,
 			from, dt, count, to, op.Dst.DType(), op.Count)
-		t.fail(abortMismatch, t.rank, err.Error())
+		t.ctl.fail(abortMismatch, t.rank, err.Error())
 		return false, err
 	}
 	switch {

@@ -148,16 +148,6 @@ func (t *Transport) slotAt(r int, g uint64, at int) unsafe.Pointer {
 	return unsafe.Add(pointer(t.ctl.slot(r, g)), at)
 }
 
-// copyOut copies from a slot, and may store a word of every line back unchanged: the owner refills
-// a line that another core has modified far faster than one that both have read.
-func (t *Transport) copyOut(dst, slot unsafe.Pointer, n int) {
-	how := reduce.How(0)
-	if t.touches() {
-		how = reduce.Dirty
-	}
-	reduce.Copy(dst, slot, n, how)
-}
-
 // takeFromAll takes n elements at lo from the slots of the other ranks, and this rank's own from
 // its source.
 func (t *Transport) takeFromAll(op *dist.Op, g uint64, lo, n int) {
@@ -169,14 +159,14 @@ func (t *Transport) takeFromAll(op *dist.Op, g uint64, lo, n int) {
 	}
 	dst, src := unsafe.Add(op.Dst.Pointer(), lo*size), unsafe.Add(op.Src.Pointer(), own)
 	for r := range t.size {
-		t.srcs[r] = t.slotAt(r, g, at)
+		t.reducer.srcs[r] = t.slotAt(r, g, at)
 	}
-	t.srcs[t.rank] = src
+	t.reducer.srcs[t.rank] = src
 	if op.Kind.Reduces() {
 		t.sumOut(op, dst, n)
 		return
 	}
-	for r, from := range t.srcs {
+	for r, from := range t.reducer.srcs {
 		to := unsafe.Add(dst, r*op.Count*size)
 		if r == t.rank {
 			move(to, from, n*size)
@@ -190,18 +180,18 @@ func (t *Transport) takeFromAll(op *dist.Op, g uint64, lo, n int) {
 // still in the first-level cache.
 const touchPiece = 8 << 10
 
-// sumOut sums n elements of t.srcs, which are slots except the own one.
+// sumOut sums n elements of t.reducer.srcs, which are slots except the own one.
 func (t *Transport) sumOut(op *dist.Op, dst unsafe.Pointer, n int) {
-	t.dsts[0] = dst
+	t.reducer.dsts[0] = dst
 	if !t.touches() {
-		t.sum(op, t.dsts[:1], n, 0)
+		t.reducer.sum(op, t.reducer.dsts[:1], n, 0)
 		return
 	}
 	size := op.DType().Size()
 	for {
 		part := min(touchPiece/size, n)
-		t.sum(op, t.dsts[:1], part, 0)
-		for r, src := range t.srcs {
+		t.reducer.sum(op, t.reducer.dsts[:1], part, 0)
+		for r, src := range t.reducer.srcs {
 			if r != t.rank {
 				reduce.Touch(src, part*size)
 			}
@@ -209,9 +199,9 @@ func (t *Transport) sumOut(op *dist.Op, dst unsafe.Pointer, n int) {
 		if n -= part; n == 0 {
 			return // no pointer may remain past the end of memory that the garbage collector knows
 		}
-		t.dsts[0] = unsafe.Add(t.dsts[0], part*size)
-		for r, src := range t.srcs {
-			t.srcs[r] = unsafe.Add(src, part*size)
+		t.reducer.dsts[0] = unsafe.Add(t.reducer.dsts[0], part*size)
+		for r, src := range t.reducer.srcs {
+			t.reducer.srcs[r] = unsafe.Add(src, part*size)
 		}
 	}
 }
@@ -224,11 +214,11 @@ func (t *Transport) shareChunk(op *dist.Op, g uint64, lo, n int) error {
 	}
 	size := op.DType().Size()
 	if a, b := block(n, t.size, t.rank); a < b {
-		for r := range t.srcs {
-			t.srcs[r] = t.slotAt(r, g, a*size)
-			t.dsts[r] = t.srcs[r]
+		for r := range t.reducer.srcs {
+			t.reducer.srcs[r] = t.slotAt(r, g, a*size)
+			t.reducer.dsts[r] = t.reducer.srcs[r]
 		}
-		t.sum(op, t.dsts, b-a, 0)
+		t.reducer.sum(op, t.reducer.dsts, b-a, 0)
 	}
 	t.publish(t.ctl.summed(t.rank), g+1)
 	for k := 1; k < t.size; k++ {

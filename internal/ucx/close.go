@@ -170,7 +170,27 @@ func (w *Wire) end() {
 	for _, o := range w.orphans { // the library asserts that they are free
 		w.release(o.request)
 	}
+	w.drain()
 	w.stop()
 	w.notes.close()
 	w.orphans = nil
+}
+
+// drain takes the messages that have come for no receive, because the library warns of each message
+// that is left at its end.
+func (w *Wire) drain() {
+	for {
+		h, err := w.lib.recv.CallWords(w.worker, address(&w.call.nothing), 0, 0, 0, address(&w.call.recv))
+		if _, more := pointerStatus(h); err != nil || !more {
+			return
+		}
+		waits := w.status(h, true) == statusInProgress
+		if waits {
+			_, _ = w.lib.cancel.Status(w.worker, h)
+		}
+		w.release(h)
+		if waits {
+			return
+		}
+	}
 }

@@ -46,7 +46,7 @@ func (k *Values) Close() error {
 //
 // Collective: all ranks, the same lengths. Returns: when dst has the result.
 func (k *Values) do(name string, dst, src tensor.Buffer, op func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error)) error {
-	g := k.w.Named(name)
+	g := k.w.With(dist.Hints{Name: name})
 	switch {
 	case k.w.Device() == tensor.Host:
 		return Done(op(g, dst, src))

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/symgrad/symgrad/checkpoint"
-	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/train/internal/exchange"
 	"github.com/symgrad/symgrad/train/internal/measure"
 )
@@ -60,7 +60,7 @@ func (t *Training) owns(steps int, scaler json.RawMessage) ([]Own, error) {
 // this rank's tensors, see runs. The caller adds the settings.
 //
 // Collective: all ranks.
-func (t *Training) Snapshot(step int, m Memory, sampler *ddp.Sampler, sharded bool) (checkpoint.Meta, []checkpoint.Run, error) {
+func (t *Training) Snapshot(step int, m Memory, sampler *data.Sampler, sharded bool) (checkpoint.Meta, []checkpoint.Run, error) {
 	state := t.Solver.State()
 	meta := checkpoint.Meta{Step: step, Stage: t.DDP.Plan().Stage, Solver: checkpoint.Solver{Name: state.Name, Steps: state.Steps}}
 	runs, err := t.runs(state, sharded)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/symgrad/symgrad/checkpoint"
 	"github.com/symgrad/symgrad/config"
-	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
@@ -83,8 +83,8 @@ func Open(path string) (*Origin, error) {
 func (o *Origin) Path() string { return o.c.Path() }
 
 // Seek sets a sampler to the saved position.
-func (o *Origin) Seek(s *ddp.Sampler) error {
-	var at ddp.Cursor
+func (o *Origin) Seek(s *data.Sampler) error {
+	var at data.Cursor
 	if err := json.Unmarshal(o.Manifest.Sampler, &at); err != nil {
 		return fmt.Errorf("checkpoint %s: position in the samples: %w", o.Path(), err)
 	}
