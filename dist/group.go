@@ -215,7 +215,11 @@ func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 	if g.block && !g.other && g.c.inline.t != nil {
 		return g.c.inline.batch(g, b.ops)
 	}
-	return g.blocked(g.issue(&Op{Kind: KindBatch, Ops: b.ops, Timed: g.timed}))
+	w, err := g.issue(&Op{Kind: KindBatch, Ops: b.ops, Timed: g.timed})
+	if err != nil || !g.block {
+		return w, err
+	}
+	return w.waited(g.timed)
 }
 
 // Abort makes pending and later operations of the group fail on every rank, with errors that match
@@ -293,18 +297,15 @@ func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work,
 		op.Root = at
 	}
 	w, err := g.issue(&op)
-	if g.batch != nil {
+	if err != nil || g.batch != nil || !g.block {
 		return w, err
 	}
-	return g.blocked(w, err)
+	return w.waited(g.timed)
 }
 
-// blocked waits for w if the view is blocking.
-func (g *Group) blocked(w Work, err error) (Work, error) {
-	if err != nil || !g.block {
-		return w, err
-	}
-	if err := w.Wait(); err != nil || !g.timed {
+// waited waits for w and returns it if it is timed, else a Work that is done.
+func (w Work) waited(timed bool) (Work, error) {
+	if err := w.Wait(); err != nil || !timed {
 		return Work{}, err
 	}
 	return w, nil

@@ -39,6 +39,9 @@ func (c *compiled) loadOnDevice(env program.Env) error {
 	if cfg.Arena, err = m.device.arena(c.p.Arena); err != nil {
 		return err
 	}
+	if e := c.exchange; e != nil && e.layout.Replicas != nil { // whose group has other heaps
+		cfg.HeapGroup = e.layout.Group
+	}
 	cfg.TuneAlone = len(m.all) > 0 // made in a run, perhaps on this rank only, as its batch has another size
 	cfg.Before = func() error { return m.device.waitForRanks(c) }
 	r, err := cudaexec.New(c.p, cfg, env)
@@ -84,7 +87,7 @@ func (c *compiled) placeOnDevice() error {
 		return err
 	}
 	if c.exchange != nil && !c.m.first {
-		c.m.clock[1] = uint64(c.exchange.layout.Group.Rank() * c.samples)
+		c.m.clock[1] = uint64(c.exchange.layout.Rank * c.samples)
 	}
 	return nil
 }

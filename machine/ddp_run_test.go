@@ -77,6 +77,9 @@ func (n *lane) load(as manner) (*loadedLane, error) {
 		return nil, err
 	}
 	p := &loadedLane{l, oracle.Rank{Program: l.p, Memory: map[program.ID][]byte{}}}
+	for _, g := range l.groups {
+		p.memory.Groups = append(p.memory.Groups, g.Ranks())
+	}
 	for _, f := range l.fixed {
 		p.memory.Memory[f.id] = f.at.Raw()
 	}
@@ -166,6 +169,7 @@ type parts struct {
 	weights func(rank, step int) []float64
 	steps   int
 	idle    bool
+	width   int // of a row, whose ranks shard; columns replicate. 0: all ranks
 }
 
 // fill sets the inputs to the samples of a micro-batch.
@@ -270,7 +274,13 @@ func (c *parts) bySteps(t *testing.T, ranks int, cfg ddp.Config, machine Config,
 		if err != nil {
 			return err
 		}
-		if r.d, err = ddp.Attach(w, r.cost, r.params, cfg); err != nil {
+		on, cfg := dist.Members(w), cfg
+		if c.width > 0 {
+			if on, cfg.Replicas, err = w.Split2D(c.width); err != nil {
+				return err
+			}
+		}
+		if r.d, err = ddp.Attach(on, r.cost, r.params, cfg); err != nil {
 			return err
 		}
 		lanes[w.Rank()], err = newLane(r, machine, &rule)

@@ -18,6 +18,7 @@ import (
 // ready and its weights have their last read:
 //
 //	own part of the bucket  = reduce-scatter of factor*bucket, in place
+//	own part of the bucket  = allreduce of it over the replicas, if there are any
 //	own part of the weights = update of its pieces of parameters; states are as long as these
 //	weights                 = allgather of the own parts, in place
 //
@@ -143,7 +144,11 @@ func (l *lowering) scatter(i int, of operand, red dist.RedOp, factor ...program.
 			own = to
 		}
 	}
+	if e.layout.Replicas != nil && own.view.Value == of.view.Value {
+		own = l.fresh(of.dtype, own.shape) // an allreduce takes whole values
+	}
 	l.add(program.Step{Op: o, In: append([]program.View{of.view}, factor...), Out: []program.View{own.view}})
+	l.sumReplicas(own)
 	switch {
 	case own.view.Value == to.view.Value:
 	case e.staged() && e.manner.joins():
@@ -158,6 +163,18 @@ func (l *lowering) scatter(i int, of operand, red dist.RedOp, factor ...program.
 func (l *lowering) sumRanks(o operand) {
 	l.add(program.Step{
 		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: l.exchange.group},
+		In: []program.View{o.view}, Out: []program.View{o.view},
+	})
+}
+
+// sumReplicas adds the sum of an operand over the replicas, in place, if there are any.
+func (l *lowering) sumReplicas(o operand) {
+	e := l.exchange
+	if e.layout.Replicas == nil {
+		return
+	}
+	l.add(program.Step{
+		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.across},
 		In: []program.View{o.view}, Out: []program.View{o.view},
 	})
 }

@@ -32,16 +32,27 @@ const digestBytes = 41
 //
 // Collective. Errors: local on a rank that has one, ErrPeer on the others; ErrPlan; those of the
 // group.
-func agree(w *dist.Group, lines []string, local error) error {
-	_, err := agreeWith(w, lines, local, nil)
+func agree(t *team, lines []string, local error) error {
+	_, err := agreeWith(t, lines, local, nil)
 	return err
 }
 
-// agreeWith is agree that also gives every rank each rank's more. All have one length; contents may
-// differ.
+// agreeWith is agree that also gives every rank of the group each rank's more. All have one length;
+// contents may differ. The replicas compare after the ranks of each group.
 //
 // Collective. Errors: as agree.
-func agreeWith(w *dist.Group, lines []string, local error, more []byte) ([][]byte, error) {
+func agreeWith(t *team, lines []string, local error, more []byte) ([][]byte, error) {
+	all, err := agreeIn(t.Group, lines, local, more)
+	if t.across != nil {
+		_, err = agreeIn(t.across, lines, err, nil)
+	}
+	return all, err
+}
+
+// agreeIn is agreeWith for the ranks of one group.
+//
+// Collective. Errors: as agree.
+func agreeIn(w *dist.Group, lines []string, local error, more []byte) ([][]byte, error) {
 	text := strings.Join(lines, "\n")
 	digest := make([]byte, digestBytes)
 	if local != nil {

@@ -18,7 +18,7 @@ import (
 // graph calls its methods, between runs.
 type DDP struct {
 	team  *team
-	weigh *dist.Group // names the operation
+	weigh view // names the operation
 	cfg   Config
 	plan  Plan
 
@@ -37,7 +37,7 @@ type DDP struct {
 	runs     int     // those of them whose gradients were all reduced
 	run      run
 	factor   factor
-	exchange dist.Work // sum of the weights
+	exchange works     // sum of the weights
 	factored dist.Work // this rank's factor, computed from it
 	clock    clock
 	closed   bool
@@ -88,12 +88,12 @@ func attach(on dist.Members, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg
 	if err != nil {
 		return nil, fmt.Errorf("ddp attach: %w", err)
 	}
-	d := &DDP{team: newTeam(g), cfg: cfg.withDefaults(), weight: 1, imagined: imagined}
+	d := &DDP{team: newTeam(g, cfg.Replicas), cfg: cfg.withDefaults(), weight: 1, imagined: imagined}
 	if !imagined {
 		d.team.number()
 	}
 	d.driver.d = d
-	d.weigh = d.team.named(weightName)
+	d.weigh = d.team.view(weightName)
 	b := builder{d: d, cost: cost}
 	err = d.agreeOn(&b, learnables, b.tryBuild(learnables))
 	if err == nil {
@@ -264,12 +264,12 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 		return err
 	}
 	if d.team.onGPU() {
-		if err := d.driver.values.broadcast(d.team.Group); err != nil || !d.gathers() {
+		if err := d.driver.values.broadcast(d.team); err != nil || !d.gathers() {
 			return err
 		}
 		return d.fillShardsOfGPU(b.shards)
 	}
-	if err := broadcast(d.team.Group, learnables); err != nil || !d.gathers() {
+	if err := broadcast(d.team, learnables); err != nil || !d.gathers() {
 		return err
 	}
 	return d.fillShards(b.shards)
@@ -278,7 +278,7 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 // broadcast copies rank 0's values of the nodes to all ranks, in the values' own memory.
 //
 // Collective: all ranks, the same nodes.
-func broadcast(w *dist.Group, nodes gorgonia.Nodes) error {
+func broadcast(t *team, nodes gorgonia.Nodes) error {
 	bufs := make([]tensor.Buffer, len(nodes))
 	for i, n := range nodes {
 		var err error
@@ -286,14 +286,14 @@ func broadcast(w *dist.Group, nodes gorgonia.Nodes) error {
 			return fmt.Errorf("parameter %q: %w", n.Name(), err)
 		}
 	}
-	works := make([]dist.Work, len(nodes))
+	copies := make([]works, len(nodes))
 	for i, n := range nodes {
 		var err error
-		if works[i], err = w.With(dist.Hints{Name: n.Name()}).Broadcast(bufs[i], bufs[i], 0); err != nil {
-			return waitAll(works[:i], err)
+		if copies[i], err = t.plainView(n.Name()).spread(bufs[i]); err != nil {
+			return waitAll(copies[:i+1], err)
 		}
 	}
-	return waitAll(works, nil)
+	return waitAll(copies, nil)
 }
 
 // valueMemory returns the memory of a parameter's value, never a copy.

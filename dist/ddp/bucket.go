@@ -22,7 +22,7 @@ type bucket struct {
 	dtype    tensor.DType
 	elements int
 	buf      tensor.Buffer // whole, of gradients; with Stage 2 that of stage
-	group    *dist.Group   // names the operation
+	view     view          // names the operation
 	red      dist.RedOp
 	slots    []*slot
 
@@ -33,10 +33,11 @@ type bucket struct {
 	gather  *dist.Group   // names the gathering of weights
 	stage   *staging      // nil while buf has no memory
 
-	missing int       // gradients of this run still to come
-	started bool      // in this run
-	work    dist.Work // of the last start; waited for before the bucket is written again
-	ready   time.Duration
+	missing   int       // gradients of this run still to come
+	started   bool      // in this run
+	scattered dist.Work // with sharding, of the last start: the sum over the group, before that over the replicas
+	work      dist.Work // of the last start; waited for before the bucket is written again
+	ready     time.Duration
 }
 
 // slot is the memory of one parameter's gradient. It is the Reducer of the parameter's hook.
@@ -88,7 +89,7 @@ func (d *DDP) place(params gorgonia.Nodes, waits gorgonia.Nodes) error {
 		name := d.team.prefix + bucketPrefix + strconv.Itoa(i)
 		b := &bucket{
 			index: i, name: name, dtype: pb.DType, elements: pb.Elements, shard: pb.Shard,
-			group: d.team.With(dist.Hints{Name: name}), red: dist.PreMulSumAt(d.mem.scales[typeIndex(pb.DType)]),
+			view: d.team.plainView(name), red: dist.PreMulSumAt(d.mem.scales[typeIndex(pb.DType)]),
 		}
 		d.buckets = append(d.buckets, b)
 		var err error

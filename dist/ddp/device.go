@@ -93,8 +93,8 @@ func (d *DDP) homeOf(v *value) error {
 // values.
 //
 // Collective: all ranks.
-func (vs *deviceValues) broadcast(g *dist.Group) error {
-	me := g.Rank()
+func (vs *deviceValues) broadcast(t *team) error {
+	me := t.Rank()
 	for i := range vs.all {
 		v := &vs.all[i]
 		if err := v.region.Put(me, v.at, v.host); err != nil {
@@ -111,7 +111,7 @@ func (vs *deviceValues) broadcast(g *dist.Group) error {
 	}
 	for i := range vs.all {
 		v := &vs.all[i]
-		work, err := g.With(dist.Hints{Name: v.node.Name()}).Broadcast(v.buf, v.buf, 0)
+		work, err := t.plainView(v.node.Name()).spread(v.buf)
 		if err == nil {
 			err = work.Wait()
 		}

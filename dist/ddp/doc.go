@@ -115,6 +115,18 @@
 // gorgonia.Let. All ranks must use machines of one kind: package machine gathers a bucket again for
 // the backward pass and a tape machine keeps it.
 //
+// # Rows that shard, columns that replicate
+//
+// With Config.Replicas only the ranks of the group of Attach share a model's shards, and the ranks
+// of Replicas hold the same ones (HSDP of PyTorch). Weights are gathered within a row, over its
+// fast links, and between rows only shards of gradients travel:
+//
+//	row, column, err := world.Split2D(8) // 8 GPUs of a host
+//	d, err := ddp.Attach(row, cost, learnables, ddp.Config{Stage: 3, Replicas: column})
+//
+// A sum is over the row and then over the column, so its last bits depend on the shape of the mesh.
+// They are those of plain training if the row or the column is one rank.
+//
 // # Which messages do ranks send?
 //
 // Settings change the messages, or the reduction:

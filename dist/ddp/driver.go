@@ -43,7 +43,7 @@ var _ drive.Exchange = (*driver)(nil)
 func (x *driver) Layout() drive.Layout {
 	d := x.d
 	l := drive.Layout{
-		Prefix: d.team.prefix, Group: d.team.Group, Weights: d.mem.factors, Factors: d.mem.scales,
+		Rank: d.team.place(), Prefix: d.team.prefix, Group: d.team.Group, Replicas: d.cfg.Replicas, Weights: d.mem.factors, Factors: d.mem.scales,
 		Overlap: !d.cfg.NoOverlap, Idle: d.cfg.Idle, Late: x.late(),
 	}
 	if c := d.cfg.WireDType; c == tensor.BF16 || c == tensor.F16 {

@@ -33,7 +33,7 @@ func (d *DDP) HookState() []compress.State {
 // It is 1, except for an Average of PreDivide, whose divisor depends on the number of ranks. Not
 // collective.
 func (d *DDP) HookUnit() float64 {
-	return d.cfg.Average.rest(float64(d.team.Size()), d.cfg.Factor)
+	return d.cfg.Average.rest(float64(d.team.total()), d.cfg.Factor)
 }
 
 // SetHookState sets the hook's state to entries of HookState, by parameter name. Missing entries

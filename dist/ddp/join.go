@@ -56,7 +56,7 @@ import (
 // A Join is used by the goroutine that runs the graph, between runs.
 type Join struct {
 	d       *DDP
-	group   *dist.Group // view of the world that names operations "ddp join"
+	group   view // names operations "ddp join"
 	mine    tensor.Buffer
 	sum     tensor.Buffer
 	heap    symmetric.Heap // of a world on GPUs; else nil
@@ -73,7 +73,7 @@ func NewJoin(d *DDP) (*Join, error) {
 	if d == nil {
 		return nil, fmt.Errorf("ddp join: %w: no DDP", dist.ErrInvalid)
 	}
-	j := &Join{d: d, group: d.team.named("ddp join"), numbers: make([]float64, 2)}
+	j := &Join{d: d, group: d.team.view("ddp join"), numbers: make([]float64, 2)}
 	if !d.team.onGPU() {
 		j.mine, j.sum = tensor.Of(j.numbers[:1]), tensor.Of(j.numbers[1:])
 		return j, nil
@@ -113,7 +113,7 @@ func (j *Join) allocate() error {
 func (j *Join) Next(samples float64) (bool, error) {
 	more, err := j.next(samples)
 	if err != nil {
-		return false, fmt.Errorf("ddp join rank %d/%d: %w", j.group.Rank(), j.group.Size(), err)
+		return false, fmt.Errorf("ddp join rank %d/%d: %w", j.d.team.Rank(), j.d.team.Size(), err)
 	}
 	return more, nil
 }
@@ -141,7 +141,7 @@ func (j *Join) next(samples float64) (bool, error) {
 
 // exchange sums the ranks' numbers.
 func (j *Join) exchange() error {
-	me := j.group.Rank()
+	me := j.d.team.Rank()
 	if j.heap != nil {
 		if err := j.regions[0].Put(me, 0, tensor.Of(j.numbers[:1])); err != nil {
 			return err
@@ -150,7 +150,7 @@ func (j *Join) exchange() error {
 			return err
 		}
 	}
-	w, err := j.group.AllReduce(j.sum, j.mine, dist.Sum)
+	w, err := j.group.sum(j.sum, j.mine)
 	if err == nil {
 		err = w.Wait()
 	}

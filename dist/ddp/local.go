@@ -82,7 +82,7 @@ func (d *DDP) averageWeights() error {
 func (d *DDP) shareOfWeights() error {
 	in := []float64{d.local.weight}
 	sum := []float64{0}
-	work, err := d.weigh.AllReduce(tensor.Of(sum), tensor.Of(in), dist.Sum)
+	work, err := d.weigh.sum(tensor.Of(sum), tensor.Of(in))
 	if err == nil {
 		err = work.Wait()
 	}

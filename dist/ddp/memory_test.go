@@ -235,7 +235,7 @@ func TestScalarsHaveTheDTypeOfTheirBucket(t *testing.T) {
 	}
 	defer w.Close()
 	p := small(f64s("b", 3), f32s("a", 7))
-	d := &DDP{team: newTeam(w.Group), plan: *p}
+	d := &DDP{team: newTeam(w.Group, nil), plan: *p}
 	if d.mem, err = newMemory(w.Group, p); err != nil {
 		t.Fatal(err)
 	}

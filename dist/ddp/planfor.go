@@ -40,7 +40,7 @@ func PlanFor(params []PlanParam, order []int, cfg Config, ranks int, gpu bool) (
 	if err != nil {
 		return Plan{}, err
 	}
-	p, t := Plan{Params: slices.Clone(params), Memory: "no memory"}, newTeam(w.Group)
+	p, t := Plan{Params: slices.Clone(params), Memory: "no memory"}, newTeam(w.Group, nil)
 	p.lay(order, cfg.withDefaults(), ranks, t.alignment())
 	return p, w.Close()
 }

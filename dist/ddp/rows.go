@@ -69,7 +69,7 @@ func (d *DDP) agreeOn(b *builder, learnables gorgonia.Nodes, failed error) error
 	for i, n := range d.rows.own {
 		binary.LittleEndian.PutUint64(mine[8*i:], uint64(n))
 	}
-	all, err := agreeWith(d.team.Group, lines, failed, mine)
+	all, err := agreeWith(d.team, lines, failed, mine)
 	if err == nil {
 		d.rows.compare(all)
 	}

@@ -76,7 +76,7 @@ func (d *DDP) newSharded(c optim.Config) (*shardSolver, error) {
 	}
 	equal := fields(c)
 	equal.Workers = 0 // changes no bits
-	return s, agree(d.team.Group, []string{fmt.Sprintf("optimizer: %+v", equal)}, err)
+	return s, agree(d.team, []string{fmt.Sprintf("optimizer: %+v", equal)}, err)
 }
 
 // fields is an optim.Config that prints field by field.
@@ -252,7 +252,7 @@ func (d *DDP) queueGathers(works []dist.Work) (err error) {
 
 // waitAll waits for all works, also after an error, since their memory may be freed then. It joins
 // their errors to err.
-func waitAll(works []dist.Work, err error) error {
+func waitAll[W interface{ Wait() error }](works []W, err error) error {
 	for _, w := range works {
 		err = errors.Join(err, w.Wait())
 	}

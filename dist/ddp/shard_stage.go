@@ -147,7 +147,7 @@ func (d *DDP) startStaged() error {
 func (d *DDP) sendPart() (err error) {
 	u := &d.part
 	u.mem, u.factor = d.mem, d.cfg.Average.part(d.cfg.Factor)
-	d.exchange = dist.Work{}
+	d.exchange = works{}
 	if d.team.queue != nil {
 		d.factored, err = d.team.queue.Submit(u, dist.Op{Name: "ddp factor"}, 0)
 		return err

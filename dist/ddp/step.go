@@ -137,6 +137,7 @@ func (d *DDP) settle() {
 	_ = d.exchange.Wait()
 	_ = d.factored.Wait()
 	for _, b := range d.buckets {
+		_ = b.scattered.Wait()
 		_ = b.work.Wait()
 	}
 }
@@ -187,13 +188,17 @@ func (d *DDP) exchangeBucket(b *bucket) (dist.Work, error) {
 // and any dtype. With sharding only this rank's part holds the sum, see own; the rest is unchanged.
 func (d *DDP) reduceBucket(b *bucket, buf tensor.Buffer, red dist.RedOp) (dist.Work, error) {
 	if !d.sharded() {
-		return b.group.AllReduce(buf, buf, red)
+		return b.view.in.AllReduce(buf, buf, red)
 	}
 	own, err := d.own(b, buf)
 	if err != nil {
 		return dist.Work{}, err
 	}
-	return b.group.ReduceScatter(own, buf, red)
+	b.scattered, err = b.view.in.ReduceScatter(own, buf, red)
+	if err != nil || b.view.across == nil {
+		return b.scattered, err
+	}
+	return b.view.across.AllReduce(own, own, dist.Sum) // in stream order
 }
 
 // await waits until b has been reduced, and checks the weights.
@@ -209,7 +214,7 @@ func (d *DDP) await(b *bucket) error {
 	if !d.run.local {
 		d.clock.end(d.team.now())
 	}
-	for _, w := range [...]dist.Work{d.exchange, d.factored, b.work} { // the cause first
+	for _, w := range [...]dist.Work{d.exchange.in, d.exchange.across, d.factored, b.scattered, b.work} { // the cause first
 		if err := w.Wait(); err != nil {
 			return err
 		}

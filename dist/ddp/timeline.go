@@ -62,7 +62,7 @@ func (d *DDP) Timeline() Timeline {
 			t.Buckets = append(t.Buckets, BucketTimes{Bucket: i, Bytes: d.wireBytes(b), Ready: b.ready})
 		}
 	}
-	for _, r := range d.team.Recorder().Records() {
+	for _, r := range d.team.records() {
 		switch {
 		case r.Queued < int64(c.begun):
 		case strings.HasPrefix(r.Name, d.team.prefix+bucketPrefix):

@@ -174,7 +174,7 @@ func (v *virtual) sendWeights() error {
 	d := v.d
 	v.own[v.runs-1] = d.run.weight
 	var err error
-	if d.exchange, err = d.weigh.AllGather(v.weights, tensor.Of(v.own)); err != nil {
+	if d.exchange.in, err = d.weigh.in.AllGather(v.weights, tensor.Of(v.own)); err != nil {
 		return err
 	}
 	d.factored, err = d.team.inOrder(v, "ddp factor", putShare)
@@ -213,7 +213,7 @@ func (p *parcel) start() (dist.Work, error) {
 	if err != nil {
 		return dist.Work{}, err
 	}
-	if p.sent, err = p.b.group.AllToAll(p.got, p.send); err != nil {
+	if p.sent, err = p.b.view.in.AllToAll(p.got, p.send); err != nil {
 		_ = last.Wait() // the bucket may be written again
 		return dist.Work{}, err
 	}
@@ -224,7 +224,7 @@ func (p *parcel) start() (dist.Work, error) {
 	if d.sharded() {
 		return last, nil
 	}
-	if p.gathered, err = p.b.group.AllGather(p.all, p.mine); err != nil {
+	if p.gathered, err = p.b.view.in.AllGather(p.all, p.mine); err != nil {
 		_ = last.Wait()
 		return dist.Work{}, err
 	}

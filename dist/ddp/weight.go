@@ -50,8 +50,8 @@ func (d *DDP) sendWeight() error {
 	if d.run.joins {
 		f.own = 1 // the slots hold weighted sums
 	}
-	f.average, f.factor, f.ranks, f.alone = d.cfg.Average, d.cfg.Factor, float64(d.team.Size()), d.cfg.LocalSteps > 0
-	d.exchange = dist.Work{}
+	f.average, f.factor, f.ranks, f.alone = d.cfg.Average, d.cfg.Factor, float64(d.team.total()), d.cfg.LocalSteps > 0
+	d.exchange = works{}
 	if !f.average.divides() || f.alone {
 		return d.onStream(putShare)
 	}
@@ -66,7 +66,7 @@ func (d *DDP) sendWeight() error {
 	if err != nil {
 		return err
 	}
-	if d.exchange, err = d.weigh.AllReduce(sum, mine, dist.Sum); err != nil {
+	if d.exchange, err = d.weigh.sum(sum, mine); err != nil {
 		return err
 	}
 	return d.onStream(putShare)

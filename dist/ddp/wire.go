@@ -34,9 +34,9 @@ func (d *DDP) nextRun() run {
 func (d *DDP) allocateWire() error {
 	c := &d.cfg
 	if c.Factor == 0 {
-		c.Factor = c.Average.defaultFactor(d.team.Size())
+		c.Factor = c.Average.defaultFactor(d.team.total())
 	}
-	rest := c.Average.rest(float64(d.team.Size()), c.Factor)
+	rest := c.Average.rest(float64(d.team.total()), c.Factor)
 	var err error
 	switch h := c.hook(); {
 	case h != nil && d.team.onGPU():
@@ -65,7 +65,8 @@ func (d *DDP) closeWire() error {
 }
 
 // WireBytes returns the bytes of gradients that this rank passes to collectives in one step:
-// buckets, or the messages of a WireDType or Hook. The bytes that a backend moves may differ.
+// buckets, or the messages of a WireDType or Hook, and with Replicas
+// its parts of them once more. The bytes that a backend moves may differ.
 func (d *DDP) WireBytes() int64 {
 	total := int64(0)
 	for _, b := range d.buckets {
@@ -75,10 +76,14 @@ func (d *DDP) WireBytes() int64 {
 }
 
 func (d *DDP) wireBytes(b *bucket) int64 {
-	if d.wire == nil {
-		return b.buf.Bytes()
+	n := b.buf.Bytes()
+	if d.wire != nil {
+		n = d.wire.bytes(b)
 	}
-	return d.wire.bytes(b)
+	if d.team.across != nil {
+		n += n / int64(d.team.Size()) // this rank's part, over the replicas
+	}
+	return n
 }
 
 // share returns the factor of a bucket, which is known when the stream has reached the bucket.
@@ -134,7 +139,7 @@ func newHooked(d *DDP, hook compress.Hook, rest float64) (*hooked, error) {
 		lines[i] = fmt.Sprintf("messages of %s: %v", d.buckets[i].name, messages)
 		longest = max(longest, messageBytes(messages))
 	}
-	if err := agree(d.team.Group, lines, err); err != nil {
+	if err := agree(d.team, lines, err); err != nil {
 		return x, err
 	}
 	if x.mem, err = newMessageMemory(d.team.Group, longest); err != nil {
@@ -220,7 +225,7 @@ func (l *line) sum(message tensor.Buffer) (dist.Work, error) {
 	if l.whole {
 		return l.d.reduceBucket(l.b, message, dist.Sum)
 	}
-	return l.b.group.AllReduce(message, message, dist.Sum)
+	return l.b.view.in.AllReduce(message, message, dist.Sum)
 }
 
 // Run runs one part. If a round fails, the bucket gets the error, and the other ranks get NaN for
@@ -229,6 +234,11 @@ func (l *line) Run(_ *dist.Op, part uint64) error {
 	round := int(part)
 	for _, w := range l.sums[:round] {
 		if err := w.Wait(); err != nil { // done, in stream order
+			return err
+		}
+	}
+	if round > 0 { // set before this part was queued
+		if err := l.b.scattered.Wait(); err != nil {
 			return err
 		}
 	}
@@ -338,8 +348,10 @@ func (x *scaled) bytes(b *bucket) int64 {
 func (x *scaled) close() error { return nil }
 
 func (l *scaling) Run(*dist.Op, uint64) error {
-	if err := l.sum.Wait(); err != nil {
-		return err
+	for _, w := range [...]dist.Work{l.b.scattered, l.sum} {
+		if err := w.Wait(); err != nil {
+			return err
+		}
 	}
 	by := l.rest
 	if l.alone {

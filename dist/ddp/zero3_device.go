@@ -46,7 +46,7 @@ func (s *slot) spread() error {
 	if err != nil {
 		return err
 	}
-	work, err := s.d.team.With(dist.Hints{Name: s.param.Name()}).Broadcast(s.buf, s.buf, 0)
+	work, err := s.d.team.plainView(s.param.Name()).spread(s.buf)
 	if err == nil {
 		err = work.Wait()
 	}

@@ -80,8 +80,10 @@ type Exchange interface {
 // of weights, and the graph gathers them. With a WireDType, factor*bucket is rounded to it, summed
 // without a factor, and converted back.
 type Layout struct {
+	Rank      int              // among all ranks that train the model
 	Prefix    string           // of names of steps that communicate; "" for the first DDP of a world
 	Group     *dist.Group      // of the collectives
+	Replicas  *dist.Group      // of the ranks that own the same shards, over which own parts of sums and the sum of weights are summed again; may be nil
 	Weights   [4]tensor.Buffer // f64: this rank's weight, the sum, multiplier of the slots, multiplier of gradients
 	Factors   [2]tensor.Buffer // of one element: f32, f64
 	Buckets   []tensor.Buffer  // in Plan's order; with Stage 2 its memory while it fills, which several share

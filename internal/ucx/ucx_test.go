@@ -202,7 +202,7 @@ func TestOpenReturnsErrors(t *testing.T) {
 	}
 	w := &Wire{peers: make([]peer, 2)}
 	for _, list := range []string{"", "\x01\x00\x00", "\x01\x00\x00\x00", "\x01\x00\x00\x00a\x01\x00\x00\x00", "\x00\x00\x00\x00\x00\x00\x00\x00x"} {
-		if err := w.setAddresses([]byte(list)); err == nil || !strings.Contains(err.Error(), "do the ranks agree on the size?") {
+		if err := w.peers.setAddresses([]byte(list)); err == nil || !strings.Contains(err.Error(), "do the ranks agree on the size?") {
 			t.Errorf("list %q: %v", list, err)
 		}
 	}
