@@ -3,6 +3,7 @@ package train_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/checkpoint"
+	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
@@ -198,5 +200,22 @@ func TestScriptSaysWhyItCannotResume(t *testing.T) {
 	paths, err := checkpoint.List(dir)
 	if err != nil || len(paths) != 1 {
 		t.Errorf("%v, %v", paths, err)
+	}
+}
+
+// A run with settings cannot know whether a script trained the same problem.
+func TestRunRefusesTheCheckpointOfAScript(t *testing.T) {
+	dir := t.TempDir()
+	s := script{rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}}
+	if _, err := s.train(t, dir, 2, 4); err != nil {
+		t.Fatal(err)
+	}
+	p := train.Program{Name: "line", Open: func(*config.Config) (train.Problem, error) { return line{}, nil }}
+	var errs strings.Builder
+	code := p.Execute([]string{
+		"--set", "comm.backend=sim", "--set", "run.output_dir=" + t.TempDir(), "--set", "checkpoint.dir=" + dir, "--set", "data.global_batch=16",
+	}, io.Discard, &errs)
+	if code != train.ExitUsage || !strings.Contains(errs.String(), "a script wrote it, by train.Save") {
+		t.Errorf("code %d, %s", code, errs.String())
 	}
 }
