@@ -7,13 +7,8 @@ var crowded = map[string]crowd{
 		methods: 96, fields: 31, files: 22,
 		why: "the graph, the plan, the buckets and five strategies (stages, local steps, virtual ranks, hooks, join) are one object",
 	},
-	"dist/ddp.Plan":               {files: 5, why: "each strategy adds its part of the plan in its own file"},
-	"dist/ddp.slot":               {files: 7, why: "each strategy has its own treatment of a gradient"},
-	"examples/internal/train.job": {files: 5, why: "options, data, rules and the run are prepared in a file each"},
-	"examples/internal/train.trainer": {
-		methods: 78, fields: 26, files: 16,
-		why: "the loop, its reports, checkpoints and evaluation are one object",
-	},
+	"dist/ddp.Plan": {files: 5, why: "each strategy adds its part of the plan in its own file"},
+	"dist/ddp.slot": {files: 7, why: "each strategy has its own treatment of a gradient"},
 	"internal/conformance.suite": {
 		methods: 81, files: 18,
 		why: "a test of the contract is a method, and a file has the tests of one section of it; the fields are few",
