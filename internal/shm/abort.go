@@ -73,13 +73,3 @@ func (e *brokenError) Error() string {
 }
 
 func (e *brokenError) Is(target error) bool { return target == e.kind || target == dist.ErrAborted }
-
-// Broken returns why the group is broken; nil if it is not, or if this end is closed.
-func (t *Transport) Broken() error {
-	t.turns.mu.Lock()
-	defer t.turns.mu.Unlock()
-	if t.turns.closed {
-		return nil
-	}
-	return t.ctl.aborted()
-}

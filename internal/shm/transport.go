@@ -9,7 +9,6 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/asym"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -21,13 +20,10 @@ type Transport struct {
 
 	// Operations run in the order of their turns, on any stream. Only the goroutine of the current
 	// turn accesses the fields up to turns.
-	call    dist.Op // represents a call that is not a collective
-	chunks  uint64  // chunks that went through staging slots
-	placed  uint64  // round whose first chunk this rank has put
-	sides   []sides // of the current operation, by rank
-	refuses []bool  // by rank: it cannot read this rank's private memory
-	one     [1]dist.Op
-	habits  [21]habit // of out-of-place allreduces, by the logarithm of their bytes
+	call     dist.Op // represents a call that is not a collective
+	staged   stagedPath
+	direct   directPath
+	messages messenger
 
 	turns turns
 }
@@ -35,18 +31,17 @@ type Transport struct {
 func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 	n := len(ranks)
 	t := &Transport{
-		seg:   seg,
-		sides: make([]sides, n), refuses: make([]bool, n),
+		seg: seg,
 	}
 	t.member = member{
 		node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: n, spins: nd.spins, ctl: newControl(l, seg.bytes()),
 	}
 	t.begin()
 	t.reducer.init(n)
+	t.staged = stagedPath{announcer: &t.announcer, reducer: &t.reducer}
+	t.direct.init(&t.announcer, &t.reducer)
+	t.messages.init(&t.waiter)
 	t.op = &t.call
-	for i := range t.habits {
-		t.habits[i].n = between - settling - measured // the first trial comes soon
-	}
 	t.Guard(new(sync.Mutex))
 	nd.join(&t.member)
 	return t
@@ -123,22 +118,11 @@ func (t *Transport) Inline(op *dist.Op) error {
 	if op.Memo&planSmall != 0 {
 		t.claim(op)
 	} else {
-		t.claimChunk(op)
+		t.staged.claim(op)
 	}
 	op.Resume()
 	t.turns.end()
 	return err
-}
-
-// claimChunk is claim after an operation that may have filled a staging slot.
-func (t *Transport) claimChunk(op *dist.Op) {
-	asym.Claim(unsafe.Add(t.rings[t.rank], (t.round+1)%depth*entryLen), 1)
-	n := int(op.Memo >> planBytes)
-	switch {
-	case op.Kind == dist.KindBroadcast && op.Root != t.rank: // it fills nothing else
-	case t.placed == t.round && n <= t.ctl.chunk && (n <= claimOthers || op.Kind == dist.KindBroadcast && n <= claimBroadcast):
-		asym.Claim(pointer(t.ctl.slot(t.rank, t.chunks)), (n+63)/64)
-	}
 }
 
 // do runs op in its turn.
@@ -152,8 +136,7 @@ func (t *Transport) do(op *dist.Op) error {
 	case op.Kind == dist.KindBatch:
 		err = t.batch(op)
 	case op.Kind.PointToPoint():
-		t.one[0] = *op
-		err = t.exchange(t.one[:])
+		err = t.messages.run(op)
 	default:
 		err = t.collective(op)
 	}
@@ -180,6 +163,8 @@ func (t *Transport) exclusive(kind dist.Kind, f func() error) error {
 	}
 	_, _, seq := unpackState(atomic.LoadUint64(t.ctl.state(t.rank)))
 	t.call = dist.Op{Kind: kind, Seq: seq}
+	t.direct.init(&t.announcer, &t.reducer)
+	t.messages.init(&t.waiter)
 	t.op = &t.call
 	defer t.ctl.idle(t.rank, seq)
 	return f()
@@ -271,4 +256,14 @@ func (t *Transport) Close() error {
 	atomic.StoreUint64(t.ctl.left(t.rank), 1)
 	t.node.leave(&t.member)
 	return t.seg.close()
+}
+
+// Broken returns why the group is broken; nil if it is not, or if this end is closed.
+func (t *Transport) Broken() error {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	if t.turns.closed {
+		return nil
+	}
+	return t.ctl.aborted()
 }
