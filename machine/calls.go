@@ -9,6 +9,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -84,7 +85,7 @@ func (h *hook) give(b tensor.Buffer) error {
 	if s, ok := red.(stager); ok && h.grad == program.None {
 		return s.StartFrom(b)
 	}
-	v, err := valueOver(b, h.gdt, h.shape, len(h.shape) == 0)
+	v, err := values.Over(b, h.gdt, h.shape, len(h.shape) == 0)
 	if err != nil {
 		return err
 	}
@@ -104,42 +105,26 @@ func (h *hook) take(out []tensor.Buffer) error {
 	if err != nil || len(out) == 0 {
 		return err
 	}
-	return copyValue(out[0], v)
-}
-
-// copyValue copies the elements of v to b.
-func copyValue(b tensor.Buffer, v gorgonia.Value) error {
-	from, err := memoryOf(v, b.DType())
-	if err == nil {
-		if from.Len() != b.Len() {
-			return fmt.Errorf("%d elements, want %d", from.Len(), b.Len())
-		}
-		copy(b.Raw(), from.Raw())
-		return nil
-	}
-	if d, ok := v.(*gtensor.Dense); ok && !isPlain(d) {
-		return compact(b, d)
-	}
-	return err
+	return values.Copy(out[0], v)
 }
 
 // do runs an op by its Do on copies of its inputs: Gorgonia's YOLOv3 changes its input in place,
 // and the input may be the user's memory.
 func (f *call) do(in []tensor.Buffer, out tensor.Buffer) error {
-	values := make([]gorgonia.Value, len(in))
+	args := make([]gorgonia.Value, len(in))
 	for i, l := range f.in {
-		own, err := newMemory(in[i].DType(), in[i].Len())
+		own, err := values.New(in[i].DType(), in[i].Len())
 		if err != nil {
 			return fmt.Errorf("input %d: %w", i, err)
 		}
 		copy(own.Raw(), in[i].Raw())
-		if values[i], err = valueOver(own, l.gdt, slices.Clone(l.shape), l.scalar); err != nil {
+		if args[i], err = values.Over(own, l.gdt, slices.Clone(l.shape), l.scalar); err != nil {
 			return fmt.Errorf("input %d: %w", i, err)
 		}
 	}
 	var v gorgonia.Value
 	var err error
-	if p := try(func() { v, err = f.op.Do(values...) }); p != nil {
+	if p := values.Try(func() { v, err = f.op.Do(args...) }); p != nil {
 		return p
 	}
 	if err != nil {
@@ -148,5 +133,5 @@ func (f *call) do(in []tensor.Buffer, out tensor.Buffer) error {
 	if v == nil {
 		return fmt.Errorf("its Do returns %w", ErrNoValue)
 	}
-	return copyValue(out, v)
+	return values.Copy(out, v)
 }

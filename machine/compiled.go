@@ -10,6 +10,7 @@ import (
 
 	"github.com/symgrad/symgrad/internal/hostexec"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -151,7 +152,7 @@ func (c *compiled) hookOf(id program.ID) int {
 // setOutput makes b the memory of output i's value.
 func (c *compiled) setOutput(i int, b tensor.Buffer) error {
 	o := c.outputs[i]
-	v, err := valueOver(b, o.node.Dtype(), o.shape, o.node.IsScalar() && o.given == nil)
+	v, err := values.Over(b, o.node.Dtype(), o.shape, o.node.IsScalar() && o.given == nil)
 	if err != nil {
 		return fmt.Errorf("output %q: %w", called(o.node), err)
 	}
@@ -164,7 +165,7 @@ func (m *Machine) memoryFor(p place, dt tensor.DType, n int) (tensor.Buffer, err
 	if b, ok := m.memory[p]; ok && b.DType() == dt && b.Len() == n {
 		return b, nil
 	}
-	b, err := newMemory(dt, n)
+	b, err := values.New(dt, n)
 	if err != nil {
 		return b, err
 	}
@@ -181,7 +182,7 @@ func (c *compiled) placeDuals() error {
 		if err != nil {
 			return fmt.Errorf("gradient of %q: %w", called(d.node), err)
 		}
-		b, err := memoryOf(v, c.p.Values[d.id].DType)
+		b, err := values.Memory(v, c.p.Values[d.id].DType)
 		if err != nil {
 			return fmt.Errorf("gradient of %q: %w", called(d.node), err)
 		}
@@ -235,13 +236,13 @@ func (c *compiled) source(s *source) (fits bool, err error) {
 	if v == nil {
 		return false, fmt.Errorf("%w; give it one with gorgonia.Let", ErrNoValue)
 	}
-	if !sameShape(v.Shape(), s.shape) {
+	if !values.SameShape(v.Shape(), s.shape) {
 		return false, nil
 	}
-	at, err := memoryOf(v, s.dtype)
+	at, err := values.Memory(v, s.dtype)
 	if err != nil {
 		d, ok := v.(*gtensor.Dense)
-		if !ok || isPlain(d) || v.Dtype() != s.gdt {
+		if !ok || values.IsPlain(d) || v.Dtype() != s.gdt {
 			return false, err
 		}
 		if at, err = s.copied(d); err != nil {
@@ -261,12 +262,12 @@ func (s *source) copied(d *gtensor.Dense) (tensor.Buffer, error) {
 	if err := s.makeOwn(); err != nil {
 		return s.own, err
 	}
-	return s.own, compact(s.own, d)
+	return s.own, values.Compact(s.own, d)
 }
 
 func (s *source) makeOwn() (err error) {
 	if s.own.IsZero() {
-		s.own, err = newMemory(s.dtype, max(sizeOf(s.shape), 1))
+		s.own, err = values.New(s.dtype, max(sizeOf(s.shape), 1))
 	}
 	return err
 }
@@ -288,7 +289,7 @@ func (c *compiled) let() error {
 			return err
 		}
 		if v := c.values[i]; !o.node.IsScalar() && !o.node.Shape().Eq(v.Shape()) {
-			if err := try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(o.node) }); err != nil {
+			if err := values.Try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(o.node) }); err != nil {
 				return fmt.Errorf("output %q: %w", called(o.node), err)
 			}
 		}
@@ -306,7 +307,7 @@ func (c *compiled) adopt(i int) bool {
 	if c.gpu == nil || v == nil || c.values[i] == nil || v.Dtype() != c.values[i].Dtype() || !v.Shape().Eq(c.values[i].Shape()) {
 		return false
 	}
-	at, err := memoryOf(v, c.memory[i].DType())
+	at, err := values.Memory(v, c.memory[i].DType())
 	if err != nil || at != c.memory[i] {
 		return false
 	}

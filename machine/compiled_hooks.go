@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -82,7 +83,7 @@ func (c *compiled) spare(h *hook, p *hookPlace) (tensor.Buffer, error) {
 		id = h.reduced
 	}
 	var err error
-	p.own, err = newMemory(c.p.Values[id].DType, max(sizeOf(h.shape), 1))
+	p.own, err = values.New(c.p.Values[id].DType, max(sizeOf(h.shape), 1))
 	return p.own, err
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -154,7 +155,7 @@ func (c *compiled) placeDualsOnDevice() error {
 			return fmt.Errorf("gradient of %q: %w", called(o.node), err)
 		}
 		dt := c.p.Values[o.id].DType
-		if c.gpu.duals[i], err = memoryOf(v, dt); err != nil {
+		if c.gpu.duals[i], err = values.Memory(v, dt); err != nil {
 			return fmt.Errorf("gradient of %q: %w", called(o.node), err)
 		}
 		at, err := c.m.device.memoryFor(place{o.node, true}, dt, max(sizeOf(o.shape), 1))
@@ -194,7 +195,7 @@ func (c *compiled) bindOnDevice() (resized bool, err error) {
 		switch {
 		case v == nil:
 			return false, fmt.Errorf("input %q: %w; give it one with gorgonia.Let", called(s.node), ErrNoValue)
-		case !sameShape(v.Shape(), s.shape):
+		case !values.SameShape(v.Shape(), s.shape):
 			return true, nil
 		}
 	}
@@ -225,7 +226,7 @@ func (d *device) refresh(st *stored, s *source) error {
 	if err := d.wait(); err != nil {
 		return err
 	}
-	from, err := memoryOf(v, s.dtype)
+	from, err := values.Memory(v, s.dtype)
 	if err != nil {
 		return err
 	}
@@ -276,11 +277,11 @@ func (c *compiled) stage(s *source) error {
 	if err != nil {
 		return err
 	}
-	from, err := memoryOf(v, s.dtype)
+	from, err := values.Memory(v, s.dtype)
 	if err == nil {
 		copy(to.Raw(), from.Raw())
-	} else if d, ok := v.(*gtensor.Dense); ok && !isPlain(d) && d.Dtype() == s.gdt {
-		err = compact(to, d)
+	} else if d, ok := v.(*gtensor.Dense); ok && !values.IsPlain(d) && d.Dtype() == s.gdt {
+		err = values.Compact(to, d)
 	}
 	if err != nil {
 		return err

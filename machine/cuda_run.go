@@ -9,6 +9,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -185,7 +186,7 @@ func (m *Machine) fetchParams() error {
 
 // fetch copies a parameter to the value of its node.
 func (s *stored) fetch(d *device) error {
-	to, err := memoryOf(s.node.Value(), s.at.DType())
+	to, err := values.Memory(s.node.Value(), s.at.DType())
 	if err == nil {
 		err = d.read(to, s.at)
 	}
@@ -225,7 +226,7 @@ func (m *Machine) Scalar(n *gorgonia.Node) (float64, error) {
 	if v == nil || v.Shape().TotalSize() > 1 {
 		return 0, fmt.Errorf("machine %s: node %q: %w of one element", m.cfg.Name, nameOf(n), ErrNoValue)
 	}
-	x, err := toNumber(v)
+	x, err := values.Number(v)
 	if err != nil {
 		return 0, fmt.Errorf("machine %s: node %q: %w", m.cfg.Name, nameOf(n), err)
 	}

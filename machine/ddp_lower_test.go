@@ -17,6 +17,7 @@ import (
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/internal/program/oracle"
 	"github.com/symgrad/symgrad/internal/sim"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -108,7 +109,7 @@ func (r *rankGraph) lower(cfg Config) (*lowered, oracle.Rank, error) {
 		rank.Memory[f.id] = f.at.Raw()
 	}
 	for _, b := range l.inputs {
-		at, err := memoryOf(b.node.Value(), tensor.F32)
+		at, err := values.Memory(b.node.Value(), tensor.F32)
 		if err != nil {
 			return nil, rank, err
 		}
@@ -116,7 +117,7 @@ func (r *rankGraph) lower(cfg Config) (*lowered, oracle.Rank, error) {
 	}
 	for _, b := range l.outputs {
 		if !b.slot {
-			at, err := newMemory(tensor.F32, l.p.Values[b.id].Len())
+			at, err := values.New(tensor.F32, l.p.Values[b.id].Len())
 			if err != nil {
 				return nil, rank, err
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/symgrad/symgrad/internal/invariants"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/internal/program/oracle"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/machine/machinetest"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -94,7 +95,7 @@ func (p *loadedLane) refresh(step, sample uint64) error {
 		if b.slot {
 			continue
 		}
-		at, err := memoryOf(b.node.Value(), p.p.Values[b.id].DType)
+		at, err := values.Memory(b.node.Value(), p.p.Values[b.id].DType)
 		if err != nil {
 			return fmt.Errorf("input %q: %w", b.node.Name(), err)
 		}

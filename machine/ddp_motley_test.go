@@ -16,6 +16,7 @@ import (
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/invariants"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -97,7 +98,7 @@ func (r *rankGraph) wide(t *testing.T) (all []float64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := memoryOf(p.Value(), dt)
+		b, err := values.Memory(p.Value(), dt)
 		if err != nil {
 			t.Fatal(err)
 		}

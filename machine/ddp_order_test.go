@@ -12,6 +12,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -42,7 +43,7 @@ func unread(w *dist.World, cfg ddp.Config) (*lane, error) {
 	}
 	n.solve = bareSolver(&Machine{cfg: n.cfg, g: n.g, shapes: n.shapes}, optim.Config{Name: optim.SGD, LearningRate: 0.1})
 	n.g.solve = n.solve
-	return n, n.solve.allocate(newMemory)
+	return n, n.solve.allocate(values.New)
 }
 
 // TestRanksWithoutPiecesHaveTheOrderOfOthers has a bucket that no step reads. It compares the

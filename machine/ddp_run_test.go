@@ -15,6 +15,7 @@ import (
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/internal/program/oracle"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -48,7 +49,7 @@ func newLane(r *rankGraph, cfg Config, rule *optim.Config) (*lane, error) {
 		return n, nil
 	}
 	n.solve = bareSolver(&Machine{cfg: cfg, g: n.g, shapes: n.shapes}, *rule)
-	if err := n.solve.allocate(newMemory); err != nil {
+	if err := n.solve.allocate(values.New); err != nil {
 		return nil, err
 	}
 	for _, i := range []int{2, 3} { // no step yet
@@ -84,7 +85,7 @@ func (n *lane) load(as manner) (*loadedLane, error) {
 		if b.slot {
 			continue // a part of a bucket, which is fixed
 		}
-		at, err := memoryOf(b.node.Value(), l.p.Values[b.id].DType)
+		at, err := values.Memory(b.node.Value(), l.p.Values[b.id].DType)
 		if err != nil {
 			return nil, err
 		}
@@ -94,7 +95,7 @@ func (n *lane) load(as manner) (*loadedLane, error) {
 		if b.slot {
 			continue
 		}
-		at, err := newMemory(l.p.Values[b.id].DType, l.p.Values[b.id].Len())
+		at, err := values.New(l.p.Values[b.id].DType, l.p.Values[b.id].Len())
 		if err != nil {
 			return nil, err
 		}

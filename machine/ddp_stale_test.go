@@ -10,6 +10,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -69,7 +70,7 @@ func TestMachinesOfOneDDPSetItsWordsAnew(t *testing.T) {
 			}
 		}
 		words := r.d.Layout().Weights
-		elsewhere, err := newMemory(tensor.F64, 1)
+		elsewhere, err := values.New(tensor.F64, 1)
 		if err != nil {
 			return err
 		}

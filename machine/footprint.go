@@ -12,6 +12,7 @@ import (
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/hostexec"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -130,7 +131,7 @@ func Foresee(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (f Fo
 	if cfg.Device == CUDA {
 		on = foreseeOnGPU
 	}
-	if p := try(func() { f, err = on(g, cfg, outputs) }); p != nil {
+	if p := values.Try(func() { f, err = on(g, cfg, outputs) }); p != nil {
 		err = p
 	}
 	if err != nil {
@@ -260,11 +261,11 @@ func imaginedSolver(m *Machine, c optim.Config) (*solver, error) {
 	}
 	for i := range m.g.params {
 		n := m.g.params[i].node
-		dt, err := dtypeOf(n.Dtype())
+		dt, err := values.DType(n.Dtype())
 		if err != nil || !dt.IsFloat() || dt.Size() < 4 {
 			return nil, fmt.Errorf("parameter %q: %w: it is %v", called(n), optim.ErrUnsupported, n.Dtype())
 		}
-		one, err := newMemory(dt, 1)
+		one, err := values.New(dt, 1)
 		if err != nil {
 			return nil, err
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -197,7 +198,7 @@ func nameOf(n *gorgonia.Node) string {
 func (l *lowering) node(n *gorgonia.Node) (operand, error) {
 	l.label = nameOf(n)
 	if l.isSharded(n) {
-		dt, err := dtypeOf(n.Dtype())
+		dt, err := values.DType(n.Dtype())
 		return number(0, dt, l.shapeOf(n)), err // its hook ignores it
 	}
 	if n.Op() == nil {
@@ -218,7 +219,7 @@ func (l *lowering) node(n *gorgonia.Node) (operand, error) {
 		return operand{}, err
 	}
 	var err error
-	if c.dtype, err = dtypeOf(n.Dtype()); err != nil {
+	if c.dtype, err = values.DType(n.Dtype()); err != nil {
 		return operand{}, err
 	}
 	o, err := l.apply(c)
@@ -319,7 +320,7 @@ var rules = map[string]rule{
 
 // input returns an Outside value that is bound to the node's value before each run.
 func (l *lowering) input(n *gorgonia.Node) (operand, error) {
-	dt, err := dtypeOf(n.Dtype())
+	dt, err := values.DType(n.Dtype())
 	if err != nil {
 		return operand{}, err
 	}
@@ -341,7 +342,7 @@ func (l *lowering) input(n *gorgonia.Node) (operand, error) {
 // constant returns a number, or a value whose elements are in the program.
 func (l *lowering) constant(n *gorgonia.Node) (operand, error) {
 	v := n.Value()
-	dt, err := dtypeOf(v.Dtype())
+	dt, err := values.DType(v.Dtype())
 	if err != nil {
 		return operand{}, err
 	}
@@ -349,11 +350,11 @@ func (l *lowering) constant(n *gorgonia.Node) (operand, error) {
 		return l.constantTensor(d, dt)
 	}
 	shape := slices.Clone([]int(v.Shape()))
-	x, err := toNumber(v)
+	x, err := values.Number(v)
 	if err == nil && (dt.IsFloat() || math.Abs(x) <= 1<<53) {
 		return number(x, dt, shape), nil
 	}
-	b, err := memoryOf(v, dt) // an integer that float64 cannot hold
+	b, err := values.Memory(v, dt) // an integer that float64 cannot hold
 	if err != nil {
 		return operand{}, err
 	}
@@ -362,7 +363,7 @@ func (l *lowering) constant(n *gorgonia.Node) (operand, error) {
 }
 
 func (l *lowering) constantTensor(d *gtensor.Dense, dt tensor.DType) (operand, error) {
-	b, err := memoryOf(d, dt)
+	b, err := values.Memory(d, dt)
 	if err != nil {
 		return operand{}, err
 	}

@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"gorgonia.org/gorgonia"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
@@ -102,21 +101,6 @@ func (f *fields) flag(name string) *bool {
 
 // typeName returns the type of a node's op: "*gorgonia.softmaxOp".
 func typeName(op gorgonia.Op) string { return fmt.Sprintf("%T", op) }
-
-// dtypeOf converts a dtype of Gorgonia. Its int has 64 bits, as on all supported machines.
-//
-// Errors: types that are not numbers.
-func dtypeOf(g gtensor.Dtype) (tensor.DType, error) {
-	switch g {
-	case gtensor.Int:
-		return tensor.I64, nil
-	case gtensor.Uint:
-		return tensor.U64, nil
-	case gtensor.Bool:
-		return tensor.U8, nil
-	}
-	return tensor.FromGorgonia(g)
-}
 
 // encode returns numbers as bytes of a dtype.
 func encode(dt tensor.DType, values ...float64) []byte {

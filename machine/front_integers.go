@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"gorgonia.org/gorgonia"
-
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -99,34 +97,4 @@ func (l *lowering) convert(c *current) (operand, error) {
 	}
 	m := l.newCode(x.shape)
 	return m.result(m.load(x), c.dtype)
-}
-
-// toNumber returns the element of a value that has one.
-func toNumber(v gorgonia.Value) (float64, error) {
-	switch x := v.Data().(type) {
-	case float64:
-		return x, nil
-	case float32:
-		return float64(x), nil
-	case int:
-		return float64(x), nil
-	case int64:
-		return float64(x), nil
-	case int32:
-		return float64(x), nil
-	case uint8:
-		return float64(x), nil
-	case bool:
-		if x {
-			return 1, nil
-		}
-		return 0, nil
-	case []float64:
-		return x[0], nil
-	case []float32:
-		return float64(x[0]), nil
-	case []int:
-		return float64(x[0]), nil
-	}
-	return 0, fmt.Errorf("a constant of type %T is not a number", v.Data())
 }

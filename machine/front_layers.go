@@ -9,6 +9,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -70,11 +71,11 @@ func (l *lowering) state(name string, t gtensor.Tensor) (operand, error) {
 	if !ok {
 		return operand{}, fmt.Errorf("%s: %T is not a dense tensor", name, t)
 	}
-	dt, err := dtypeOf(d.Dtype())
+	dt, err := values.DType(d.Dtype())
 	if err != nil {
 		return operand{}, fmt.Errorf("%s: %w", name, err)
 	}
-	at, err := memoryOf(d, dt)
+	at, err := values.Memory(d, dt)
 	if err != nil {
 		return operand{}, fmt.Errorf("%s: %w", name, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/blas"
 	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -79,7 +80,7 @@ func New(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (m *Machi
 	}
 	outputs = withGradients(g, &cfg, outputs)
 	m = newMachine(cfg)
-	if p := try(func() { err = m.compile(g, outputs) }); p != nil {
+	if p := values.Try(func() { err = m.compile(g, outputs) }); p != nil {
 		err = p
 	}
 	if err != nil {
@@ -207,19 +208,19 @@ func (m *Machine) makeDual(p *param) error {
 	if v == nil {
 		return fmt.Errorf("the parameter has %w; give it one with gorgonia.WithValue, WithInit or Let before New", ErrNoValue)
 	}
-	dt, err := dtypeOf(v.Dtype())
+	dt, err := values.DType(v.Dtype())
 	if err != nil {
 		return err
 	}
-	b, err := newMemory(dt, max(v.Shape().TotalSize(), 1))
+	b, err := values.New(dt, max(v.Shape().TotalSize(), 1))
 	if err != nil {
 		return err
 	}
-	d, err := valueOver(b, v.Dtype(), slices.Clone([]int(v.Shape())), p.node.IsScalar() && !isTensor(v))
+	d, err := values.Over(b, v.Dtype(), slices.Clone([]int(v.Shape())), p.node.IsScalar() && !isTensor(v))
 	if err != nil {
 		return err
 	}
-	return try(func() { gorgonia.WithGrad(d)(p.node) })
+	return values.Try(func() { gorgonia.WithGrad(d)(p.node) })
 }
 
 // RunAll runs one step: it reads the inputs, runs the program, and returns when outputs and
@@ -300,19 +301,19 @@ func (m *Machine) finish() error {
 // tape machine does. A value of another shape gets a new copy.
 func (m *Machine) read(i int, r read, v gorgonia.Value) error {
 	if *r.into != nil && *r.into == m.reading[i] && slices.Equal((*r.into).Shape(), v.Shape()) {
-		dt, err := dtypeOf(v.Dtype())
+		dt, err := values.DType(v.Dtype())
 		if err != nil {
 			return err
 		}
-		to, err := memoryOf(*r.into, dt)
+		to, err := values.Memory(*r.into, dt)
 		if err != nil {
 			return err
 		}
 		if to.Len() == max(v.Shape().TotalSize(), 1) {
-			return copyValue(to, v)
+			return values.Copy(to, v)
 		}
 	}
-	own, err := packed(v)
+	own, err := values.Packed(v)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/ops"
 )
 
@@ -23,7 +24,7 @@ func (m *Machine) Let(n *gorgonia.Node, be any) error {
 		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, called(n), ErrNoValue)
 	}
 	if v, ok := be.(gorgonia.Value); ok && !n.IsScalar() && !n.Shape().Eq(v.Shape()) {
-		if err := try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(n) }); err != nil {
+		if err := values.Try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(n) }); err != nil {
 			return fmt.Errorf("machine %s: let %q: %w than the node's: %w", m.cfg.Name, called(n), ErrShape, err)
 		}
 	}
@@ -43,7 +44,7 @@ func (m *Machine) Set(a, b *gorgonia.Node) error {
 	if v == nil {
 		return fmt.Errorf("machine %s: set %q to %q: the latter has %w; name it in Config.Keep", m.cfg.Name, called(a), called(b), ErrNoValue)
 	}
-	own, err := packed(v)
+	own, err := values.Packed(v)
 	if err != nil {
 		return fmt.Errorf("machine %s: set %q to %q: %w", m.cfg.Name, called(a), called(b), err)
 	}
@@ -79,7 +80,7 @@ func (m *Machine) value(n *gorgonia.Node) (gorgonia.Value, error) {
 		if n.Value() == nil {
 			return nil, ErrNoValue
 		}
-		return packed(n.Value())
+		return values.Packed(n.Value())
 	}
 	s, err := m.middleOf(n)
 	if err != nil {
@@ -92,7 +93,7 @@ func (m *Machine) value(n *gorgonia.Node) (gorgonia.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return packed(n.Value())
+	return values.Packed(n.Value())
 }
 
 // middleOf returns the machine that computes only node n.
@@ -159,7 +160,7 @@ func (m *Machine) compilePart(whole *gorgonia.ExprGraph) (err error) {
 		m.takeShapes()
 		return m.compileFirst()
 	}
-	if p := try(func() { err = compile() }); p != nil {
+	if p := values.Try(func() { err = compile() }); p != nil {
 		return p
 	}
 	return err

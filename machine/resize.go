@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/internal/values"
 )
 
 // present returns the shapes of the inputs' values, and whether one differs from the graph.
@@ -18,7 +20,7 @@ func (m *Machine) present() (shapes map[*gorgonia.Node][]int, resized bool, err 
 		if v == nil {
 			return nil, false, fmt.Errorf("input %q: %w; give it one with gorgonia.Let", called(n), ErrNoValue)
 		}
-		if sameShape(v.Shape(), built) {
+		if values.SameShape(v.Shape(), built) {
 			continue
 		}
 		got := slices.Clone([]int(v.Shape()))
@@ -144,7 +146,7 @@ func (c *compiled) isFor(shapes map[*gorgonia.Node][]int) bool {
 
 // rebuild is build with Gorgonia's panics as errors.
 func (m *Machine) rebuild(shapes map[*gorgonia.Node][]int, resized bool) (c *compiled, err error) {
-	if p := try(func() { c, err = m.build(shapes, resized) }); p != nil {
+	if p := values.Try(func() { c, err = m.build(shapes, resized) }); p != nil {
 		return nil, p
 	}
 	return c, err

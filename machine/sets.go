@@ -4,9 +4,8 @@ import (
 	"fmt"
 
 	"gorgonia.org/gorgonia"
-	gtensor "gorgonia.org/tensor"
 
-	"github.com/symgrad/symgrad/tensor"
+	"github.com/symgrad/symgrad/internal/values"
 )
 
 // set is a gorgonia.Set: after each run the value of from is copied to to.
@@ -25,7 +24,7 @@ func (g *graph) check() error {
 			return fmt.Errorf("a gorgonia.Set needs two nodes")
 		case s.to.Op() != nil:
 			return fmt.Errorf("gorgonia.Set of node %q: it is computed by the op %v; only an input can be set", nameOf(s.to), s.to.Op())
-		case s.to.Dtype() != s.from.Dtype() || !sameShape(s.from.Shape(), s.to.Shape()):
+		case s.to.Dtype() != s.from.Dtype() || !values.SameShape(s.from.Shape(), s.to.Shape()):
 			return fmt.Errorf("gorgonia.Set of node %q, a %v%v, to %q, a %v%v: types and shapes must agree",
 				nameOf(s.to), s.to.Dtype(), s.to.Shape(), nameOf(s.from), s.from.Dtype(), s.from.Shape())
 		}
@@ -64,7 +63,7 @@ func (m *Machine) valueForSet(n *gorgonia.Node) (gorgonia.Value, error) {
 		return nil, fmt.Errorf("node %q: %w", nameOf(n), ErrNoValue)
 	}
 	if n.Op() == nil {
-		return packed(v)
+		return values.Packed(v)
 	}
 	return v, nil
 }
@@ -76,10 +75,10 @@ func (m *Machine) executeSet(n *gorgonia.Node, v gorgonia.Value) error {
 	if to == nil {
 		return ErrNoValue
 	}
-	if !sameShape(v.Shape(), to.Shape()) {
+	if !values.SameShape(v.Shape(), to.Shape()) {
 		return fmt.Errorf("%w: %v, to a value of %v", ErrShape, v.Shape(), to.Shape())
 	}
-	if err := copyInto(to, v); err != nil {
+	if err := values.CopyInto(to, v); err != nil {
 		return err
 	}
 	if m.device == nil {
@@ -99,34 +98,4 @@ func (m *Machine) executeSet(n *gorgonia.Node, v gorgonia.Value) error {
 		}
 	}
 	return nil
-}
-
-// copyInto copies the elements of from to those of to, whatever the strides.
-func copyInto(to, from gorgonia.Value) error {
-	dt, err := dtypeOf(to.Dtype())
-	if err != nil {
-		return err
-	}
-	b, err := memoryOf(to, dt)
-	if err == nil {
-		return copyValue(b, from)
-	}
-	d, ok := to.(*gtensor.Dense)
-	if !ok {
-		return err
-	}
-	packedFrom, err := packed(from)
-	if err != nil {
-		return err
-	}
-	src, err := memoryOf(packedFrom, dt)
-	if err != nil {
-		return err
-	}
-	return scatter(d, src)
-}
-
-// scatter copies elements in C order to the elements of d.
-func scatter(d *gtensor.Dense, from tensor.Buffer) error {
-	return alongElements(from, d, func(packed, there []byte) { copy(there, packed) })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -164,7 +165,7 @@ func (s *solver) allocate(alloc func(dt tensor.DType, n int) (tensor.Buffer, err
 	}
 	for i := range m.g.params {
 		n := m.g.params[i].node
-		dt, err := dtypeOf(n.Dtype())
+		dt, err := values.DType(n.Dtype())
 		if err != nil || !dt.IsFloat() || dt.Size() < 4 {
 			return fmt.Errorf("parameter %q: %w: it is %v", called(n), optim.ErrUnsupported, n.Dtype())
 		}
@@ -260,7 +261,7 @@ func (s *solver) load() error {
 	}
 	err := s.emit(l, func(i int) (operand, operand, error) {
 		n := s.nodes[i]
-		dt, err := dtypeOf(n.Dtype())
+		dt, err := values.DType(n.Dtype())
 		if err != nil {
 			return operand{}, operand{}, err
 		}

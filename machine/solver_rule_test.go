@@ -11,6 +11,7 @@ import (
 
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/internal/program/oracle"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -92,7 +93,7 @@ func newUpdating(t *testing.T, c optim.Config, params []testParam, optimize bool
 		}
 		var slots []tensor.Buffer
 		for _, name := range c.Slots() {
-			zeros, err := newMemory(w.DType(), w.Len())
+			zeros, err := values.New(w.DType(), w.Len())
 			if err != nil {
 				t.Fatal(err)
 			}

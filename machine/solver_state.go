@@ -8,6 +8,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -252,11 +253,11 @@ func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
 // exchange swaps two buffers on the device through the host, as it happens rarely and between runs.
 func (s *solver) exchange(a, b tensor.Buffer) error {
 	n := min(a.Len(), b.Len())
-	one, err := newMemory(a.DType(), n)
+	one, err := values.New(a.DType(), n)
 	if err != nil {
 		return err
 	}
-	other, err := newMemory(b.DType(), n)
+	other, err := values.New(b.DType(), n)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -20,8 +21,8 @@ func spanOf(v gorgonia.Value) (at bytesAt) {
 	switch x := v.(type) {
 	case nil:
 	case *gtensor.Dense:
-		if _, err := dtypeOf(x.Dtype()); err == nil {
-			at.from = uintptr(elementsOf(x))
+		if _, err := values.DType(x.Dtype()); err == nil {
+			at.from = uintptr(values.Elements(x))
 			at.to = at.from + x.MemSize()
 		}
 	case interface{ Pointer() unsafe.Pointer }: // scalars
@@ -47,7 +48,7 @@ func (c *compiled) unshare() error {
 			written = c.written()
 		}
 		if overlaps(written, at) {
-			own, err := packed(v)
+			own, err := values.Packed(v)
 			if err == nil {
 				err = gorgonia.UnsafeLet(s.node, own)
 			}

@@ -115,11 +115,12 @@ var layers = []layer{
 		},
 		"a back half runs programs, not graphs",
 	},
+	{"internal/values", []string{"tensor"}, "elements of Gorgonia's values are memory, without a graph"},
 	{
 		"machine",
 		[]string{
 			"dist", "dist/launch", "symmetric", "tensor", "ops", "optim", "dist/ddp", "internal/blas", "internal/cublas", "internal/cuda",
-			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/hostexec", "internal/program",
+			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/hostexec", "internal/program", "internal/values",
 		},
 		"it compiles graphs to programs and passes them to a back half",
 	},
