@@ -11,6 +11,7 @@ import (
 	"github.com/symgrad/symgrad/internal/hostexec"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/internal/values"
+	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -60,14 +61,21 @@ func (m *Machine) build(shapes map[*gorgonia.Node][]int, resized bool) (*compile
 
 // program compiles the graph for inputs of given shapes without loading it.
 func (m *Machine) program(shapes map[*gorgonia.Node][]int, resized bool) (*compiled, error) {
-	l, err := lowerAs(m.as, m.g, &m.cfg, shapes, resized)
+	l, err := lower(m.g, m.options(shapes, resized))
 	if err != nil {
 		return nil, err
 	}
-	if err := finishProgram(l, &m.cfg, m.device != nil); err != nil {
-		return nil, err
-	}
 	return &compiled{lowered: l, m: m}, nil
+}
+
+// options returns the settings of lowering for inputs of given shapes.
+func (m *Machine) options(shapes map[*gorgonia.Node][]int, resized bool) loweringOptions {
+	o := m.cfg.lowering(m.device != nil)
+	o.Shapes, o.Resized, o.Drops, o.DDP, o.Manner = shapes, resized, m.drops, m.ddp, m.as
+	if m.device != nil && m.cfg.Solver != nil {
+		o.Update = m.solve.memory
+	}
+	return o
 }
 
 // env returns the groups and host functions that the program calls.
@@ -334,4 +342,36 @@ func nanIn(b tensor.Buffer) int {
 		return slices.IndexFunc(x, math.IsNaN)
 	}
 	return -1
+}
+
+// let sets v as the value of the output's node. A shape that differs from the node's is set
+// afterwards, since gorgonia.UnsafeLet compares shapes.
+func (b *binding) let(v gorgonia.Value) error {
+	if err := gorgonia.UnsafeLet(b.node, v); err != nil {
+		return err
+	}
+	if d, ok := v.(*gtensor.Dense); ok && b.given != nil {
+		return d.Reshape(*b.given...)
+	}
+	return nil
+}
+
+// gradientOf returns the memory of the gradient of parameter i after a run.
+func (c *compiled) gradientOf(i int) (tensor.Buffer, error) {
+	for _, o := range c.duals {
+		if o.param == i {
+			return c.runner.Memory(o.id)
+		}
+	}
+	for _, o := range c.outputs {
+		if o.param != i && o.node != c.m.g.params[i].grad {
+			continue
+		}
+		at, err := c.runner.Memory(o.id)
+		if err == nil && o.slot {
+			return at.Slice(o.offset, o.offset+max(sizeOf(o.shape), 1))
+		}
+		return at, err
+	}
+	return tensor.Buffer{}, fmt.Errorf("it is not computed: pass it to New as an output: %w", optim.ErrNoGradient)
 }

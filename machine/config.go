@@ -101,6 +101,18 @@ var (
 	ErrStale = errors.New("weights that other ranks have updated are not here yet")
 )
 
+// lowering returns the settings that lowering for a GPU or for the host reads.
+func (c *Config) lowering(onGPU bool) loweringOptions {
+	o := loweringOptions{
+		Name: c.Name, Seed: c.Seed, Samples: c.Samples, DualValues: c.DualValues, NoOptimize: c.NoOptimize,
+		Fallback: c.Fallback, Log: c.Log, OnGPU: onGPU,
+	}
+	if onGPU {
+		o.Aside, o.Narrow = cudaexec.Aside, c.Compute == cudaexec.BF16.String()
+	}
+	return o
+}
+
 // Validate checks the settings.
 func (c Config) Validate() error {
 	switch c.Device {

@@ -18,12 +18,7 @@ type onDevice struct {
 	arena  tensor.Buffer   // other programs may share it
 	params []*stored       // by index of sources; nil for an input that is copied before each run
 	duals  []tensor.Buffer // on the host, by index of duals
-}
-
-// fixed is an Outside value whose memory is known when the program is made.
-type fixed struct {
-	id program.ID
-	at tensor.Buffer
+	late   []float64       // destination of checkLate
 }
 
 // loadOnDevice loads the program on the device.
@@ -50,7 +45,7 @@ func (c *compiled) loadOnDevice(env program.Env) error {
 	if !ok {
 		return fmt.Errorf("%w: the runner is a %T%s", ErrDevice, r, closing(r.Close()))
 	}
-	c.runner, c.gpu = x, &onDevice{exec: x, arena: cfg.Arena}
+	c.runner, c.gpu = x, &onDevice{exec: x, arena: cfg.Arena, late: make([]float64, 1)}
 	return nil
 }
 

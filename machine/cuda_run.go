@@ -308,8 +308,16 @@ func (c *compiled) checkLate() error {
 	if e == nil || x.Runs() <= late {
 		return nil
 	}
-	if err := x.ReadRun(x.Runs()-late, e.sum, e.late.Raw()); err != nil {
+	if err := x.ReadRun(x.Runs()-late, e.sum, tensor.Of(c.gpu.late).Raw()); err != nil {
 		return err
 	}
-	return e.d.CheckSum(e.lateSum[0])
+	return e.d.CheckSum(c.gpu.late[0])
+}
+
+// current returns ErrStale if the weights are not those of the last update.
+func (m *Machine) current() error {
+	if d := m.ddp; d != nil && d.Stale() {
+		return fmt.Errorf("%w: call Consolidate of the DDP, on all ranks, first", ErrStale)
+	}
+	return nil
 }

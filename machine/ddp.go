@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// exchange adds the exchange of gradients over the ranks to a program:
+// exchanging adds the exchange of gradients over the ranks to a program:
 //
 //	sum    = allreduce of weight           as soon as the run starts
 //	factor = own / sum                     0 if the sum is 0
@@ -23,63 +23,48 @@ import (
 // A gradient is computed in its slot of a bucket, which later holds the reduced gradient.
 // Accumulated micro-batches multiply a gradient by a weight and add it to the slot: see manner.
 // With Stage 2 buckets share memory, and this rank keeps its part of the sums: see sharding.
-type exchange struct {
-	d       *ddp.DDP
-	plan    ddp.Plan
-	layout  ddp.Layout
+type exchanging struct {
+	work
+	*exchange
 	overlap bool
-	idle    bool // gradients of weight 0 may have NaN or infinities
-	manner  manner
+	idle    bool      // gradients of weight 0 may have NaN or infinities
 	shard   *sharding // nil if every rank updates all weights
 
-	begun   bool // the program computes gradients
-	group   int  // number in the program
+	group   int // number in the program
 	weight  program.ID
-	sum     program.ID
 	own     program.ID
 	share   program.ID // factor of gradients, except in runs of a whole batch
-	counts  operand    // 1 if the gradients count, with idle; only while the program is made
-	scales  [2]operand // share for each dtype; only while the program is made
+	counts  operand    // 1 if the gradients count, with idle
+	scales  [2]operand // share for each dtype
 	factors [2]program.ID
 	buckets []program.ID
-	wires   []program.ID // messages, with Stage 2 and a WireDType; only while the program is made
+	wires   []program.ID // messages, with Stage 2 and a WireDType
 	missing []int        // by bucket, gradients that are not deposited yet
 	next    int          // next bucket to reduce
 	copies  []slotCopy
-	late    tensor.Buffer // destination of checkLate
-	lateSum []float64
 }
 
-// newExchange returns the exchange of d.
-func newExchange(d *ddp.DDP, as manner) *exchange {
-	e := &exchange{
-		d: d, plan: d.Plan(), layout: d.Layout(), overlap: d.Overlap(), idle: d.Idle(), manner: as, lateSum: make([]float64, 1),
-		weight: program.None, sum: program.None, own: program.None, share: program.None,
+// newExchanging returns the exchange of d.
+func newExchanging(w work, d *ddp.DDP, as manner) *exchanging {
+	e := &exchanging{
+		work: w, exchange: &exchange{d: d, plan: d.Plan(), layout: d.Layout(), manner: as, sum: program.None},
+		overlap: d.Overlap(), idle: d.Idle(), weight: program.None, own: program.None, share: program.None,
 		factors: [2]program.ID{program.None, program.None},
 	}
-	e.late = tensor.Of(e.lateSum)
 	for _, b := range e.plan.Buckets {
 		e.buckets = append(e.buckets, program.None)
 		e.missing = append(e.missing, len(b.Params))
+	}
+	for _, p := range d.Model() {
+		node, _ := p.(*gorgonia.Node) // all parameters of a DDP are nodes
+		e.params = append(e.params, node)
 	}
 	e.shard = newSharding(e)
 	return e
 }
 
-// valueOf returns the memory on the GPU for a learnable.
-func (e *exchange) valueOf(n *gorgonia.Node) (tensor.Buffer, bool) {
-	if e == nil {
-		return tensor.Buffer{}, false
-	}
-	i := slices.IndexFunc(e.layout.Values, func(v ddp.LearnableValue) bool { return v.Node == n })
-	if i < 0 {
-		return tensor.Buffer{}, false
-	}
-	return e.layout.Values[i].Memory, true
-}
-
 // ids returns the values of the program that e has.
-func (e *exchange) ids() []*program.ID {
+func (e *exchanging) ids() []*program.ID {
 	all := []*program.ID{&e.weight, &e.sum, &e.own, &e.share, &e.factors[0], &e.factors[1]}
 	for i := range e.buckets {
 		all = append(all, &e.buckets[i])
@@ -92,22 +77,22 @@ func (e *exchange) ids() []*program.ID {
 	return all
 }
 
-// exchanging returns the operand of a node that a DDP has put into the graph.
-func (l *lowering) exchanging(c *current) (operand, error) {
+// lower returns the operand of a node that a DDP has put into the graph.
+func (e *exchanging) lower(c *current) (operand, error) {
 	switch op := c.n.Op().(type) {
 	case *ops.Begin:
-		l.beginExchange()
+		e.begin()
 		return c.in[0], nil
 	case *ops.Join:
-		for range l.exchange.buckets {
-			l.reduceFull()
+		for range e.buckets {
+			e.reduceFull()
 		}
 		return c.in[0], nil
 	case *ops.Start:
-		return c.in[0], l.deposit(c.in[0], op.Hook())
+		return c.in[0], e.deposit(c.in[0], op.Hook())
 	case *ops.Wait:
-		slot, err := l.slotOf(op.Hook())
-		if l.exchange.manner.local() || l.exchange.staged() {
+		slot, err := e.slotOf(op.Hook())
+		if e.manner.local() || e.staged() {
 			return number(0, slot.dtype, slot.shape), err
 		}
 		return slot, err
@@ -115,77 +100,63 @@ func (l *lowering) exchanging(c *current) (operand, error) {
 	return operand{}, fmt.Errorf("%T is not an op of ddp", c.n.Op())
 }
 
-// outside returns a new Outside value with a fixed binding to b.
-func (l *lowering) outside(name string, role program.Role, b tensor.Buffer, shape ...int) program.ID {
-	id := l.p.Add(program.Value{Name: name, DType: b.DType(), Shape: shape, Role: role, Place: program.Outside})
-	l.fixed = append(l.fixed, fixed{id, b})
-	return id
-}
-
-// beginExchange adds the values of buckets and the factors of gradients.
-func (l *lowering) beginExchange() {
-	e := l.exchange
+// begin adds the values of buckets and the factors of gradients.
+func (e *exchanging) begin() {
 	e.begun = true
 	if e.staged() {
-		l.stage()
+		e.shard.stage()
 	} else {
 		for i, b := range e.plan.Buckets {
-			e.buckets[i] = l.outside(fmt.Sprintf("bucket %d", i), program.Gradient, e.layout.Buckets[i], b.Elements)
+			e.buckets[i] = e.outside(fmt.Sprintf("bucket %d", i), program.Gradient, e.layout.Buckets[i], b.Elements)
 		}
 	}
 	if e.sums() || e.layout.Late {
-		e.group = l.group(e.layout.Group)
+		e.group = e.out.group(e.layout.Group)
 	}
 	if !e.manner.local() {
-		l.exchangeWeights()
+		e.exchangeWeights()
 	}
 	if e.manner != wholeBatch {
-		l.scaleGradients()
+		e.scaleGradients()
 	}
 	if e.idle {
 		by := e.own
 		if e.manner != wholeBatch {
 			by = e.share
 		}
-		l.label = "does it count"
-		e.counts = l.fresh(tensor.F32, nil)
-		m := l.newCode(nil)
-		l.add(m.mapTo(m.do(program.Greater, m.load(l.whole(by)), m.constant(0)), e.counts))
+		e.label = "does it count"
+		e.counts = e.fresh(tensor.F32, nil)
+		m := e.newCode(nil)
+		e.add(m.mapTo(m.do(program.Greater, m.load(e.whole(by)), m.constant(0)), e.counts))
 	}
 }
 
-// has reports whether a bucket has a dtype.
-func (e *exchange) has(dt tensor.DType) bool {
-	return slices.ContainsFunc(e.plan.Buckets, func(p ddp.PlanBucket) bool { return p.DType == dt })
-}
-
 // exchangeWeights adds the sum of the weights and the factors that follow from it.
-func (l *lowering) exchangeWeights() {
-	e := l.exchange
-	e.weight = l.outside("weight", program.State, e.layout.Weights[0])
-	e.sum = l.outside("sum of weights", program.Output, e.layout.Weights[1])
-	e.own = l.outside("own weight", program.State, e.layout.Weights[2])
-	l.label = e.layout.Prefix + "sum of weights"
-	l.add(program.Step{
+func (e *exchanging) exchangeWeights() {
+	e.weight = e.outside("weight", program.State, e.layout.Weights[0])
+	e.sum = e.outside("sum of weights", program.Output, e.layout.Weights[1])
+	e.own = e.outside("own weight", program.State, e.layout.Weights[2])
+	e.label = e.layout.Prefix + "sum of weights"
+	e.add(program.Step{
 		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.group},
-		In: []program.View{l.p.Whole(e.weight)}, Out: []program.View{l.p.Whole(e.sum)},
+		In: []program.View{e.p.Whole(e.weight)}, Out: []program.View{e.p.Whole(e.sum)},
 	})
-	l.label = "factor"
+	e.label = "factor"
 	for k, b := range e.layout.Factors {
 		if !e.has(b.DType()) {
 			continue
 		}
-		e.factors[k] = l.outside("factor", program.State, b)
-		m := l.newCode(nil)
-		own, sum := m.load(l.whole(e.own)), m.load(l.whole(e.sum))
+		e.factors[k] = e.outside("factor", program.State, b)
+		m := e.newCode(nil)
+		own, sum := m.load(e.whole(e.own)), m.load(e.whole(e.sum))
 		none := m.constant(0)
 		r := m.do(program.Select, m.do(program.Greater, sum, none), m.do(program.Div, own, sum), none)
-		l.add(m.mapTo(r, l.whole(e.factors[k])))
+		e.add(m.mapTo(r, e.whole(e.factors[k])))
 	}
 }
 
 // param returns the index of a hook's parameter in the plan.
-func (e *exchange) param(h *ops.Hook) (int, error) {
+func (e *exchanging) param(h *ops.Hook) (int, error) {
 	d, i, ok := ddp.Owner(h.Reducer())
 	if !ok || d != e.d {
 		return 0, fmt.Errorf("gradient of %q: %w", h.Param().Name(), ops.ErrNotAttached)
@@ -194,8 +165,7 @@ func (e *exchange) param(h *ops.Hook) (int, error) {
 }
 
 // slotOf returns the slot of a parameter's gradient.
-func (l *lowering) slotOf(h *ops.Hook) (operand, error) {
-	e := l.exchange
+func (e *exchanging) slotOf(h *ops.Hook) (operand, error) {
 	i, err := e.param(h)
 	if err != nil {
 		return operand{}, err
@@ -208,19 +178,18 @@ func (l *lowering) slotOf(h *ops.Hook) (operand, error) {
 }
 
 // deposit puts a gradient into its slot, and reduces the buckets that are then full.
-func (l *lowering) deposit(g operand, h *ops.Hook) error {
-	e := l.exchange
-	to, err := l.slotOf(h)
+func (e *exchanging) deposit(g operand, h *ops.Hook) error {
+	to, err := e.slotOf(h)
 	if err != nil {
 		return err
 	}
 	if g.len() != to.len() || g.dtype != to.dtype {
 		return fmt.Errorf("a gradient %v%v for a parameter %v%v", g.dtype, g.shape, to.dtype, to.shape)
 	}
-	if g = l.reshape(g, to.shape); e.manner == wholeBatch {
-		l.copyTo(to, g)
-		e.copies = append(e.copies, slotCopy{step: len(l.p.Steps) - 1, offset: to.view.Offset, bucket: to.view.Value})
-	} else if err := l.accumulate(to, g); err != nil {
+	if g = e.reshape(g, to.shape); e.manner == wholeBatch {
+		e.copyTo(to, g)
+		e.copies = append(e.copies, slotCopy{step: len(e.p.Steps) - 1, offset: to.view.Offset, bucket: to.view.Value})
+	} else if err := e.accumulate(to, g); err != nil {
 		return err
 	}
 	i, err := e.param(h)
@@ -229,64 +198,197 @@ func (l *lowering) deposit(g operand, h *ops.Hook) error {
 	}
 	e.missing[e.plan.Params[i].Bucket]--
 	for (e.overlap || e.staged()) && e.sums() && e.next < len(e.buckets) && e.missing[e.next] == 0 {
-		l.reduceFull()
+		e.reduceFull()
 	}
 	return nil
 }
 
 // reduceFull adds the sum of the next bucket.
-func (l *lowering) reduceFull() {
-	e := l.exchange
+func (e *exchanging) reduceFull() {
 	if e.next == len(e.buckets) || !e.sums() {
 		return
 	}
 	i := e.next
 	e.next++
-	label := l.label
-	l.label = fmt.Sprintf("%sbucket %d", e.layout.Prefix, i)
+	label := e.label
+	e.label = fmt.Sprintf("%sbucket %d", e.layout.Prefix, i)
 	if e.layout.WireDType != tensor.Invalid {
-		l.reduceNarrow(i)
+		e.reduceNarrow(i)
 	} else {
-		l.reduceWide(i)
+		e.reduceWide(i)
 	}
-	l.label = label
+	e.label = label
 }
 
 // reduceWide adds the sum of bucket i in its own dtype, in place.
-func (l *lowering) reduceWide(i int) {
-	e := l.exchange
-	bucket := l.bucket(i)
+func (e *exchanging) reduceWide(i int) {
+	bucket := e.bucket(i)
 	if e.guards() {
-		m := l.newCode(bucket.shape)
-		l.add(m.mapTo(m.do(program.Select, m.load(e.counts), m.load(bucket), m.constant(0)), bucket))
+		m := e.newCode(bucket.shape)
+		e.add(m.mapTo(m.do(program.Select, m.load(e.counts), m.load(bucket), m.constant(0)), bucket))
 	}
 	if e.manner.local() { // with Stage 2: the last part applies the factor
-		l.scatter(i, bucket, dist.Sum)
+		e.shard.scatter(i, bucket, dist.Sum)
 		return
 	}
-	factor, red := l.p.Whole(e.factors[factorOf(bucket.dtype)]), dist.RedOp{Kind: dist.RedPreMulSum}
+	factor, red := e.p.Whole(e.factors[factorOf(bucket.dtype)]), dist.RedOp{Kind: dist.RedPreMulSum}
 	if e.shard != nil {
-		l.scatter(i, bucket, red, factor)
+		e.shard.scatter(i, bucket, red, factor)
 		return
 	}
-	l.add(program.Step{
+	e.add(program.Step{
 		Op: &program.Collective{Kind: dist.KindAllReduce, Red: red, Group: e.group},
 		In: []program.View{bucket.view, factor}, Out: []program.View{bucket.view},
 	})
 }
 
 // sums reports whether a run of the program sums buckets over the ranks.
-func (e *exchange) sums() bool { return !e.manner.local() || e.staged() }
+func (e *exchanging) sums() bool { return !e.manner.local() || e.staged() }
 
 // bucket returns all of bucket i.
-func (l *lowering) bucket(i int) operand {
-	e := l.exchange
+func (e *exchanging) bucket(i int) operand {
 	p := &e.plan.Buckets[i]
 	return operand{view: program.View{Value: e.buckets[i], Strides: []int{1}}, shape: []int{p.Elements}, dtype: p.DType}
 }
 
 // isSlot reports whether an operand is a parameter's slot in a bucket.
-func (l *lowering) isSlot(o operand) bool {
-	return l.exchange != nil && !o.isNum && slices.Contains(l.exchange.buckets, o.view.Value) &&
+func (e *exchanging) isSlot(o operand) bool {
+	return e != nil && !o.isNum && slices.Contains(e.buckets, o.view.Value) &&
 		slices.Equal(o.view.Strides, program.Contiguous(o.shape))
+}
+
+// bornInSlots removes copies to slots: the step that computes a gradient writes it into the slot,
+// if only the copy reads it.
+func (e *exchanging) bornInSlots() {
+	if e == nil {
+		return
+	}
+	drop := make([]bool, len(e.p.Steps))
+	for _, k := range e.copies {
+		s := &e.p.Steps[k.step]
+		if len(s.In) != 1 { // the gradient is a constant number
+			continue
+		}
+		from := s.In[0]
+		v := &e.p.Values[from.Value]
+		n := sizeOf(s.Op.(*program.Map).Space)
+		if v.Place != program.Arena || v.Role != program.Temp || from.Offset != 0 || v.Len() != n ||
+			!slices.Equal(from.Strides, s.Out[0].Strides) || e.readers(from.Value) != 1 || e.isForeign(from.Value) ||
+			e.staged() && e.readSince(k.bucket, from.Value, k.step) {
+			continue
+		}
+		e.shift(from.Value, k.bucket, k.offset)
+		drop[k.step] = true
+	}
+	e.drop(drop)
+}
+
+// scaleGradients adds the factors of gradients, in their dtypes.
+func (e *exchanging) scaleGradients() {
+	e.share = e.outside("weight of the gradients", program.State, e.layout.Weights[3])
+	e.label = "weight of the gradients"
+	for k, b := range e.layout.Factors {
+		if !e.has(b.DType()) {
+			continue
+		}
+		e.scales[k] = e.fresh(b.DType(), nil)
+		e.copyTo(e.scales[k], e.whole(e.share))
+	}
+}
+
+// accumulate writes a weighted gradient to its slot, or adds it.
+func (e *exchanging) accumulate(slot, g operand) error {
+	c := e.newCode(slot.shape)
+	r := c.do(program.Mul, c.load(e.scales[factorOf(slot.dtype)]), c.load(g))
+	rest := -1
+	if e.manner.joins() && !e.staged() { // with staged, the sums are accumulated
+		rest = c.load(slot)
+		r = c.do(program.Add, rest, r)
+	}
+	if e.idle {
+		if rest < 0 {
+			rest = c.constant(0)
+		}
+		r = c.do(program.Select, c.load(e.counts), r, rest)
+	}
+	if c.err == nil {
+		e.add(c.mapTo(r, slot))
+	}
+	return c.err
+}
+
+// reduceNarrow adds the sum of bucket i in the WireDType of ddp: factor*bucket is rounded, summed
+// and copied back to the bucket. The message has its own memory, in the symmetric heap if there is
+// one, since all buckets may be in flight at the same time.
+func (e *exchanging) reduceNarrow(i int) {
+	n := []int{e.plan.Buckets[i].Elements}
+	bucket := e.bucket(i)
+	wire := e.wire(i, n)
+	m := e.newCode(n)
+	r := m.load(bucket)
+	if !e.manner.local() {
+		r = m.do(program.Mul, m.load(e.whole(e.factors[factorOf(bucket.dtype)])), r)
+	}
+	if e.guards() {
+		r = m.do(program.Select, m.load(e.counts), r, m.constant(0))
+	}
+	e.add(m.mapTo(r, wire))
+	if e.shard == nil {
+		e.sumRanks(wire)
+		e.copyTo(bucket, wire)
+		return
+	}
+	e.shard.scatter(i, wire, dist.Sum)
+}
+
+// wire returns the message of bucket i. With Stage 2 messages share memory, as their buckets do.
+func (e *exchanging) wire(i int, shape []int) operand {
+	if len(e.layout.Wires) == 0 {
+		return e.fresh(e.layout.WireDType, shape)
+	}
+	if e.staged() {
+		if len(e.wires) == 0 {
+			e.wires = e.shared("message", program.Temp, e.layout.Wires)
+		}
+		return operand{view: program.View{Value: e.wires[i], Strides: []int{1}}, shape: shape, dtype: e.layout.WireDType}
+	}
+	return e.whole(e.outside(fmt.Sprintf("message %d", i), program.Temp, e.layout.Wires[i], shape...))
+}
+
+// guards reports whether gradients must be cleared at weight 0 before they are summed. accumulate
+// does so for accumulated ones.
+func (e *exchanging) guards() bool { return e.idle && e.manner == wholeBatch }
+
+// sumRanks adds the sum of an operand over the ranks, in place.
+func (e *exchanging) sumRanks(o operand) {
+	e.add(program.Step{
+		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.group},
+		In: []program.View{o.view}, Out: []program.View{o.view},
+	})
+}
+
+// shared adds values for buffers, one for all buffers with the same start.
+func (e *exchanging) shared(name string, role program.Role, buffers []tensor.Buffer) []program.ID {
+	ids := slices.Repeat([]program.ID{program.None}, len(buffers))
+	n := 0
+	for i, b := range buffers {
+		if ids[i] != program.None {
+			continue
+		}
+		var same []int
+		for j, other := range buffers {
+			if other.Pointer() != b.Pointer() {
+				continue
+			}
+			if same = append(same, j); other.Len() > b.Len() {
+				b = other
+			}
+		}
+		id := e.outside(fmt.Sprintf("%s %d", name, n), role, b, b.Len())
+		for _, j := range same {
+			ids[j] = id
+		}
+		n++
+	}
+	return ids
 }

@@ -23,24 +23,24 @@ func TestMicroBatchesBySteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		parts
 		ddp ddp.Config
-		cfg Config
+		cfg loweringOptions
 	}{
-		"three parts": {parts{steps: 3, weights: func(rank, _ int) []float64 { return []float64{2, 1 + float64(rank), 3} }}, fewKilobytes, Config{}},
-		"plain":       {parts{steps: 3, weights: func(rank, _ int) []float64 { return []float64{2, 1, 3} }}, ddp.Config{NoOverlap: true}, Config{NoOptimize: true}},
+		"three parts": {parts{steps: 3, weights: func(rank, _ int) []float64 { return []float64{2, 1 + float64(rank), 3} }}, fewKilobytes, loweringOptions{}},
+		"plain":       {parts{steps: 3, weights: func(rank, _ int) []float64 { return []float64{2, 1, 3} }}, ddp.Config{NoOverlap: true}, loweringOptions{NoOptimize: true}},
 		"now and then": {parts{steps: 4, weights: func(rank, step int) []float64 {
 			return []float64{1, 4, 2}[:1+step%3]
-		}}, ddp.Config{}, Config{}},
+		}}, ddp.Config{}, loweringOptions{}},
 		"uneven": {parts{steps: 3, weights: func(rank, step int) []float64 {
 			return slices.Repeat([]float64{1.5}, 2+(rank+step)%3)
-		}}, fewKilobytes, Config{}},
+		}}, fewKilobytes, loweringOptions{}},
 		"idle": {parts{steps: 3, idle: true, weights: func(rank, step int) []float64 {
 			all := []float64{2, 1, 3}
 			all[(rank+step)%3] = 0
 			return all
-		}}, idle, Config{}},
+		}}, idle, loweringOptions{}},
 		"idle at the end": {parts{steps: 2, idle: true, weights: func(rank, step int) []float64 {
 			return []float64{float64(rank % 2), 0, 1 - float64(rank%2)}
-		}}, idle, Config{NoOptimize: true}},
+		}}, idle, loweringOptions{NoOptimize: true}},
 	} {
 		for _, ranks := range someRanks() {
 			for _, rule := range []optim.Config{
@@ -74,7 +74,7 @@ func TestMicroBatchesWithoutWeightCountForNothing(t *testing.T) {
 	c := parts{steps: 2, weights: func(rank, step int) []float64 { return []float64{2 * float64(rank%2), 0, 1} }}
 	rule := optim.Config{Name: optim.Momentum, LearningRate: 0.1}
 	want, _ := c.onHost(t, 2, fewKilobytes, rule)
-	for rank, n := range c.bySteps(t, 2, fewKilobytes, Config{}, rule) {
+	for rank, n := range c.bySteps(t, 2, fewKilobytes, loweringOptions{}, rule) {
 		if off := worst(n.values(), want[rank]); !(off <= 2e-6) {
 			t.Errorf("rank %d: weights are off by %g", rank, off)
 		}
@@ -105,7 +105,7 @@ func TestOnlyIdleRanksPayForTheGuard(t *testing.T) {
 		cfg := fewKilobytes
 		cfg.Idle = idle
 		c := parts{steps: 1, weights: func(int, int) []float64 { return []float64{1} }}
-		n := c.bySteps(t, 1, cfg, Config{}, optim.Config{Name: optim.SGD, LearningRate: 0.1})[0]
+		n := c.bySteps(t, 1, cfg, loweringOptions{}, optim.Config{Name: optim.SGD, LearningRate: 0.1})[0]
 		want := 0
 		if idle {
 			want = len(n.d.Plan().Buckets)
@@ -130,8 +130,7 @@ func TestProgramsTakeTurns(t *testing.T) {
 		}
 		m := &Machine{device: &device{}}
 		program := func(as manner, rows int) *compiled {
-			c := &compiled{m: m, lowered: &lowered{exchange: newExchange(r.d, as)}, runner: &ended{}, gpu: &onDevice{}}
-			c.exchange.begun = true
+			c := &compiled{m: m, lowered: &lowered{exchange: &exchange{d: r.d, manner: as, begun: true}}, runner: &ended{}, gpu: &onDevice{}}
 			c.sources = []source{{binding: binding{node: r.params[0], shape: []int{rows}}}}
 			m.all = append(m.all, c)
 			return c

@@ -14,6 +14,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/internal/program/oracle"
 	"github.com/symgrad/symgrad/internal/sim"
@@ -84,20 +85,21 @@ func (r *rankGraph) attach(w *dist.World, weight float64, cfg ddp.Config) error 
 	return nil
 }
 
-// lower makes the program for a device, with memory on the host.
-func (r *rankGraph) lower(cfg Config) (*lowered, oracle.Rank, error) {
-	g := collect(r.g, nil)
-	g.owner = r.d
-	shapes := map[*G.Node][]int{}
+// onDevice returns the settings for a program of g on a device, whose gradients d exchanges.
+func (o loweringOptions) onDevice(g *graph, d *ddp.DDP) loweringOptions {
+	o.OnGPU, o.Aside, o.DDP, o.Shapes = true, cudaexec.Aside, d, map[*G.Node][]int{}
 	for _, n := range g.nodes {
 		if n.IsVar() {
-			shapes[n] = n.Shape()
+			o.Shapes[n] = n.Shape()
 		}
 	}
-	l, err := lower(g, &cfg, shapes, false)
-	if err == nil {
-		err = finishProgram(l, &cfg, true)
-	}
+	return o
+}
+
+// lower makes the program for a device, with memory on the host.
+func (r *rankGraph) lower(cfg loweringOptions) (*lowered, oracle.Rank, error) {
+	g := collect(r.g, nil)
+	l, err := lower(g, cfg.onDevice(g, r.d))
 	if err == nil {
 		err = program.Validate(l.p)
 	}
@@ -165,14 +167,14 @@ func TestExchangeBySteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		n   int
 		ddp ddp.Config
-		cfg Config
+		cfg loweringOptions
 	}{
-		"one bucket":          {3, ddp.Config{}, Config{}},
-		"many buckets":        {3, few, Config{}},
-		"no overlap":          {3, ddp.Config{NoOverlap: true, BucketMB: 1.0 / 1024}, Config{}},
-		"plain":               {3, ddp.Config{}, Config{NoOptimize: true}},
-		"aside":               {2, ddp.Config{}, Config{}}, // among so few ranks gradients have a stream of their own
-		"many buckets, aside": {2, few, Config{}},
+		"one bucket":          {3, ddp.Config{}, loweringOptions{}},
+		"many buckets":        {3, few, loweringOptions{}},
+		"no overlap":          {3, ddp.Config{NoOverlap: true, BucketMB: 1.0 / 1024}, loweringOptions{}},
+		"plain":               {3, ddp.Config{}, loweringOptions{NoOptimize: true}},
+		"aside":               {2, ddp.Config{}, loweringOptions{}}, // among so few ranks gradients have a stream of their own
+		"many buckets, aside": {2, few, loweringOptions{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := c.n
@@ -242,7 +244,7 @@ func TestExchangeOverlapsTheBackwardPass(t *testing.T) {
 		}
 		return own.attach(w, 4, ddp.Config{BucketMB: 1.0 / 1024, FirstBucketMB: 1.0 / 1024})
 	})
-	l, _, err := r.lower(Config{Name: "exchange"})
+	l, _, err := r.lower(loweringOptions{Name: "exchange"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,21 +282,11 @@ func TestCostAloneExchangesNothing(t *testing.T) {
 		want    bool
 	}{{G.Nodes{r.cost}, false}, {append(G.Nodes{r.cost}, r.d.Grads()...), true}} {
 		g := collect(r.g, c.outputs)
-		g.owner = r.d
-		shapes := map[*G.Node][]int{}
-		for _, n := range g.nodes {
-			if n.IsVar() {
-				shapes[n] = n.Shape()
-			}
-		}
-		l, err := lower(g, &Config{}, shapes, false)
-		if err == nil {
-			err = finishProgram(l, &Config{}, true)
-		}
+		l, err := lower(g, loweringOptions{}.onDevice(g, r.d))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if has := (&compiled{lowered: l}).exchanges() != nil; has != c.want || has != (len(l.groups) > 0) {
+		if has := l.exchange.sum != program.None; has != c.want || has != (len(l.groups) > 0) {
 			t.Errorf("%d outputs: an exchange: %v, %d groups", len(c.outputs), has, len(l.groups))
 		}
 	}
@@ -313,8 +305,7 @@ func TestCostAloneLeavesBucketsOfWeights(t *testing.T) {
 			return err
 		})
 		g := collect(r.g, G.Nodes{r.cost})
-		g.owner = r.d
-		l, err := lower(g, &Config{}, map[*G.Node][]int{}, false)
+		l, err := lower(g, loweringOptions{DDP: r.d})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -343,7 +334,7 @@ func TestGradientThatIsANumberGoesToItsSlot(t *testing.T) {
 		r.cost = G.Must(G.Sum(p))
 		return r.attach(w, 3, ddp.Config{})
 	})
-	l, rank, err := r.lower(Config{})
+	l, rank, err := r.lower(loweringOptions{})
 	if err == nil {
 		err = oracle.RunRanks([]oracle.Rank{rank})
 	}

@@ -1,6 +1,10 @@
 package machine
 
 import (
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
@@ -59,40 +63,40 @@ func (k manner) String() string {
 	return [...]string{wholeBatch: "whole batch", firstPart: "first part", laterPart: "later part", lastPart: "last part"}[k]
 }
 
-// scaleGradients adds the factors of gradients, in their dtypes.
-func (l *lowering) scaleGradients() {
-	e := l.exchange
-	e.share = l.outside("weight of the gradients", program.State, e.layout.Weights[3])
-	l.label = "weight of the gradients"
-	for k, b := range e.layout.Factors {
-		if !e.has(b.DType()) {
-			continue
-		}
-		e.scales[k] = l.fresh(b.DType(), nil)
-		l.copyTo(e.scales[k], l.whole(e.share))
-	}
+// exchange has the facts of a program's exchange of gradients that its runs need.
+type exchange struct {
+	d      *ddp.DDP
+	plan   ddp.Plan
+	layout ddp.Layout
+	manner manner
+	params gorgonia.Nodes // of the plan
+	begun  bool           // the program computes gradients
+	sum    program.ID     // of the weights; None in a program without communication
 }
 
-// accumulate writes a weighted gradient to its slot, or adds it.
-func (l *lowering) accumulate(slot, g operand) error {
-	e := l.exchange
-	c := l.newCode(slot.shape)
-	r := c.do(program.Mul, c.load(e.scales[factorOf(slot.dtype)]), c.load(g))
-	rest := -1
-	if e.manner.joins() && !e.staged() { // with staged, the sums are accumulated
-		rest = c.load(slot)
-		r = c.do(program.Add, rest, r)
+// valueOf returns the memory on the GPU for a learnable.
+func (e *exchange) valueOf(n *gorgonia.Node) (tensor.Buffer, bool) {
+	if e == nil {
+		return tensor.Buffer{}, false
 	}
-	if e.idle {
-		if rest < 0 {
-			rest = c.constant(0)
-		}
-		r = c.do(program.Select, c.load(e.counts), r, rest)
+	i := slices.IndexFunc(e.layout.Values, func(v ddp.LearnableValue) bool { return v.Node == n })
+	if i < 0 {
+		return tensor.Buffer{}, false
 	}
-	if c.err == nil {
-		l.add(c.mapTo(r, slot))
-	}
-	return c.err
+	return e.layout.Values[i].Memory, true
+}
+
+// staged reports whether buckets of gradients exist only while they fill and are summed: Stages 2
+// and 3 of ddp.
+func (e *exchange) staged() bool { return e != nil && e.plan.Stage >= 2 }
+
+// gathers reports whether a rank has only its own part of each bucket of weights: Stage 3.
+func (e *exchange) gathers() bool { return e != nil && e.plan.Stage == 3 }
+
+// inShard returns the bucket of a parameter, and the offset of its piece in this rank's part.
+func (e *exchange) inShard(n *gorgonia.Node, p ddp.Piece) (bucket, from int) {
+	q := e.plan.Params[slices.Index(e.params, n)]
+	return q.Bucket, q.Offset + p.Offset - e.layout.Group.Rank()*e.plan.Buckets[q.Bucket].Shard
 }
 
 // factorOf returns the index of a dtype among the factors of a ddp.Layout.
@@ -101,4 +105,15 @@ func factorOf(dt tensor.DType) int {
 		return 1
 	}
 	return 0
+}
+
+// slotCopy is a step that copies a gradient to its slot.
+type slotCopy struct {
+	step, offset int
+	bucket       program.ID
+}
+
+// has reports whether a bucket has a dtype.
+func (e *exchange) has(dt tensor.DType) bool {
+	return slices.ContainsFunc(e.plan.Buckets, func(p ddp.PlanBucket) bool { return p.DType == dt })
 }

@@ -20,7 +20,7 @@ import (
 func TestModelsInEveryStageBySteps(t *testing.T) {
 	const ranks, steps = 2, 3
 	for i, f := range machinetest.Models() {
-		for j, cfg := range []Config{{}, {NoOptimize: true}} {
+		for j, cfg := range []loweringOptions{{}, {NoOptimize: true}} {
 			if invariants.Enabled && (i+j)%2 == 1 {
 				continue // the race detector needs few
 			}
@@ -43,7 +43,7 @@ func TestModelsInEveryStageBySteps(t *testing.T) {
 }
 
 // trainModel returns the ranks after some steps.
-func trainModel(t *testing.T, f machinetest.Builder, ranks, steps int, spread ddp.Config, cfg Config) []*lane {
+func trainModel(t *testing.T, f machinetest.Builder, ranks, steps int, spread ddp.Config, cfg loweringOptions) []*lane {
 	t.Helper()
 	rule := optim.Config{Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1}
 	lanes, models := make([]*lane, ranks), make([]*machinetest.Model, ranks)

@@ -143,8 +143,8 @@ func motleyRun(t *testing.T, lanes []*lane, step, part int) {
 // whose buckets fill alternately. With Stages 2 and 3 each dtype has its own memory, and weights
 // must not depend on the stage.
 func TestBothDTypesInEveryStageBySteps(t *testing.T) {
-	rules["*machine.widened"] = rule{1, (*lowering).convert, true}
-	defer delete(rules, "*machine.widened")
+	conversions = append(conversions, "*machine.widened")
+	defer func() { conversions = conversions[:1] }()
 	for _, c := range []struct {
 		parts int
 		wire  tensor.DType
@@ -187,7 +187,7 @@ func motleyLanes(t *testing.T, cfg ddp.Config, rule optim.Config, parts int) []*
 	inWorld(t, len(lanes), func(w *dist.World) (err error) {
 		r := newMotley(2 + w.Rank())
 		if r.d, err = ddp.Attach(w, r.cost, r.params, cfg); err == nil {
-			lanes[w.Rank()], err = newLane(r, Config{}, &rule)
+			lanes[w.Rank()], err = newLane(r, loweringOptions{}, &rule)
 		}
 		return err
 	})

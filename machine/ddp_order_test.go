@@ -12,7 +12,6 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
-	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -34,16 +33,9 @@ func unread(w *dist.World, cfg ddp.Config) (*lane, error) {
 	if r.d, err = ddp.Attach(w, r.cost, r.params, cfg); err != nil {
 		return nil, err
 	}
-	n := &lane{rankGraph: r, g: collect(r.g, r.d.Grads()), shapes: map[*G.Node][]int{}, loaded: map[manner]*loadedLane{}}
-	n.g.owner = r.d
-	for _, k := range n.g.nodes {
-		if k.IsVar() {
-			n.shapes[k] = k.Shape()
-		}
-	}
-	n.solve = bareSolver(&Machine{cfg: n.cfg, g: n.g, shapes: n.shapes}, optim.Config{Name: optim.SGD, LearningRate: 0.1})
-	n.g.solve = n.solve
-	return n, n.solve.allocate(values.New)
+	n := &lane{rankGraph: r, g: collect(r.g, r.d.Grads()), loaded: map[manner]*loadedLane{}}
+	n.opt = loweringOptions{}.onDevice(n.g, r.d)
+	return n, n.update(optim.Config{Name: optim.SGD, LearningRate: 0.1})
 }
 
 // TestRanksWithoutPiecesHaveTheOrderOfOthers has a bucket that no step reads. It compares the

@@ -23,10 +23,10 @@ import (
 // lane is one rank of a training with the device programs, on memory of the host.
 type lane struct {
 	*rankGraph
-	cfg    Config
+	opt    loweringOptions
 	g      *graph
-	shapes map[*G.Node][]int
-	solve  *solver // nil: nothing is updated
+	solve  *memory // nil: nothing is updated
+	steps  int     // of solve
 	loaded map[manner]*loadedLane
 }
 
@@ -37,26 +37,26 @@ type loadedLane struct {
 }
 
 // newLane makes a rank with an optional update by rule.
-func newLane(r *rankGraph, cfg Config, rule *optim.Config) (*lane, error) {
-	n := &lane{rankGraph: r, cfg: cfg, g: collect(r.g, nil), shapes: map[*G.Node][]int{}, loaded: map[manner]*loadedLane{}}
-	n.g.owner = r.d
-	for _, k := range n.g.nodes {
-		if k.IsVar() {
-			n.shapes[k] = k.Shape()
-		}
-	}
+func newLane(r *rankGraph, cfg loweringOptions, rule *optim.Config) (*lane, error) {
+	n := &lane{rankGraph: r, g: collect(r.g, nil), loaded: map[manner]*loadedLane{}}
+	n.opt = cfg.onDevice(n.g, r.d)
 	if rule == nil {
 		return n, nil
 	}
-	n.solve = bareSolver(&Machine{cfg: cfg, g: n.g, shapes: n.shapes}, *rule)
-	if err := n.solve.allocate(values.New); err != nil {
-		return nil, err
+	return n, n.update(*rule)
+}
+
+// update makes the memory of an update.
+func (n *lane) update(rule optim.Config) error {
+	n.solve = newMemory(n.g, rule, n.opt.DualValues, n.opt.Shapes, n.d)
+	if err := n.solve.allocate(n.g, values.New); err != nil {
+		return err
 	}
 	for _, i := range []int{2, 3} { // no step yet
 		program.SetElement(tensor.F64, n.solve.words[i].Raw(), 0, 1)
 	}
-	n.g.solve = n.solve
-	return n, nil
+	n.opt.Update = n.solve
+	return nil
 }
 
 // load makes the program for runs of a manner.
@@ -64,10 +64,8 @@ func (n *lane) load(as manner) (*loadedLane, error) {
 	if p, ok := n.loaded[as]; ok {
 		return p, nil
 	}
-	l, err := lowerAs(as, n.g, &n.cfg, n.shapes, false)
-	if err == nil {
-		err = finishProgram(l, &n.cfg, true)
-	}
+	n.opt.Manner = as
+	l, err := lower(n.g, n.opt)
 	if err == nil {
 		err = program.Validate(l.p)
 	}
@@ -121,9 +119,9 @@ func (n *lane) prepare() (*loadedLane, error) {
 		program.SetElement(tensor.F64, at.Raw(), 0, x)
 	}
 	if s := n.solve; s != nil && !as.local() {
-		program.SetElement(tensor.F64, s.words[0].Raw(), 0, s.LearningRate())
-		program.SetElement(tensor.F64, s.words[1].Raw(), 0, s.scale)
-		s.steps++
+		program.SetElement(tensor.F64, s.words[0].Raw(), 0, s.cfg.Schedule.Rate(s.cfg.LearningRate, n.steps))
+		program.SetElement(tensor.F64, s.words[1].Raw(), 0, 1)
+		n.steps++
 	}
 	return n.load(as)
 }
@@ -263,7 +261,7 @@ func accumulated(d *ddp.DDP, n int, once func(part int) error, end func() error)
 }
 
 // bySteps trains with the device programs.
-func (c *parts) bySteps(t *testing.T, ranks int, cfg ddp.Config, machine Config, rule optim.Config) []*lane {
+func (c *parts) bySteps(t *testing.T, ranks int, cfg ddp.Config, o loweringOptions, rule optim.Config) []*lane {
 	t.Helper()
 	lanes := make([]*lane, ranks)
 	inWorld(t, ranks, func(w *dist.World) error {
@@ -274,7 +272,7 @@ func (c *parts) bySteps(t *testing.T, ranks int, cfg ddp.Config, machine Config,
 		if r.d, err = ddp.Attach(w, r.cost, r.params, cfg); err != nil {
 			return err
 		}
-		lanes[w.Rank()], err = newLane(r, machine, &rule)
+		lanes[w.Rank()], err = newLane(r, o, &rule)
 		return err
 	})
 	for step := range c.steps {

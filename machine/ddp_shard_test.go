@@ -47,24 +47,24 @@ func TestStagesBySteps(t *testing.T) {
 		parts
 		rule optim.Config
 		ddp  ddp.Config
-		cfg  Config
+		cfg  loweringOptions
 	}{
-		"sgd":       {whole, optim.Config{Name: optim.SGD, LearningRate: 0.1}, ddp.Config{}, Config{}},
-		"momentum":  {whole, optim.Config{Name: optim.Momentum, LearningRate: 0.05, Dampening: 0.3}, ddp.Config{NoOverlap: true}, Config{}},
-		"adam":      {whole, optim.Config{Name: optim.Adam, LearningRate: 0.01}, fewKilobytes, Config{}},
-		"clip":      {whole, optim.Config{Name: optim.Adam, LearningRate: 0.01, ClipNorm: 0.2}, fewKilobytes, Config{}},
-		"adamw":     {whole, optim.Config{Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1, Groups: groups, EMADecay: 0.9}, ddp.Config{}, Config{}},
-		"lamb":      {whole, optim.Config{Name: optim.LAMB, LearningRate: 0.01, WeightDecay: 0.01, SkipNonFinite: true}, fewKilobytes, Config{}},
-		"plain":     {whole, optim.Config{Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1, ClipValue: 0.01}, fewKilobytes, Config{NoOptimize: true}},
-		"lamb, too": {whole, optim.Config{Name: optim.LAMB, LearningRate: 0.01, WeightDecay: 0.01}, ddp.Config{}, Config{NoOptimize: true}},
+		"sgd":       {whole, optim.Config{Name: optim.SGD, LearningRate: 0.1}, ddp.Config{}, loweringOptions{}},
+		"momentum":  {whole, optim.Config{Name: optim.Momentum, LearningRate: 0.05, Dampening: 0.3}, ddp.Config{NoOverlap: true}, loweringOptions{}},
+		"adam":      {whole, optim.Config{Name: optim.Adam, LearningRate: 0.01}, fewKilobytes, loweringOptions{}},
+		"clip":      {whole, optim.Config{Name: optim.Adam, LearningRate: 0.01, ClipNorm: 0.2}, fewKilobytes, loweringOptions{}},
+		"adamw":     {whole, optim.Config{Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1, Groups: groups, EMADecay: 0.9}, ddp.Config{}, loweringOptions{}},
+		"lamb":      {whole, optim.Config{Name: optim.LAMB, LearningRate: 0.01, WeightDecay: 0.01, SkipNonFinite: true}, fewKilobytes, loweringOptions{}},
+		"plain":     {whole, optim.Config{Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1, ClipValue: 0.01}, fewKilobytes, loweringOptions{NoOptimize: true}},
+		"lamb, too": {whole, optim.Config{Name: optim.LAMB, LearningRate: 0.01, WeightDecay: 0.01}, ddp.Config{}, loweringOptions{NoOptimize: true}},
 		"parts": {parts{steps: 6, weights: func(rank, step int) []float64 {
 			return []float64{2, 1 + float64(rank), 3}[:1+step%3]
-		}}, optim.Config{Name: optim.Adam, LearningRate: 0.01}, fewKilobytes, Config{}},
+		}}, optim.Config{Name: optim.Adam, LearningRate: 0.01}, fewKilobytes, loweringOptions{}},
 		"idle parts": {parts{steps: 6, idle: true, weights: func(rank, step int) []float64 {
 			all := []float64{2, 1, 3}
 			all[(rank+step)%3] = 0
 			return all
-		}}, optim.Config{Name: optim.SGD, LearningRate: 0.1}, idle, Config{}},
+		}}, optim.Config{Name: optim.SGD, LearningRate: 0.1}, idle, loweringOptions{}},
 	} {
 		for _, ranks := range someRanks() {
 			t.Run(fmt.Sprintf("%s/%d ranks", name, ranks), func(t *testing.T) {
@@ -168,7 +168,7 @@ func isProgram(t *testing.T, stage int, late bool) {
 	cfg.Stage, cfg.OverlapGather = stage, late
 	name := fmt.Sprintf("stage %d", stage)
 	c := parts{steps: 1, weights: func(int, int) []float64 { return []float64{1} }}
-	n := c.bySteps(t, 2, cfg, Config{Name: name}, optim.Config{Name: optim.Adam, LearningRate: 0.01})[0]
+	n := c.bySteps(t, 2, cfg, loweringOptions{Name: name}, optim.Config{Name: optim.Adam, LearningRate: 0.01})[0]
 	got := n.loaded[wholeBatch].p.String() + "\n"
 	golden := fmt.Sprintf("testdata/stage%d.golden", stage)
 	if late {
@@ -209,7 +209,7 @@ func TestRanksWithOtherBatchesGatherAlike(t *testing.T) {
 			if r.d, err = ddp.Attach(w, r.cost, r.params, c); err != nil {
 				return err
 			}
-			n, err := newLane(r, Config{}, &optim.Config{Name: optim.Adam})
+			n, err := newLane(r, loweringOptions{}, &optim.Config{Name: optim.Adam})
 			if err != nil {
 				return err
 			}
@@ -243,19 +243,13 @@ func TestStage1NeedsTheUpdateInTheRun(t *testing.T) {
 			return err
 		}
 		g := collect(r.g, nil)
-		g.owner = r.d
-		if err := needsSolver(g, &Config{}); !errors.Is(err, ErrSolver) {
+		if err := needsSolver(r.d, g); !errors.Is(err, ErrSolver) {
 			return fmt.Errorf("without a solver: %w", err)
 		}
-		if err := needsSolver(g, &Config{Solver: &optim.Config{Name: optim.SGD}}); err != nil {
-			return fmt.Errorf("with one: %w", err)
-		}
-		if _, err := lower(g, &Config{DualValues: true}, map[*G.Node][]int{}, false); !errors.Is(err, dist.ErrUnsupported) {
+		if _, err := lower(g, loweringOptions{DualValues: true, DDP: r.d}); !errors.Is(err, dist.ErrUnsupported) {
 			return fmt.Errorf("with DualValues: %w", err)
 		}
-		cost := collect(r.g, G.Nodes{r.cost})
-		cost.owner = r.d
-		return needsSolver(cost, &Config{})
+		return needsSolver(r.d, collect(r.g, G.Nodes{r.cost}))
 	})
 }
 
@@ -269,11 +263,12 @@ func TestStatesOfPiecesCover(t *testing.T) {
 		if r.d, err = ddp.Attach(w, r.cost, r.params, ddp.Config{Stage: 1}); err != nil {
 			return err
 		}
-		n, err := newLane(r, Config{}, &optim.Config{Name: optim.Momentum})
+		n, err := newLane(r, loweringOptions{}, &optim.Config{Name: optim.Momentum})
 		if err != nil {
 			return err
 		}
 		i := slices.Index(n.solve.nodes, r.params[0]) // 300 elements, of which 256 are another rank's
+		s := &solver{memory: n.solve, m: &Machine{shapes: n.opt.Shapes}}
 		piece := n.solve.pieces[i]
 		name := n.solve.cfg.Slots()[0]
 		slot := func(n int) []optim.Slot { return []optim.Slot{{Name: name, F32: make([]float32, n)}} }
@@ -281,7 +276,7 @@ func TestStatesOfPiecesCover(t *testing.T) {
 			offset, n int
 			fits      bool
 		}{{0, 300, true}, {piece.Offset, piece.Len, true}, {0, 301, false}, {-1, 300, false}, {piece.Offset + 1, max(piece.Len-1, 0), piece.Len == 0}} {
-			err := n.solve.fits(i, optim.ParamState{Name: "w0", DType: r.params[0].Dtype(), Offset: c.offset, Slots: slot(c.n)})
+			err := s.fits(i, optim.ParamState{Name: "w0", DType: r.params[0].Dtype(), Offset: c.offset, Slots: slot(c.n)})
 			if c.fits != (err == nil) || err != nil && !errors.Is(err, optim.ErrMismatch) {
 				return fmt.Errorf("rank %d has %+v, elements %d to %d: %w", w.Rank(), piece, c.offset, c.offset+c.n, err)
 			}

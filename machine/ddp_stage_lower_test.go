@@ -23,8 +23,7 @@ func TestGradientsAreNotBornInABucketThatIsStillNeeded(t *testing.T) {
 		{"computed before the sum, in a place of its own", 1, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := &lowering{lowered: lowered{p: &program.Program{}}}
-			l.exchange = &exchange{plan: ddp.Plan{Stage: c.stage}}
+			l := &exchanging{work: newWork("slots"), exchange: &exchange{plan: ddp.Plan{Stage: c.stage}}}
 			value := func(place program.Place, role program.Role) program.ID {
 				return l.p.Add(program.Value{DType: tensor.F32, Shape: []int{4}, Place: place, Role: role})
 			}
@@ -46,7 +45,7 @@ func TestGradientsAreNotBornInABucketThatIsStillNeeded(t *testing.T) {
 			} else {
 				l.p.Steps = []program.Step{sum, copying(in, grad), copying(grad, bucket)}
 			}
-			l.exchange.copies = []slotCopy{{step: 2, bucket: bucket}}
+			l.copies = []slotCopy{{step: 2, bucket: bucket}}
 			l.bornInSlots()
 			if born := len(l.p.Steps) == 2; born != c.born {
 				t.Errorf("born in its slot: %v, want %v; %d steps:\n%v", born, c.born, len(l.p.Steps), l.p)

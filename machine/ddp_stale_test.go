@@ -29,7 +29,7 @@ func TestWeightsThatAreNotGatheredAreToldApart(t *testing.T) {
 			if r.d, err = ddp.Attach(w, r.cost, r.params, cfg); err != nil {
 				return err
 			}
-			m := &Machine{g: &graph{owner: r.d}}
+			m := &Machine{ddp: r.d}
 			stale := func(when string, want bool) error {
 				if err := m.current(); r.d.Stale() != want || errors.Is(err, ErrStale) != want {
 					return fmt.Errorf("stage %d, %s: stale %v, %w", stage, when, r.d.Stale(), err)
@@ -105,7 +105,7 @@ func onlyFirstRunsGather(w *dist.World, cfg ddp.Config) error {
 	if r.d, err = ddp.Attach(w, r.cost, r.params, cfg); err != nil {
 		return err
 	}
-	n, err := newLane(r, Config{}, &optim.Config{Name: optim.SGD, LearningRate: 0.1})
+	n, err := newLane(r, loweringOptions{}, &optim.Config{Name: optim.SGD, LearningRate: 0.1})
 	if err != nil {
 		return err
 	}
@@ -120,8 +120,7 @@ func onlyFirstRunsGather(w *dist.World, cfg ddp.Config) error {
 		}
 	}
 	alone := collect(r.g, G.Nodes{r.cost})
-	alone.owner = r.d
-	l, err := lower(alone, &Config{}, n.shapes, false)
+	l, err := lower(alone, loweringOptions{DDP: r.d, Shapes: n.opt.Shapes})
 	if err != nil {
 		return err
 	}
@@ -173,7 +172,7 @@ func TestNobodyReadsWeightsThatAreNotGathered(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		owner := &Machine{g: &graph{owner: d}, device: &device{}} // nothing has run on it
+		owner := &Machine{g: &graph{}, ddp: d, device: &device{}} // nothing has run on it
 		between := &Machine{g: &graph{}, device: &device{from: owner}}
 		copies := func() error { _, err := (&compiled{lowered: &lowered{}, m: owner}).bindOnDevice(); return err }
 		reads := map[string]func() error{
@@ -209,9 +208,8 @@ func TestRunsThatAreMeasuredUpdateToo(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		m := &Machine{g: &graph{owner: d}, device: &device{}, clock: make([]uint64, 2)}
-		m.now = &compiled{lowered: &lowered{exchange: newExchange(d, wholeBatch)}, m: m}
-		m.now.exchange.begun = true
+		m := &Machine{g: &graph{}, ddp: d, device: &device{}, clock: make([]uint64, 2)}
+		m.now = &compiled{lowered: &lowered{exchange: &exchange{d: d, begun: true}}, m: m}
 		for what, run := range map[string]func(){
 			"measured":      func() { m.profiled(2) },
 			"have failed":   func() { d.Ran(dist.ErrAborted) },

@@ -20,17 +20,17 @@ func TestNarrowBucketsBySteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		parts
 		ddp ddp.Config
-		cfg Config
+		cfg loweringOptions
 	}{
-		"whole": {parts{steps: 3, weights: func(rank, _ int) []float64 { return []float64{1 + float64(rank)} }}, fewKilobytes, Config{}},
-		"plain": {parts{steps: 3, weights: func(rank, _ int) []float64 { return []float64{2} }}, ddp.Config{}, Config{NoOptimize: true}},
-		"parts": {parts{steps: 3, weights: func(rank, _ int) []float64 { return []float64{2, 1, 3} }}, ddp.Config{}, Config{}},
+		"whole": {parts{steps: 3, weights: func(rank, _ int) []float64 { return []float64{1 + float64(rank)} }}, fewKilobytes, loweringOptions{}},
+		"plain": {parts{steps: 3, weights: func(rank, _ int) []float64 { return []float64{2} }}, ddp.Config{}, loweringOptions{NoOptimize: true}},
+		"parts": {parts{steps: 3, weights: func(rank, _ int) []float64 { return []float64{2, 1, 3} }}, ddp.Config{}, loweringOptions{}},
 		"idle": {parts{steps: 3, idle: true, weights: func(rank, step int) []float64 {
 			if rank > 0 && rank == 1+step%2 {
 				return []float64{0}
 			}
 			return []float64{1.5}
-		}}, ddp.Config{Idle: true}, Config{}},
+		}}, ddp.Config{Idle: true}, loweringOptions{}},
 	} {
 		for _, wire := range []tensor.DType{tensor.BF16, tensor.F16} {
 			if invariants.Enabled && wire == tensor.F16 {
@@ -95,9 +95,9 @@ func TestNarrowBucketsAreWithinTheirBound(t *testing.T) {
 	c := parts{steps: 1, weights: func(rank, _ int) []float64 { return []float64{1 + float64(rank)} }}
 	rule := optim.Config{Name: optim.SGD, LearningRate: 0.1, KeepGradients: true}
 	const ranks = 3
-	wide := c.bySteps(t, ranks, ddp.Config{}, Config{}, rule)
+	wide := c.bySteps(t, ranks, ddp.Config{}, loweringOptions{}, rule)
 	for wire, u := range map[tensor.DType]float64{tensor.BF16: 0x1p-8, tensor.F16: 0x1p-11} {
-		narrow := c.bySteps(t, ranks, ddp.Config{WireDType: wire}, Config{}, rule)
+		narrow := c.bySteps(t, ranks, ddp.Config{WireDType: wire}, loweringOptions{}, rule)
 		want, got := wide[0].gradients(wholeBatch), narrow[0].gradients(wholeBatch)
 		differ := 0
 		for i := range want {
@@ -126,7 +126,7 @@ func TestNarrowUpdatesOverlap(t *testing.T) {
 	cfg := fewKilobytes
 	cfg.Stage, cfg.WireDType = 1, tensor.BF16
 	c := parts{steps: 1, weights: func(int, int) []float64 { return []float64{1} }}
-	n := c.bySteps(t, 1, cfg, Config{}, optim.Config{Name: optim.Adam, LearningRate: 0.01})[0]
+	n := c.bySteps(t, 1, cfg, loweringOptions{}, optim.Config{Name: optim.Adam, LearningRate: 0.01})[0]
 	p := n.loaded[wholeBatch].p
 	gathered, scattered, gradients := 0, 0, 0 // gradients: products behind a sum
 	for i, s := range p.Steps {

@@ -13,7 +13,6 @@ import (
 	"github.com/symgrad/symgrad/internal/hostexec"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/internal/values"
-	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -217,7 +216,6 @@ func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Fo
 	if err := all.check(); err != nil {
 		return f, err
 	}
-	all.owner, all.onGPU = ownerOf(g), true
 	shapes := map[*gorgonia.Node][]int{}
 	for _, n := range all.nodes {
 		if n.IsVar() {
@@ -227,18 +225,16 @@ func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Fo
 			}
 		}
 	}
+	o := cfg.lowering(true)
+	o.Shapes, o.DDP = shapes, ownerOf(g)
 	if cfg.Solver != nil {
-		s, err := imaginedSolver(&Machine{cfg: cfg, g: all, shapes: shapes}, *cfg.Solver)
-		if err != nil {
+		o.Update = newMemory(all, *cfg.Solver, cfg.DualValues, shapes, o.DDP)
+		if err := o.Update.allocate(all, imagined); err != nil {
 			return f, fmt.Errorf("solver: %w", err)
 		}
-		all.solve = s
 	}
-	l, err := lower(all, &cfg, shapes, false)
+	l, err := lower(all, o)
 	if err != nil {
-		return f, err
-	}
-	if err := finishProgram(l, &cfg, true); err != nil {
 		return f, err
 	}
 	if f.Arena, f.Constants, f.Scratch, f.Inputs, err = cudaexec.Foresee(l.p); err != nil {
@@ -253,27 +249,5 @@ func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Fo
 	return f, nil
 }
 
-// imaginedSolver returns a solver without states, from which a program can be made.
-func imaginedSolver(m *Machine, c optim.Config) (*solver, error) {
-	s := &solver{m: m, cfg: c.WithDefaults(), scale: 1, fused: true, normID: program.None, normAt: tensor.Of(make([]float64, 1))}
-	for i := range s.words {
-		s.words[i] = tensor.Of(make([]float64, 1))
-	}
-	for i := range m.g.params {
-		n := m.g.params[i].node
-		dt, err := values.DType(n.Dtype())
-		if err != nil || !dt.IsFloat() || dt.Size() < 4 {
-			return nil, fmt.Errorf("parameter %q: %w: it is %v", called(n), optim.ErrUnsupported, n.Dtype())
-		}
-		one, err := values.New(dt, 1)
-		if err != nil {
-			return nil, err
-		}
-		if s.pieces == nil {
-			s.pieces = m.g.pieces(m.shapes)
-		}
-		s.nodes = append(s.nodes, n)
-		s.at = append(s.at, slices.Repeat([]tensor.Buffer{one}, len(s.cfg.Slots())))
-	}
-	return s, m.g.differentiated()
-}
+// imagined returns memory for states from which a program can be made, but which holds none.
+func imagined(dt tensor.DType, n int) (tensor.Buffer, error) { return values.New(dt, min(n, 64)) }

@@ -2,10 +2,10 @@ package machine
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"slices"
-	"strings"
 
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
@@ -18,91 +18,49 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// lowered is a program made from a graph, and the nodes that its Outside values belong to.
-type lowered struct {
-	p       *program.Program
-	inputs  []binding // dual values of parameters
-	outputs []binding
-	duals   []binding // gradients of parameters apart from their nodes
-	states  []state
-	hooks   []*hook
-	calls   []*call // of Env.Calls
-	groups  []*dist.Group
-	marks   []mark          // settings of ops that the program depends on
-	samples int             // in this rank's batch
-	drops   map[uintptr]int // number of each dropout and random node, by op
+// loweringOptions has the settings that lowering reads.
+type loweringOptions struct {
+	Name       string       // of the program
+	Seed       uint64       // of dropout and of random nodes
+	Samples    int          // samples in this rank's batch; 0 means the length of the first input that is not a parameter
+	DualValues bool         // accumulate gradients in duals
+	OnGPU      bool         // the program is for a GPU
+	NoOptimize bool         // skip optimizations
+	Narrow     bool         // round results of large products to bf16
+	Fallback   bool         // do not warn of ops that run by their own Do
+	Log        *slog.Logger // of such warnings; nil means slog.Default()
 
-	exchange *exchange     // exchange of gradients by steps; nil with calls, or without exchange
-	fixed    []fixed       // values whose memory is known
-	normID   program.ID    // norm of the gradients; None if no update measures it
-	follow   []*program.ID // IDs outside the steps, to renumber when values are removed
-}
+	// Aside reports whether collectives get a stream of their own; nil means no.
+	Aside func(p *program.Program, groups []*dist.Group) bool
 
-// binding is a node and the Outside value that is its memory.
-type binding struct {
-	node  *gorgonia.Node
-	id    program.ID
-	shape []int
-	param int    // index in graph.params for a gradient; else -1
-	given *[]int // shape that the op's own Do returns if the node has another; else nil
+	Shapes  map[*gorgonia.Node][]int // shapes of input values
+	Resized bool                     // some differ from those of the graph
+	Drops   map[uintptr]int          // numbers of dropouts that are given; may be nil
 
-	slot   bool // the value is a bucket of gradients or weights; elements start at offset
-	offset int
-}
-
-// state is memory of an op that lasts from step to step.
-type state struct {
-	id program.ID
-	at tensor.Buffer
+	DDP    *ddp.DDP // its buckets on a device get the gradients; nil on the host
+	Manner manner   // of the runs, with DDP
+	Update *memory  // the update that ends each run; may be nil
 }
 
 // lowering turns the nodes of a graph into steps, one node after the other.
 type lowering struct {
-	lowered
-	g       *graph
-	cfg     *Config
-	kids    func(*gorgonia.Node) gorgonia.Nodes
-	values  map[*gorgonia.Node]operand
-	numbers map[numberKey]program.ID
-	norms   map[uintptr]*norm
-	sharded gorgonia.NodeSet         // learnables that all ranks have whole values of; nil until it is looked for
-	shapes  map[*gorgonia.Node][]int // shapes of input values
-	resized bool                     // some differ from those of the graph
-	moved   bool                     // a product or transposition moved the first dimension of a resized result
-	label   string                   // of the current node, for steps and values
+	work
+	g        *graph
+	opt      *loweringOptions
+	values   map[*gorgonia.Node]operand // of the nodes so far
+	rules    map[string]rule            // by the names of the ops' types in Gorgonia v0.9.18
+	integers *integers
+	host     *hostOps
+	traffic  *traffic
+	exchange *exchanging // of gradients by steps; nil without
+	shard    *sharding   // of exchange; may be nil
 }
 
-// current is a node that is being lowered, with its inputs.
-type current struct {
-	n     *gorgonia.Node
-	kids  gorgonia.Nodes
-	in    []operand
-	dtype tensor.DType
-	f     *fields
-}
-
-// lower turns g into a program for whole batches; see lowerAs.
-func lower(g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, resized bool) (*lowered, error) {
-	return lowerAs(wholeBatch, g, cfg, shapes, resized)
-}
-
-// lowerAs turns g into a program. shapes has the shapes of input values.
+// lower turns g into a program, optimizes it and plans its memory.
 //
 // Errors: an unknown op, with op and node; an op whose fields are not those of Gorgonia v0.9.18.
-func lowerAs(as manner, g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, resized bool) (*lowered, error) {
-	l := &lowering{
-		lowered: lowered{p: &program.Program{Name: cfg.Name, Clock: program.None}, drops: map[uintptr]int{}},
-		g:       g, cfg: cfg, kids: ops.Children,
-		values: map[*gorgonia.Node]operand{}, numbers: map[numberKey]program.ID{}, norms: map[uintptr]*norm{},
-		shapes: shapes, resized: resized,
-	}
-	maps.Copy(l.drops, g.drops)
-	l.samples = l.countSamples()
-	l.normID = program.None
-	if g.owner != nil {
-		l.exchange = newExchange(g.owner, as)
-		l.follow = l.exchange.ids()
-	}
+func lower(g *graph, o loweringOptions) (*lowered, error) {
+	l := newLowering(g, &o)
 	if err := l.checkSharded(); err != nil {
 		return nil, err
 	}
@@ -110,12 +68,12 @@ func lowerAs(as manner, g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, 
 		if isStatement(n) {
 			continue
 		}
-		o, err := l.node(n)
+		v, err := l.node(n)
 		if err != nil {
 			return nil, fmt.Errorf("node %q: %w", l.label, err)
 		}
-		l.values[n] = o
-		l.looked(n, l.kids(n))
+		l.values[n] = v
+		l.shard.looked(n, ops.Children(n))
 	}
 	for _, n := range g.outputs {
 		l.label = nameOf(n)
@@ -128,78 +86,52 @@ func lowerAs(as manner, g *graph, cfg *Config, shapes map[*gorgonia.Node][]int, 
 			return nil, fmt.Errorf("gradient of %q: %w", called(g.params[i].node), err)
 		}
 	}
-	if g.solve != nil && !as.local() {
-		if err := g.solve.within(l); err != nil {
+	if o.Update != nil && !o.Manner.local() {
+		if err := l.update(); err != nil {
 			return nil, err
 		}
 	}
-	l.gatherFirst()
-	l.born()
-	l.bornInSlots()
-	return &l.lowered, nil
+	l.shard.gatherFirst()
+	l.traffic.born()
+	l.exchange.bornInSlots()
+	return l.out, l.out.finish(&o)
 }
 
-// countSamples returns the samples in the batch: Config.Samples, or the length of the first input
-// that is not a parameter.
-func (l *lowering) countSamples() int {
-	if l.cfg.Samples > 0 && !l.resized {
-		return l.cfg.Samples
+// newLowering returns a lowering with the rules of all families.
+func newLowering(g *graph, o *loweringOptions) *lowering {
+	w := newWork(o.Name)
+	w.sizes = &sizes{built: g.built, now: o.Shapes, resized: o.Resized}
+	maps.Copy(w.out.drops, o.Drops)
+	w.out.samples = o.Samples
+	if o.Samples <= 0 || o.Resized {
+		w.out.samples = g.samples(w.sizes)
 	}
-	for _, n := range l.g.nodes {
-		if n.IsVar() && !l.isParam(n) && !ddp.IsShard(n) {
-			if s := l.shapeOf(n); len(s) > 0 {
-				return s[0]
-			}
+	l := &lowering{work: w, g: g, opt: o, values: map[*gorgonia.Node]operand{}, rules: map[string]rule{}}
+	if o.DDP != nil {
+		l.exchange = newExchanging(w, o.DDP, o.Manner)
+		if l.shard = l.exchange.shard; l.shard != nil {
+			l.shard.trains, l.shard.values = len(g.params) > 0, l.values
 		}
+		w.out.exchange, w.out.follow = l.exchange.exchange, l.exchange.ids()
 	}
-	return 1
-}
-
-func (l *lowering) isParam(n *gorgonia.Node) bool {
-	_, ok := l.g.byNode[n]
-	return ok
-}
-
-// shapeOf returns the shape of an input's values.
-func (l *lowering) shapeOf(n *gorgonia.Node) []int {
-	if s, ok := l.shapes[n]; ok {
-		return slices.Clone(s)
+	l.traffic = &traffic{work: w, exchange: l.exchange}
+	l.host = &hostOps{work: w, opt: o, parts: g, rules: l.rules}
+	l.integers = &integers{work: w, host: l.host}
+	for _, f := range []interface{ rules() map[string]rule }{
+		&elements{w}, l.integers, &products{w}, &shapes{w, l.values}, &reductions{w}, &rows{w}, &images{w},
+		newNorms(w, l.traffic), &randoms{w, o.Seed},
+	} {
+		maps.Copy(l.rules, f.rules())
 	}
-	if s, ok := l.g.built[n]; ok {
-		return slices.Clone(s)
-	}
-	if n.IsScalar() {
-		return nil
-	}
-	return slices.Clone([]int(n.Shape()))
-}
-
-// called returns the node's name; an unnamed input gets `node` and its ID. Gorgonia would call it
-// by a nil operation.
-func called(n *gorgonia.Node) string {
-	if name := n.Name(); !n.IsVar() || !strings.HasPrefix(name, "%!") {
-		return name
-	}
-	return fmt.Sprintf("node %x", n.ID())
-}
-
-// nameOf returns a readable name of a node: its name or expression. A gradient is named after its
-// parameter.
-func nameOf(n *gorgonia.Node) string {
-	for _, of := range n.DerivOf() {
-		if of.IsVar() {
-			return "d " + called(of)
-		}
-	}
-	return strings.ReplaceAll(called(n), "\n", " ")
+	return l
 }
 
 // node returns the operand of one node.
 func (l *lowering) node(n *gorgonia.Node) (operand, error) {
 	l.label = nameOf(n)
-	if l.isSharded(n) {
+	if l.traffic.isSharded(n) {
 		dt, err := values.DType(n.Dtype())
-		return number(0, dt, l.shapeOf(n)), err // its hook ignores it
+		return number(0, dt, l.sizes.of(n)), err // its hook ignores it
 	}
 	if n.Op() == nil {
 		return l.input(n)
@@ -207,7 +139,7 @@ func (l *lowering) node(n *gorgonia.Node) (operand, error) {
 	if isConstant(n) {
 		return l.constant(n)
 	}
-	c := &current{n: n, kids: l.kids(n), f: fieldsOf(n.Op())}
+	c := &current{n: n, kids: ops.Children(n), f: fieldsOf(n.Op())}
 	for _, k := range c.kids {
 		o, ok := l.values[k]
 		if !ok {
@@ -234,26 +166,26 @@ func (l *lowering) node(n *gorgonia.Node) (operand, error) {
 
 // apply returns the operand of a node with an op.
 func (l *lowering) apply(c *current) (operand, error) {
-	if o, ok, err := l.communication(c); ok {
+	if o, ok, err := l.traffic.lower(c); ok {
 		return o, err
 	}
-	rule, ok := rules[typeName(c.n.Op())]
+	rule, ok := l.rules[typeName(c.n.Op())]
 	switch {
 	case !ok || len(c.in) < rule.inputs:
-		return l.onHost(c)
+		return l.host.lower(c)
 	case !rule.moves && c.ofIntegers():
-		return l.integers(c)
+		return l.integers.lower(c)
 	}
-	return rule.lower(l, c)
+	return rule.lower(c)
 }
 
 // conform reshapes a result to the shape in the graph, unless inputs have other shapes than the
 // graph.
 func (l *lowering) conform(n *gorgonia.Node, o operand) (operand, error) {
-	if l.resized {
+	if l.sizes.resized {
 		return o, nil
 	}
-	want := l.shapeOf(n)
+	want := l.sizes.of(n)
 	if slices.Equal(o.shape, want) {
 		return o, nil
 	}
@@ -266,56 +198,8 @@ func (l *lowering) conform(n *gorgonia.Node, o operand) (operand, error) {
 // rule has the function that lowers an op, and the least number of inputs.
 type rule struct {
 	inputs int
-	lower  func(*lowering, *current) (operand, error)
+	lower  func(*current) (operand, error)
 	moves  bool // the rule moves, converts or makes elements of any dtype
-}
-
-// rules has the ops by the names of their types in Gorgonia v0.9.18.
-var rules = map[string]rule{
-	"gorgonia.elemBinOp":            {2, (*lowering).binary, false},
-	"gorgonia.elemUnaryOp":          {1, (*lowering).unary, false},
-	"gorgonia.minBetween":           {2, (*lowering).between, false},
-	"gorgonia.maxBetween":           {2, (*lowering).between, false},
-	"*gorgonia.dtConvOp":            {1, (*lowering).convert, true},
-	"gorgonia.linAlgBinOp":          {2, (*lowering).product, false},
-	"gorgonia.tensordotOp":          {2, (*lowering).tensordot, false},
-	"gorgonia.reshapeOp":            {1, (*lowering).reshaped, true},
-	"gorgonia.transposeOp":          {1, (*lowering).transposed, true},
-	"*gorgonia.repeatOp":            {2, (*lowering).repeated, true},
-	"gorgonia.repeatOp":             {2, (*lowering).repeated, true},
-	"gorgonia.sizeOp":               {1, (*lowering).size, true},
-	"gorgonia.atOp":                 {1, (*lowering).element, true},
-	"*gorgonia.sliceOp":             {1, (*lowering).sliced, true},
-	"gorgonia.sliceIncrOp":          {2, (*lowering).sliceIncrement, true},
-	"gorgonia.concatOp":             {1, (*lowering).concatenated, true},
-	"gorgonia.Iop":                  {1, (*lowering).identity, true},
-	"gorgonia.sumOp":                {1, (*lowering).sum, false},
-	"gorgonia.maxOp":                {1, (*lowering).max, false},
-	"*gorgonia.maxOp":               {1, (*lowering).max, false},
-	"*gorgonia.softmaxOp":           {1, (*lowering).softmax, false},
-	"*gorgonia.softmaxDiffOp":       {3, (*lowering).softmaxGrad, false},
-	"gorgonia.im2colOp":             {1, (*lowering).im2col, false},
-	"gorgonia.col2imOp":             {1, (*lowering).col2im, false},
-	"*gorgonia.maxPoolOp":           {1, (*lowering).maxPool, false},
-	"*gorgonia.maxPoolDiffOp":       {3, (*lowering).maxPoolGrad, false},
-	"*gorgonia.avgPoolOp":           {1, (*lowering).avgPool, false},
-	"*gorgonia.avgPoolDiffOp":       {3, (*lowering).avgPoolGrad, false},
-	"*gorgonia.globalAveragePoolOp": {1, (*lowering).globalPool, false},
-	"*gorgonia.BatchNormOp":         {1, (*lowering).batchNorm, false},
-	"*gorgonia.batchnormDiffOp":     {2, (*lowering).batchNormGrad, false},
-	"*ops.batchNorm":                {1, (*lowering).syncBatchNorm, false},
-	"*gorgonia.dropoutOp":           {1, (*lowering).dropout, false},
-	"*gorgonia.dropoutDiffOp":       {3, (*lowering).dropoutGrad, false},
-	"gorgonia.randomOp":             {0, (*lowering).random, true},
-	"*gorgonia.byIndicesOp":         {2, (*lowering).gather, true},
-	"*gorgonia.byIndicesOpDiffOp":   {3, (*lowering).gatherGrad, false},
-	"*gorgonia.sparsemaxOp":         {1, (*lowering).sparsemax, false},
-	"*gorgonia.sparsemaxDiffOp":     {2, (*lowering).sparsemaxGrad, false},
-	"*gorgonia.GroupNormOp":         {1, (*lowering).groupNorm, false},
-	"*gorgonia.groupNormDiffOp":     {2, (*lowering).groupNormGrad, false},
-	"*gorgonia.upsampleOp":          {1, (*lowering).upsampled, true},
-	"*gorgonia.upsampleDiffOp":      {3, (*lowering).upsampleGrad, false},
-	"gorgonia.diagFlatOp":           {1, (*lowering).diagonal, true},
 }
 
 // input returns an Outside value that is bound to the node's value before each run.
@@ -324,18 +208,18 @@ func (l *lowering) input(n *gorgonia.Node) (operand, error) {
 	if err != nil {
 		return operand{}, err
 	}
-	if o, ok := l.home(n); ok {
+	if o, ok := l.shard.home(n); ok {
 		return o, nil
 	}
-	if o, ok := l.shard(n); ok {
+	if o, ok := l.shard.own(n); ok {
 		return o, nil
 	}
-	v := program.Value{Name: called(n), DType: dt, Shape: l.shapeOf(n), Role: program.Input, Place: program.Outside}
-	if l.isParam(n) {
+	v := program.Value{Name: called(n), DType: dt, Shape: l.sizes.of(n), Role: program.Input, Place: program.Outside}
+	if l.g.isParam(n) {
 		v.Role = program.Param
 	}
 	id := l.p.Add(v)
-	l.inputs = append(l.inputs, binding{node: n, id: id, shape: v.Shape, param: -1})
+	l.out.inputs = append(l.out.inputs, binding{node: n, id: id, shape: v.Shape, param: -1})
 	return l.whole(id), nil
 }
 
@@ -371,4 +255,118 @@ func (l *lowering) constantTensor(d *gtensor.Dense, dt tensor.DType) (operand, e
 		Name: l.label, DType: dt, Shape: slices.Clone([]int(d.Shape())), Place: program.Constant, Data: slices.Clone(b.Raw()),
 	})
 	return l.whole(id), nil
+}
+
+// checkSharded rejects DualValues with sharded parameters.
+func (l *lowering) checkSharded() error {
+	if !l.opt.DualValues {
+		return nil
+	}
+	if l.shard != nil {
+		return fmt.Errorf("%w: DualValues cannot accumulate sharded gradients; accumulate inside ddp's NoSync", dist.ErrUnsupported)
+	}
+	for _, p := range l.g.params {
+		if l.traffic.isSharded(p.node) {
+			return fmt.Errorf("parameter %q: %w: DualValues cannot accumulate its sharded gradient; accumulate inside ddp's NoSync",
+				p.node.Name(), dist.ErrUnsupported)
+		}
+	}
+	return nil
+}
+
+// output gives a node's value lasting memory. The step that computes it writes there if possible;
+// otherwise it is copied.
+func (l *lowering) output(n *gorgonia.Node) error {
+	o, ok := l.values[n]
+	if !ok {
+		return nil
+	}
+	if w, isWait := n.Op().(*ops.Wait); isWait && (l.traffic.isSharded(w.Hook().Param()) || l.exchange != nil && (l.exchange.manner.local() || l.exchange.staged())) {
+		return nil // a gradient without elements, or not reduced yet
+	}
+	b := binding{node: n, shape: slices.Clone(o.shape), param: -1}
+	if i, ok := l.g.byGrad[n]; ok {
+		b.param = i
+	}
+	role := program.Output
+	if b.param < 0 && !l.sizes.resized {
+		b.given = givenShape(n)
+	}
+	if b.param >= 0 {
+		role = program.Gradient
+	}
+	switch {
+	case l.exchange.isSlot(o):
+		b.id, b.slot, b.offset = o.view.Value, true, o.view.Offset
+	case l.traffic.isReduced(o):
+		b.id = o.view.Value
+	case l.claimable(o):
+		b.id = o.view.Value
+		v := &l.p.Values[b.id]
+		v.Place, v.Role = program.Outside, role
+	default:
+		b.id = l.p.Add(program.Value{
+			Name: l.label, DType: o.dtype, Shape: slices.Clone(o.shape), Role: role, Place: program.Outside,
+		})
+		l.copyTo(l.whole(b.id), o)
+	}
+	l.out.outputs = append(l.out.outputs, b)
+	return nil
+}
+
+// givenShape returns the shape that an op's own Do gives to a value of one element, if the node's
+// shape differs: (1) instead of a number, or a number instead of a slice of one element. It is nil
+// for other nodes.
+func givenShape(n *gorgonia.Node) *[]int {
+	switch name := typeName(n.Op()); {
+	case n.IsScalar() && (name == "gorgonia.tensordotOp" || name == "*gorgonia.dtConvOp"):
+		return &[]int{1}
+	case !n.IsScalar() && n.Shape().TotalSize() == 1 && name == "*gorgonia.sliceOp":
+		return &[]int{}
+	}
+	return nil
+}
+
+// dual stores a gradient in the parameter's Grad, apart from the gradient node. With DualValues it
+// accumulates there.
+func (l *lowering) dual(i int) error {
+	p := l.g.params[i]
+	o, ok := l.values[p.grad]
+	if !ok || !p.dual || l.traffic.isSharded(p.node) || l.out.exchange.staged() {
+		return nil
+	}
+	l.label = "d " + called(p.node)
+	b := binding{node: p.node, shape: l.sizes.of(p.node), param: i}
+	b.id = l.p.Add(program.Value{
+		Name: l.label, DType: o.dtype, Shape: slices.Clone(b.shape), Role: program.Gradient, Place: program.Outside,
+	})
+	l.out.duals = append(l.out.duals, b)
+	to := l.whole(b.id)
+	m := l.newCode(b.shape)
+	r := m.load(o)
+	if l.opt.DualValues {
+		r = m.do(program.Add, m.load(to), r)
+	}
+	if m.err != nil {
+		return m.err
+	}
+	l.add(m.mapTo(r, to))
+	return nil
+}
+
+// checkDerivative rejects a node that gorgonia.Grad differentiates wrongly, if the program needs
+// the gradient of one of its inputs.
+//
+// Errors: dist.ErrUnsupported.
+func (l *lowering) checkDerivative(c *current) error {
+	why, wrong := ops.WrongDerivative(c.n)
+	if !wrong {
+		return nil
+	}
+	for _, k := range c.kids {
+		if d := k.Deriv(); d != nil && slices.Contains(l.g.nodes, d) {
+			return fmt.Errorf("op %v: %w: %s", c.n.Op(), dist.ErrUnsupported, why)
+		}
+	}
+	return nil
 }

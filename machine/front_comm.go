@@ -5,13 +5,22 @@ import (
 	"math"
 	"slices"
 
+	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )
+
+// traffic has the rules of package ops: collectives, messages, and gradients that go to reducers.
+type traffic struct {
+	work
+	exchange *exchanging      // of gradients by steps; nil without
+	sharded  gorgonia.NodeSet // learnables that all ranks have whole values of; nil until it is looked for
+}
 
 // hook is a parameter whose gradient goes to a reducer once it is ready.
 type hook struct {
@@ -27,12 +36,12 @@ type hook struct {
 	inPlace, placed bool
 }
 
-// communication returns the operand of a node of package ops; false for other nodes.
-func (l *lowering) communication(c *current) (operand, bool, error) {
+// lower returns the operand of a node of package ops; false for other nodes.
+func (tr *traffic) lower(c *current) (o operand, ok bool, err error) {
 	switch c.n.Op().(type) {
 	case *ops.Begin, *ops.Join, *ops.Start, *ops.Wait:
-		if l.exchange != nil {
-			o, err := l.exchanging(c)
+		if tr.exchange != nil {
+			o, err := tr.exchange.lower(c)
 			return o, true, err
 		}
 	}
@@ -40,213 +49,143 @@ func (l *lowering) communication(c *current) (operand, bool, error) {
 	case *ops.Hook:
 		return c.in[0], true, nil
 	case *ops.Begin:
-		l.call(&call{label: "begin", begin: op}, nil, nil)
+		tr.call(&call{label: "begin", begin: op}, nil, nil)
 		return c.in[0], true, nil
 	case *ops.Join:
-		l.call(&call{label: "join", join: op}, nil, nil)
+		tr.call(&call{label: "join", join: op}, nil, nil)
 		return c.in[0], true, nil
 	case *ops.Start:
-		o, err := l.start(c, op)
+		o, err := tr.start(c, op)
 		return o, true, err
 	case *ops.Wait:
-		o, err := l.wait(c, op)
+		o, err := tr.wait(c, op)
 		return o, true, err
 	}
 	if i, ok := ops.Identity(c.n); ok && i < len(c.in) {
 		return c.in[i], true, nil
 	}
-	if o, ok, err := l.gatheredPart(c); ok {
+	if o, ok, err := tr.gatheredPart(c); ok {
 		return o, true, err
 	}
 	if op, ok := ops.Describe(c.n); ok {
-		o, err := l.collective(c, op)
+		o, err := tr.collective(c, op)
 		return o, true, err
 	}
 	return operand{}, false, nil
 }
 
-// call adds a step that runs a host function.
-func (l *lowering) call(f *call, in, out []program.View) {
-	l.calls = append(l.calls, f)
-	l.add(program.Step{Op: &program.Call{Func: len(l.calls) - 1, Label: f.label, Copies: f.op != nil}, In: in, Out: out})
-}
-
 // start passes a gradient to its reducer. The gradient is an Outside value, so that it can be in
 // the reducer's memory, where the step that computes it then writes it (see born).
-func (l *lowering) start(c *current, op *ops.Start) (operand, error) {
+func (tr *traffic) start(c *current, op *ops.Start) (operand, error) {
 	h := &hook{
 		hook: op.Hook(), grad: program.None, reduced: program.None,
-		gdt: op.Hook().Param().Dtype(), shape: l.shapeOf(op.Hook().Param()),
+		gdt: op.Hook().Param().Dtype(), shape: tr.sizes.of(op.Hook().Param()),
 	}
 	g := c.in[0]
 	if g.len() != sizeOf(h.shape) {
 		return operand{}, fmt.Errorf("a gradient of shape %v for a parameter of shape %v", g.shape, h.shape)
 	}
-	l.hooks = append(l.hooks, h)
+	tr.out.hooks = append(tr.out.hooks, h)
 	if isStaged(h.hook.Reducer()) {
-		l.startStaged(h, g)
+		tr.startStaged(h, g)
 		return g, nil
 	}
-	h.grad = l.p.Add(program.Value{
-		Name: l.label, DType: g.dtype, Shape: slices.Clone(h.shape), Role: program.Gradient, Place: program.Outside,
+	h.grad = tr.p.Add(program.Value{
+		Name: tr.label, DType: g.dtype, Shape: slices.Clone(h.shape), Role: program.Gradient, Place: program.Outside,
 	})
-	to := l.whole(h.grad)
-	l.copyTo(to, l.reshape(g, h.shape))
-	h.copied = len(l.p.Steps) - 1
-	l.call(&call{label: "start " + h.hook.Param().Name(), start: h}, []program.View{to.view}, nil)
+	to := tr.whole(h.grad)
+	tr.copyTo(to, tr.reshape(g, h.shape))
+	h.copied = len(tr.p.Steps) - 1
+	tr.call(&call{label: "start " + h.hook.Param().Name(), start: h}, []program.View{to.view}, nil)
 	return g, nil
 }
 
 // wait returns the reduced gradient.
-func (l *lowering) wait(c *current, op *ops.Wait) (operand, error) {
-	i := slices.IndexFunc(l.hooks, func(h *hook) bool { return h.hook == op.Hook() })
+func (tr *traffic) wait(c *current, op *ops.Wait) (operand, error) {
+	i := slices.IndexFunc(tr.out.hooks, func(h *hook) bool { return h.hook == op.Hook() })
 	if i < 0 {
 		return operand{}, fmt.Errorf("its start has not run")
 	}
-	h := l.hooks[i]
+	h := tr.out.hooks[i]
 	label := "wait " + h.hook.Param().Name()
-	if l.isSharded(h.hook.Param()) {
-		l.call(&call{label: label, wait: h}, nil, nil)
+	if tr.isSharded(h.hook.Param()) {
+		tr.call(&call{label: label, wait: h}, nil, nil)
 		return number(0, c.dtype, h.shape), nil
 	}
-	h.reduced = l.p.Add(program.Value{
-		Name: l.label, DType: c.dtype, Shape: slices.Clone(h.shape), Role: program.Gradient, Place: program.Outside,
+	h.reduced = tr.p.Add(program.Value{
+		Name: tr.label, DType: c.dtype, Shape: slices.Clone(h.shape), Role: program.Gradient, Place: program.Outside,
 	})
-	o := l.whole(h.reduced)
-	l.call(&call{label: label, wait: h}, nil, []program.View{o.view})
+	o := tr.whole(h.reduced)
+	tr.call(&call{label: label, wait: h}, nil, []program.View{o.view})
 	return o, nil
 }
 
 // born removes copies to reducers: the step that computes a gradient writes it to the reducer's
 // memory, if only the copy reads it. The reducer may change it at once.
-func (l *lowering) born() {
-	drop := make([]bool, len(l.p.Steps))
-	for _, h := range l.hooks {
+func (tr *traffic) born() {
+	drop := make([]bool, len(tr.p.Steps))
+	for _, h := range tr.out.hooks {
 		if h.grad == program.None {
 			continue
 		}
-		s := &l.p.Steps[h.copied]
+		s := &tr.p.Steps[h.copied]
 		if len(s.In) == 0 { // the gradient is a constant number
 			continue
 		}
 		from := s.In[0]
-		v := &l.p.Values[from.Value]
+		v := &tr.p.Values[from.Value]
 		if v.Place != program.Arena || v.Role != program.Temp || from.Offset != 0 || v.Len() != sizeOf(h.shape) ||
-			!slices.Equal(from.Strides, program.Contiguous(h.shape)) || l.readers(from.Value) != 1 || l.isForeign(from.Value) {
+			!slices.Equal(from.Strides, program.Contiguous(h.shape)) || tr.readers(from.Value) != 1 || tr.isForeign(from.Value) {
 			continue
 		}
-		l.rename(from.Value, h.grad)
+		tr.shift(from.Value, h.grad, 0)
 		drop[h.copied] = true
 	}
-	kept := l.p.Steps[:0]
-	for i, s := range l.p.Steps {
-		if !drop[i] {
-			kept = append(kept, s)
-		}
-	}
-	l.p.Steps = kept
-}
-
-// readers returns the number of steps that read a value.
-func (l *lowering) readers(id program.ID) int {
-	n := 0
-	for i := range l.p.Steps {
-		if slices.ContainsFunc(l.p.Steps[i].In, func(v program.View) bool { return v.Value == id }) {
-			n++
-		}
-	}
-	return n
-}
-
-// isForeign reports whether a Call or a Collective, whose views have the value's own shape, writes
-// a value.
-func (l *lowering) isForeign(id program.ID) bool {
-	for i := range l.p.Steps {
-		switch l.p.Steps[i].Op.(type) {
-		case *program.Call, *program.Collective:
-			if slices.ContainsFunc(l.p.Steps[i].Out, func(v program.View) bool { return v.Value == id }) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// rename replaces value from by value to in all steps.
-func (l *lowering) rename(from, to program.ID) {
-	for i := range l.p.Steps {
-		for _, views := range [][]program.View{l.p.Steps[i].In, l.p.Steps[i].Out} {
-			for k := range views {
-				if views[k].Value == from {
-					views[k].Value = to
-				}
-			}
-		}
-	}
-}
-
-// wholeOf returns o as a whole value, a copy if needed.
-func (l *lowering) wholeOf(o operand) operand {
-	o = l.stored(o)
-	v := &l.p.Values[o.view.Value]
-	if o.view.Offset == 0 && v.Len() == o.len() && slices.Equal(o.view.Strides, program.Contiguous(o.shape)) && v.Place != program.Constant {
-		return l.whole(o.view.Value)
-	}
-	return l.copyOf(o)
+	tr.drop(drop)
 }
 
 // collective returns the operand of an op of package ops that communicates.
-func (l *lowering) collective(c *current, op ops.Operation) (operand, error) {
-	l.label = op.Tensor
-	x := l.wholeOf(c.in[0])
-	shape, err := l.gathered(c, op, c.in[0].shape)
+func (tr *traffic) collective(c *current, op ops.Operation) (operand, error) {
+	tr.label = op.Tensor
+	x := tr.wholeOf(c.in[0])
+	shape, err := tr.gathered(c, op, c.in[0].shape)
 	if err != nil {
 		return operand{}, err
 	}
 	switch op.Kind {
 	case dist.KindBarrier, dist.KindSend, dist.KindRecv:
-		return l.message(c, op, x, shape)
+		return tr.message(c, op, x, shape)
 	}
-	to := l.fresh(c.dtype, shape)
+	to := tr.fresh(c.dtype, shape)
 	s := program.Step{In: []program.View{x.view}, Out: []program.View{to.view}}
 	red := op.Red
 	if op.Kind.Reduces() && red.Kind == dist.RedPreMulSum {
-		s.In = append(s.In, l.factor(red.Scalar).view)
+		s.In = append(s.In, tr.factor(red.Scalar).view)
 		red.Scalar = dist.Scalar{}
 	}
-	s.Op = &program.Collective{Kind: op.Kind, Red: red, Root: op.Peer, Group: l.group(op.Group), Fetch: isFetch(c)}
-	l.add(s)
+	s.Op = &program.Collective{Kind: op.Kind, Red: red, Root: op.Peer, Group: tr.out.group(op.Group), Fetch: isFetch(c)}
+	tr.add(s)
 	if !op.HasResult {
 		return number(0, c.dtype, shape), nil
 	}
-	return l.weighted(c, op, to)
-}
-
-// group returns the number of a group in the program. All collectives of a group share it, as a run
-// is announced once to each number.
-func (l *lowering) group(g *dist.Group) int {
-	if i := slices.Index(l.groups, g); i >= 0 {
-		return i
-	}
-	l.groups = append(l.groups, g)
-	return len(l.groups) - 1
+	return tr.weighted(c, op, to)
 }
 
 // message adds a Send, a Recv or a Barrier as a call, since the peer's side is not in this program.
-func (l *lowering) message(c *current, op ops.Operation, x operand, shape []int) (operand, error) {
+func (tr *traffic) message(c *current, op ops.Operation, x operand, shape []int) (operand, error) {
 	op.Group = op.Group.Named(op.Tensor)
 	f := &call{label: fmt.Sprintf("%v %s", op.Kind, op.Tensor), message: &op}
-	in, to := []program.View{x.view}, l.fresh(c.dtype, shape)
+	in, to := []program.View{x.view}, tr.fresh(c.dtype, shape)
 	switch op.Kind {
 	case dist.KindSend: // the token is 0 and is ready when the peer has received x
-		l.call(f, in, []program.View{to.view})
+		tr.call(f, in, []program.View{to.view})
 		return to, nil
 	case dist.KindRecv:
-		to = l.fresh(c.dtype, l.shapeOf(c.n))
-		l.call(f, in, []program.View{to.view})
-		return l.weighted(c, op, to)
+		to = tr.fresh(c.dtype, tr.sizes.of(c.n))
+		tr.call(f, in, []program.View{to.view})
+		return tr.weighted(c, op, to)
 	}
-	l.call(f, in, []program.View{to.view})
+	tr.call(f, in, []program.View{to.view})
 	return to, nil
 }
 
@@ -254,9 +193,9 @@ func (l *lowering) message(c *current, op ops.Operation, x operand, shape []int)
 //
 // Errors: dist.ErrCount when inputs have other shapes than in the graph, and the number of ranks no
 // longer divides axis 0.
-func (l *lowering) gathered(c *current, op ops.Operation, shape []int) ([]int, error) {
-	if !l.resized || op.Kind == dist.KindSend {
-		return l.shapeOf(c.n), nil
+func (tr *traffic) gathered(c *current, op ops.Operation, shape []int) ([]int, error) {
+	if !tr.sizes.resized || op.Kind == dist.KindSend {
+		return tr.sizes.of(c.n), nil
 	}
 	shape = slices.Clone(shape)
 	n := op.Group.Size()
@@ -276,14 +215,14 @@ func (l *lowering) gathered(c *current, op ops.Operation, shape []int) ([]int, e
 }
 
 // factor returns the factor of a PreMulSum: a number, or memory that is read when the step runs.
-func (l *lowering) factor(s dist.Scalar) operand {
+func (tr *traffic) factor(s dist.Scalar) operand {
 	if s.At.IsZero() {
-		id := l.p.Add(program.Value{Name: "factor", DType: s.DType, Place: program.Constant, Data: scalarBytes(s)})
-		return l.whole(id)
+		id := tr.p.Add(program.Value{Name: "factor", DType: s.DType, Place: program.Constant, Data: scalarBytes(s)})
+		return tr.whole(id)
 	}
-	id := l.p.Add(program.Value{Name: "factor", DType: s.DType, Role: program.State, Place: program.Outside})
-	l.states = append(l.states, state{id, s.At})
-	return l.whole(id)
+	id := tr.p.Add(program.Value{Name: "factor", DType: s.DType, Role: program.State, Place: program.Outside})
+	tr.out.states = append(tr.out.states, state{id, s.At})
+	return tr.whole(id)
 }
 
 func scalarBytes(s dist.Scalar) []byte {
@@ -292,13 +231,13 @@ func scalarBytes(s dist.Scalar) []byte {
 }
 
 // weighted returns a result times the weight that follows the reduction.
-func (l *lowering) weighted(c *current, op ops.Operation, y operand) (operand, error) {
-	m := l.newCode(y.shape)
+func (tr *traffic) weighted(c *current, op ops.Operation, y operand) (operand, error) {
+	m := tr.newCode(y.shape)
 	switch op.After.Kind {
 	case dist.RedAvg:
 		return m.result(m.do(program.Div, m.load(y), m.constant(float64(op.Group.Size()))), c.dtype)
 	case dist.RedPreMulSum:
-		w := l.factor(op.After.Scalar)
+		w := tr.factor(op.After.Scalar)
 		if op.After.Scalar.At.IsZero() {
 			w = number(scalarNumber(op.After.Scalar), c.dtype, nil)
 		}
@@ -312,4 +251,64 @@ func scalarNumber(s dist.Scalar) float64 {
 		return math.Float64frombits(s.Bits)
 	}
 	return float64(math.Float32frombits(uint32(s.Bits)))
+}
+
+// isSharded reports whether a node is a learnable whose value is sharded over ranks. Only its hook
+// reads it.
+func (tr *traffic) isSharded(n *gorgonia.Node) bool {
+	if n.Op() != nil || n.Graph() == nil {
+		return false
+	}
+	if tr.sharded == nil {
+		tr.sharded = ddp.Sharded(n.Graph())
+	}
+	return tr.sharded.Contains(n)
+}
+
+// gatheredPart returns the operand of a node that Stage 3 of ddp has put into the graph: a view of
+// a gathered bucket.
+func (tr *traffic) gatheredPart(c *current) (o operand, ok bool, err error) {
+	at, isPart, same := ddp.PartOf(c.n)
+	switch {
+	case same:
+		return c.in[0], true, nil
+	case !isPart:
+		return o, false, nil
+	case len(c.in) < 2 || c.in[1].isNum:
+		return o, true, fmt.Errorf("the bucket has not been gathered: %w", ops.ErrNotAttached)
+	}
+	flat := cut(c.in[1], 0, at.Offset, 1, sizeOf(at.Shape))
+	return tr.reshape(flat, at.Shape), true, nil
+}
+
+// isFetch reports whether a collective gathers a shard of parameters for Stage 3, for which all
+// ranks have compared their graphs.
+func isFetch(c *current) bool {
+	if len(c.kids) == 0 {
+		return false
+	}
+	kids := ops.Children(c.kids[0])
+	return len(kids) == 1 && ddp.IsShard(kids[0])
+}
+
+// startStaged passes a gradient from the arena to a reducer that gives no memory for it.
+func (tr *traffic) startStaged(h *hook, g operand) {
+	from := tr.wholeOf(tr.reshape(g, h.shape))
+	tr.call(&call{label: "start " + h.hook.Param().Name(), start: h}, []program.View{from.view}, nil)
+}
+
+// stager is a reducer that may copy gradients in every run.
+type stager interface {
+	Staged() bool
+	StartFrom(grad tensor.Buffer) error
+}
+
+func isStaged(r ops.Reducer) bool {
+	s, ok := r.(stager)
+	return ok && s.Staged()
+}
+
+// isReduced reports whether an operand is the result of a Wait node, in the reducer's memory.
+func (tr *traffic) isReduced(o operand) bool {
+	return tr.isWhole(o) && slices.ContainsFunc(tr.out.hooks, func(h *hook) bool { return h.reduced == o.view.Value })
 }

@@ -10,6 +10,21 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
+// elements has the rules of elementwise ops of floating-point numbers.
+type elements struct {
+	work
+}
+
+func (el *elements) rules() map[string]rule {
+	return map[string]rule{
+		"gorgonia.elemBinOp":   {inputs: 2, lower: el.binary},
+		"gorgonia.elemUnaryOp": {inputs: 1, lower: el.unary},
+		"gorgonia.minBetween":  {inputs: 2, lower: el.between},
+		"gorgonia.maxBetween":  {inputs: 2, lower: el.between},
+		"gorgonia.Iop":         {inputs: 1, lower: el.identity, moves: true},
+	}
+}
+
 // binaries are the scalar operations of gorgonia.elemBinOp (operatorPointwise_binary_const.go:56).
 var binaries = map[string]program.Scalar{
 	"+": program.Add, "-": program.Sub, "⊙": program.Mul, "÷": program.Div, "^": program.Pow,
@@ -41,7 +56,7 @@ func common(a, b operand) ([]int, error) {
 
 // binary lowers a gorgonia.elemBinOp of floating-point numbers. A comparison with a bool result
 // stores bytes that are 1 or 0.
-func (l *lowering) binary(c *current) (operand, error) {
+func (el *elements) binary(c *current) (operand, error) {
 	words := strings.Fields(c.n.Op().String())
 	op, ok := binaries[words[0]]
 	if !ok {
@@ -49,7 +64,7 @@ func (l *lowering) binary(c *current) (operand, error) {
 	}
 	a, b := c.in[0], c.in[1]
 	dt := c.dtype
-	shape, err := l.commonOf(c)
+	shape, err := el.sizes.common(c)
 	if err != nil {
 		return operand{}, err
 	}
@@ -59,20 +74,11 @@ func (l *lowering) binary(c *current) (operand, error) {
 		}
 	}
 	if one, ok := isFactor(op, a, b); ok {
-		v, err := l.over(one, shape)
+		v, err := el.over(one, shape)
 		return operand{view: v, shape: slices.Clone(shape), dtype: dt}, err
 	}
-	m := l.newCode(shape)
+	m := el.newCode(shape)
 	return m.result(m.do(op, m.load(a), m.load(b)), dt)
-}
-
-// commonOf returns the shape of the result of an elementwise op of two inputs.
-func (l *lowering) commonOf(c *current) ([]int, error) {
-	a, b := c.in[0], c.in[1]
-	if n := l.builtLen(c.kids[0]); l.resized && a.len() != b.len() && n > 1 && n == l.builtLen(c.kids[1]) {
-		return nil, fmt.Errorf("shapes %v and %v do not match", a.shape, b.shape) // one sample is not a scalar
-	}
-	return common(a, b)
 }
 
 // isFactor returns the operand that equals a product with 1, or a quotient by 1.
@@ -109,7 +115,7 @@ func fold(op program.Scalar, a, b float64, dt tensor.DType) (float64, bool) {
 }
 
 // unary lowers a gorgonia.elemUnaryOp.
-func (l *lowering) unary(c *current) (operand, error) {
+func (el *elements) unary(c *current) (operand, error) {
 	name := c.n.Op().String()
 	op, ok := unaries[name]
 	if !ok {
@@ -126,7 +132,7 @@ func (l *lowering) unary(c *current) (operand, error) {
 			return number(math.Sqrt(x.num), c.dtype, x.shape), nil
 		}
 	}
-	m := l.newCode(x.shape)
+	m := el.newCode(x.shape)
 	r := m.load(x)
 	y := m.do(op, r)
 	if op == program.Sign && len(x.shape) == 0 { // Gorgonia's Sign of a scalar 0 is 1 (math.go:13)
@@ -136,7 +142,7 @@ func (l *lowering) unary(c *current) (operand, error) {
 }
 
 // between lowers gorgonia.minBetween and gorgonia.maxBetween.
-func (l *lowering) between(c *current) (operand, error) {
+func (el *elements) between(c *current) (operand, error) {
 	op := program.Minimum
 	if typeName(c.n.Op()) == "gorgonia.maxBetween" {
 		op = program.Maximum
@@ -145,9 +151,9 @@ func (l *lowering) between(c *current) (operand, error) {
 	if err != nil {
 		return operand{}, err
 	}
-	m := l.newCode(shape)
+	m := el.newCode(shape)
 	return m.result(m.do(op, m.load(c.in[0]), m.load(c.in[1])), c.dtype)
 }
 
 // identity lowers gorgonia.Iop.
-func (l *lowering) identity(c *current) (operand, error) { return c.in[0], nil }
+func (el *elements) identity(c *current) (operand, error) { return c.in[0], nil }

@@ -1,14 +1,12 @@
 package machine
 
 import (
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/ops"
 )
@@ -23,13 +21,7 @@ type graph struct {
 	byNode  map[*gorgonia.Node]int   // index in params
 	byGrad  map[*gorgonia.Node]int   // index of the first of params with that gradient
 	built   map[*gorgonia.Node][]int // shapes of outputs and inputs in the graph; programs for others change the nodes'
-
-	drops  map[uintptr]int // numbers of dropouts that are given; may be nil
-	owner  *ddp.DDP        // DDP whose buckets on a device get the gradients; nil on the host
-	onGPU  bool            // the program is for a GPU
-	warned map[string]bool // types of ops with a warning
-
-	solve *solver // its update ends each run; may be nil
+	warned  map[string]bool          // types of ops with a warning
 }
 
 // read is a gorgonia.Read: a node and the destination of its value.
@@ -327,19 +319,66 @@ func (c *collector) at(n *gorgonia.Node) int {
 	return -1
 }
 
-// checkDerivative rejects a node that gorgonia.Grad differentiates wrongly, if the program needs
-// the gradient of one of its inputs.
-//
-// Errors: dist.ErrUnsupported.
-func (l *lowering) checkDerivative(c *current) error {
-	why, wrong := ops.WrongDerivative(c.n)
-	if !wrong {
-		return nil
+// pieces returns the part of each parameter of a graph that this rank updates: all elements, or a
+// range, which may be empty. d exchanges the gradients, or is nil.
+func (g *graph) pieces(shapes map[*gorgonia.Node][]int, d *ddp.DDP) []ddp.Piece {
+	all := make([]ddp.Piece, len(g.params))
+	for i := range all {
+		all[i].Len = max(sizeOf(shapes[g.params[i].node]), 1)
 	}
-	for _, k := range c.kids {
-		if d := k.Deriv(); d != nil && slices.Contains(l.g.nodes, d) {
-			return fmt.Errorf("op %v: %w: %s", c.n.Op(), dist.ErrUnsupported, why)
+	if d == nil || d.Plan().Stage == 0 {
+		return all
+	}
+	model, own := d.Model(), d.Pieces()
+	for i := range all {
+		k := slices.IndexFunc(model, func(p gorgonia.ValueGrad) bool { return p == gorgonia.ValueGrad(g.params[i].node) })
+		if k < 0 {
+			continue
+		}
+		all[i] = ddp.Piece{Param: k}
+		if j := slices.IndexFunc(own, func(p ddp.Piece) bool { return p.Param == k }); j >= 0 {
+			all[i] = own[j]
 		}
 	}
-	return nil
+	return all
+}
+
+// withGradients returns outputs and the gradients that must be computed with them. With
+// Config.Solver these are all. Otherwise, unless the graph is run for its results, they are those
+// that ddp.Attach exchanges, since an optimizer reads them after each run.
+func withGradients(g *gorgonia.ExprGraph, cfg *Config, outputs gorgonia.Nodes) gorgonia.Nodes {
+	if len(outputs) == 0 {
+		return outputs
+	}
+	all := slices.Clone(outputs)
+	seen := gorgonia.NewNodeSet(outputs...)
+	here := gorgonia.NewNodeSet(g.AllNodes()...)
+	for _, n := range g.AllNodes() {
+		d := n.Deriv()
+		if d == nil || !n.IsVar() || !here.Contains(d) && !isConstant(d) {
+			continue
+		}
+		_, exchanged := d.Op().(*ops.Wait)
+		if (cfg.Solver != nil || exchanged && !cfg.Eval) && seen.Add(d) {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+func (g *graph) isParam(n *gorgonia.Node) bool {
+	_, ok := g.byNode[n]
+	return ok
+}
+
+// samples returns the samples in the batch: the length of the first input that is not a parameter.
+func (g *graph) samples(z *sizes) int {
+	for _, n := range g.nodes {
+		if n.IsVar() && !g.isParam(n) && !ddp.IsShard(n) {
+			if s := z.of(n); len(s) > 0 {
+				return s[0]
+			}
+		}
+	}
+	return 1
 }

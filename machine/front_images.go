@@ -2,9 +2,29 @@ package machine
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/symgrad/symgrad/internal/program"
 )
+
+// images has the rules of convolutions, poolings and changes of resolution.
+type images struct {
+	work
+}
+
+func (im *images) rules() map[string]rule {
+	return map[string]rule{
+		"gorgonia.im2colOp":             {inputs: 1, lower: im.im2col},
+		"gorgonia.col2imOp":             {inputs: 1, lower: im.col2im},
+		"*gorgonia.maxPoolOp":           {inputs: 1, lower: im.maxPool},
+		"*gorgonia.maxPoolDiffOp":       {inputs: 3, lower: im.maxPoolGrad},
+		"*gorgonia.avgPoolOp":           {inputs: 1, lower: im.avgPool},
+		"*gorgonia.avgPoolDiffOp":       {inputs: 3, lower: im.avgPoolGrad},
+		"*gorgonia.globalAveragePoolOp": {inputs: 1, lower: im.globalPool},
+		"*gorgonia.upsampleOp":          {inputs: 1, lower: im.upsampled, moves: true},
+		"*gorgonia.upsampleDiffOp":      {inputs: 3, lower: im.upsampleGrad},
+	}
+}
 
 // window returns the window of a gorgonia.im2colOp over images of a shape (op_nn.go:277).
 func (c *current) window(n, ch, h, w int) program.Window {
@@ -20,8 +40,8 @@ func (c *current) window(n, ch, h, w int) program.Window {
 	return win
 }
 
-// images returns an error unless o has four dimensions.
-func images(o operand) error {
+// checkImages returns an error unless o has four dimensions.
+func checkImages(o operand) error {
 	if len(o.shape) != 4 {
 		return fmt.Errorf("images have shape %v, want four dimensions", o.shape)
 	}
@@ -29,38 +49,23 @@ func images(o operand) error {
 }
 
 // im2col lowers gorgonia.Im2Col.
-func (l *lowering) im2col(c *current) (operand, error) {
-	x := l.stored(c.in[0])
-	if err := images(x); err != nil {
+func (im *images) im2col(c *current) (operand, error) {
+	x := im.stored(c.in[0])
+	if err := checkImages(x); err != nil {
 		return operand{}, err
 	}
 	w := c.window(x.shape[0], x.shape[1], x.shape[2], x.shape[3])
-	return l.through(&program.Im2Col{Window: w}, []operand{x}, c, []int{w.N, w.OutH, w.OutW, w.C * w.R * w.S})
+	return im.through(&program.Im2Col{Window: w}, []operand{x}, c, []int{w.N, w.OutH, w.OutW, w.C * w.R * w.S})
 }
 
 // col2im lowers its gradient.
-func (l *lowering) col2im(c *current) (operand, error) {
-	x := l.stored(c.in[0])
-	if err := images(x); err != nil {
+func (im *images) col2im(c *current) (operand, error) {
+	x := im.stored(c.in[0])
+	if err := checkImages(x); err != nil {
 		return operand{}, err
 	}
 	w := c.window(x.shape[0], c.f.int("unpaddedC"), c.f.int("unpaddedH"), c.f.int("unpaddedW"))
-	return l.through(&program.Col2Im{Window: w}, []operand{x}, c, []int{w.N, w.C, w.H, w.W})
-}
-
-// through adds a step with one result of the given shape.
-func (l *lowering) through(op program.Op, in []operand, c *current, shape []int) (operand, error) {
-	if c.f.err != nil {
-		return operand{}, c.f.err
-	}
-	s := program.Step{Op: op}
-	for _, o := range in {
-		s.In = append(s.In, l.stored(o).view)
-	}
-	to := l.fresh(c.dtype, shape)
-	s.Out = []program.View{to.view}
-	l.add(s)
-	return to, nil
+	return im.through(&program.Col2Im{Window: w}, []operand{x}, c, []int{w.N, w.C, w.H, w.W})
 }
 
 // pool returns the window of a pooling over x. With explicit paddings Gorgonia starts the first
@@ -84,53 +89,92 @@ func (c *current) pool(x operand) program.Window {
 }
 
 // maxPool lowers gorgonia.MaxPool2D.
-func (l *lowering) maxPool(c *current) (operand, error) {
-	return l.pooling(c, func(w program.Window) program.Op { return &program.MaxPool{Window: w} })
+func (im *images) maxPool(c *current) (operand, error) {
+	return im.pooling(c, func(w program.Window) program.Op { return &program.MaxPool{Window: w} })
 }
 
 // avgPool lowers gorgonia.AveragePool2D to a mean over the window. Gorgonia v0.9.18 wrongly divides
 // by the width of the images (op_avg_pool.go:282).
-func (l *lowering) avgPool(c *current) (operand, error) {
-	return l.pooling(c, func(w program.Window) program.Op { return &program.AvgPool{Window: w} })
+func (im *images) avgPool(c *current) (operand, error) {
+	return im.pooling(c, func(w program.Window) program.Op { return &program.AvgPool{Window: w} })
 }
 
-func (l *lowering) pooling(c *current, op func(program.Window) program.Op) (operand, error) {
+func (im *images) pooling(c *current, op func(program.Window) program.Op) (operand, error) {
 	x := c.in[0]
-	if err := images(x); err != nil {
+	if err := checkImages(x); err != nil {
 		return operand{}, err
 	}
 	w := c.pool(x)
-	return l.through(op(w), []operand{x}, c, []int{w.N, w.C, w.OutH, w.OutW})
+	return im.through(op(w), []operand{x}, c, []int{w.N, w.C, w.OutH, w.OutW})
 }
 
 // maxPoolGrad lowers the gradient of maxPool, from x, y and dy.
-func (l *lowering) maxPoolGrad(c *current) (operand, error) {
-	if err := images(c.in[0]); err != nil {
+func (im *images) maxPoolGrad(c *current) (operand, error) {
+	if err := checkImages(c.in[0]); err != nil {
 		return operand{}, err
 	}
-	return l.through(&program.MaxPoolGrad{Window: c.pool(c.in[0])}, c.in[:3], c, c.in[0].shape)
+	return im.through(&program.MaxPoolGrad{Window: c.pool(c.in[0])}, c.in[:3], c, c.in[0].shape)
 }
 
 // avgPoolGrad lowers the gradient of avgPool.
-func (l *lowering) avgPoolGrad(c *current) (operand, error) {
-	if err := images(c.in[0]); err != nil {
+func (im *images) avgPoolGrad(c *current) (operand, error) {
+	if err := checkImages(c.in[0]); err != nil {
 		return operand{}, err
 	}
-	return l.through(&program.AvgPoolGrad{Window: c.pool(c.in[0])}, c.in[2:3], c, c.in[0].shape)
+	return im.through(&program.AvgPoolGrad{Window: c.pool(c.in[0])}, c.in[2:3], c, c.in[0].shape)
 }
 
 // globalPool lowers gorgonia.GlobalAveragePool2D.
-func (l *lowering) globalPool(c *current) (operand, error) {
+func (im *images) globalPool(c *current) (operand, error) {
 	x := c.in[0]
-	if err := images(x); err != nil {
+	if err := checkImages(x); err != nil {
 		return operand{}, err
 	}
-	m := l.newCode(x.shape)
+	m := im.newCode(x.shape)
 	m.load(x)
-	sum, err := m.reduceTo([]bool{false, false, true, true}, program.Sum, l.fresh(c.dtype, x.shape[:2]))
+	sum, err := m.reduceTo([]bool{false, false, true, true}, program.Sum, im.fresh(c.dtype, x.shape[:2]))
 	if err != nil {
 		return operand{}, err
 	}
-	d := l.newCode([]int{x.shape[0], x.shape[1], 1, 1})
+	d := im.newCode([]int{x.shape[0], x.shape[1], 1, 1})
 	return d.result(d.do(program.Div, d.load(sum), d.constant(float64(x.shape[2]*x.shape[3]))), c.dtype)
+}
+
+// scaled returns the shape of a gorgonia.Upsample2D with its repetitions as axes: (N, C, H, scale,
+// W, scale).
+func (c *current) scaled(shape []int) ([]int, error) {
+	scale := c.f.int("stride") + 1
+	if c.f.err != nil {
+		return nil, c.f.err
+	}
+	if len(shape) != 4 || scale < 1 {
+		return nil, fmt.Errorf("%d times shape %v", scale, shape)
+	}
+	return []int{shape[0], shape[1], shape[2], scale, shape[3], scale}, nil
+}
+
+// upsampled lowers gorgonia.Upsample2D.
+func (im *images) upsampled(c *current) (operand, error) {
+	x := c.in[0]
+	space, err := c.scaled(x.shape)
+	if err != nil {
+		return operand{}, err
+	}
+	y := im.reshape(im.stored(x), []int{space[0], space[1], space[2], 1, space[4], 1})
+	y = stretch(stretch(y, 3, space[3]), 5, space[5])
+	return im.reshape(y, []int{space[0], space[1], space[2] * space[3], space[4] * space[5]}), nil
+}
+
+// upsampleGrad lowers its gradient, from x, y and dy: the sum over the copies of each element.
+func (im *images) upsampleGrad(c *current) (operand, error) {
+	space, err := c.scaled(c.in[0].shape)
+	if err != nil {
+		return operand{}, err
+	}
+	if c.in[2].len() != sizeOf(space) {
+		return operand{}, fmt.Errorf("a gradient of shape %v for %v", c.in[2].shape, space)
+	}
+	m := im.newCode(space)
+	m.load(im.reshape(im.stored(c.in[2]), space))
+	return m.reduceTo([]bool{false, false, false, true, false, true}, program.Sum, im.fresh(c.dtype, slices.Clone(c.in[0].shape)))
 }

@@ -4,31 +4,52 @@ import (
 	"fmt"
 	"slices"
 
+	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
-	"github.com/symgrad/symgrad/internal/program"
-	"github.com/symgrad/symgrad/tensor"
+	"github.com/symgrad/symgrad/ops"
 )
+
+// shapes has the rules of ops that move or select elements.
+type shapes struct {
+	work
+	values map[*gorgonia.Node]operand // of the nodes so far
+}
+
+func (sh *shapes) rules() map[string]rule {
+	return map[string]rule{
+		"gorgonia.reshapeOp":   {inputs: 1, lower: sh.reshaped, moves: true},
+		"gorgonia.transposeOp": {inputs: 1, lower: sh.transposed, moves: true},
+		"*gorgonia.repeatOp":   {inputs: 2, lower: sh.repeated, moves: true},
+		"gorgonia.repeatOp":    {inputs: 2, lower: sh.repeated, moves: true},
+		"gorgonia.sizeOp":      {inputs: 1, lower: sh.size, moves: true},
+		"gorgonia.atOp":        {inputs: 1, lower: sh.element, moves: true},
+		"*gorgonia.sliceOp":    {inputs: 1, lower: sh.sliced, moves: true},
+		"gorgonia.sliceIncrOp": {inputs: 2, lower: sh.sliceIncrement, moves: true},
+		"gorgonia.concatOp":    {inputs: 1, lower: sh.concatenated, moves: true},
+		"gorgonia.diagFlatOp":  {inputs: 1, lower: sh.diagonal, moves: true},
+	}
+}
 
 // reshaped lowers gorgonia.Reshape. If inputs have another number of samples than the graph, so
 // have results: see followShape.
-func (l *lowering) reshaped(c *current) (operand, error) {
+func (sh *shapes) reshaped(c *current) (operand, error) {
 	x, to := c.in[0], c.f.ints("to")
 	if n := sizeOf(to); n != x.len() && n > 0 {
-		if !l.resized || !l.followShape(c.f.ints("from"), to, x.shape) {
+		if !sh.sizes.resized || !sh.sizes.follow(c.f.ints("from"), to, x.shape) {
 			return operand{}, fmt.Errorf("reshape of %d elements of shape %v to %v", x.len(), x.shape, to)
 		}
 	}
-	return l.reshape(x, to), nil
+	return sh.reshape(x, to), nil
 }
 
 // transposed lowers gorgonia.Transpose.
-func (l *lowering) transposed(c *current) (operand, error) {
+func (sh *shapes) transposed(c *current) (operand, error) {
 	x, axes := c.in[0], c.f.ints("pattern")
 	if !isPermutation(axes, len(x.shape)) {
 		return operand{}, fmt.Errorf("axes %v of shape %v", axes, x.shape)
 	}
-	l.moved = l.moved || len(axes) > 0 && axes[0] != 0 && l.isResized(c.kids[0], x)
+	sh.sizes.moved = sh.sizes.moved || len(axes) > 0 && axes[0] != 0 && sh.sizes.isResized(c.kids[0], x)
 	return permute(x, axes), nil
 }
 
@@ -44,7 +65,7 @@ func isPermutation(axes []int, n int) bool {
 }
 
 // size returns the length of an axis.
-func (l *lowering) size(c *current) (operand, error) {
+func (sh *shapes) size(c *current) (operand, error) {
 	x, axis := c.in[0], c.f.int("axis")
 	if len(x.shape) == 0 {
 		return number(1, c.dtype, nil), nil
@@ -56,7 +77,7 @@ func (l *lowering) size(c *current) (operand, error) {
 }
 
 // repeated repeats each element along an axis. With length 1 the result is a view.
-func (l *lowering) repeated(c *current) (operand, error) {
+func (sh *shapes) repeated(c *current) (operand, error) {
 	x, axis := c.in[0], c.f.int("along")
 	if !c.in[1].isNum {
 		return operand{}, fmt.Errorf("the number of repetitions is unknown before the run")
@@ -66,7 +87,7 @@ func (l *lowering) repeated(c *current) (operand, error) {
 	for len(shape) <= axis { // op_tensor.go:244
 		shape = append(shape, 1)
 	}
-	x = l.reshape(x, shape)
+	x = sh.reshape(x, shape)
 	if rep == 1 {
 		return x, nil
 	}
@@ -85,11 +106,11 @@ func (l *lowering) repeated(c *current) (operand, error) {
 	r := x
 	r.shape = split
 	r.view.Strides = slices.Insert(slices.Clone(x.view.Strides), axis+1, 0)
-	return l.reshape(l.copyOf(r), out), nil
+	return sh.reshape(sh.copyOf(r), out), nil
 }
 
 // element lowers gorgonia.At.
-func (l *lowering) element(c *current) (operand, error) {
+func (sh *shapes) element(c *current) (operand, error) {
 	x, at := c.in[0], c.f.ints("coordinates")
 	if len(at) != len(x.shape) {
 		return operand{}, fmt.Errorf("coordinates %v in shape %v", at, x.shape)
@@ -100,7 +121,7 @@ func (l *lowering) element(c *current) (operand, error) {
 		}
 		x = cut(x, axis, i, 1, 1)
 	}
-	return l.reshape(x, nil), nil
+	return sh.reshape(x, nil), nil
 }
 
 // sliceOf is the slice of an axis.
@@ -110,7 +131,7 @@ type sliceOf struct {
 }
 
 // readSlice returns the slice of a gorgonia.sliceOp for an operand of a shape.
-func (l *lowering) readSlice(c *current, shape []int) (sliceOf, error) {
+func (sh *shapes) readSlice(c *current, shape []int) (sliceOf, error) {
 	s := sliceOf{axis: c.f.int("along"), step: 1}
 	op, ok := c.n.Op().(interface{ IsSlice() gtensor.Slice })
 	if !ok {
@@ -120,7 +141,7 @@ func (l *lowering) readSlice(c *current, shape []int) (sliceOf, error) {
 	if s.axis >= len(shape) {
 		return s, fmt.Errorf("axis %d of shape %v", s.axis, shape)
 	}
-	l.marks = append(l.marks, markSlice(op))
+	sh.out.marks = append(sh.out.marks, markSlice(op))
 	if sl == nil || sl.End() <= sl.Start() { // op_tensor.go:662
 		s.n, s.whole = shape[s.axis], true
 		return s, nil
@@ -136,38 +157,38 @@ func (l *lowering) readSlice(c *current, shape []int) (sliceOf, error) {
 
 // sliced lowers gorgonia.Slice. An axis cut to one element is dropped; a whole axis stays, even if
 // a batch has one sample.
-func (l *lowering) sliced(c *current) (operand, error) {
-	if o, ok, err := l.concatPart(c); ok || err != nil {
+func (sh *shapes) sliced(c *current) (operand, error) {
+	if o, ok, err := sh.concatPart(c); ok || err != nil {
 		return o, err
 	}
-	s, err := l.readSlice(c, c.in[0].shape)
+	s, err := sh.readSlice(c, c.in[0].shape)
 	if err != nil {
 		return operand{}, err
 	}
 	o := cut(c.in[0], s.axis, s.from, s.step, s.n)
 	if s.n == 1 && !s.whole {
-		return l.reshape(o, slices.Delete(slices.Clone(o.shape), s.axis, s.axis+1)), nil
+		return sh.reshape(o, slices.Delete(slices.Clone(o.shape), s.axis, s.axis+1)), nil
 	}
 	return o, nil
 }
 
 // sliceIncrement lowers the gradient of a slice: the second input in the slice, zeros elsewhere.
-func (l *lowering) sliceIncrement(c *current) (operand, error) {
-	s, err := l.readSlice(c, c.in[0].shape)
+func (sh *shapes) sliceIncrement(c *current) (operand, error) {
+	s, err := sh.readSlice(c, c.in[0].shape)
 	if err != nil {
 		return operand{}, err
 	}
 	shape := c.in[0].shape
-	to := l.fresh(c.dtype, shape)
+	to := sh.fresh(c.dtype, shape)
 	end := s.from + (s.n-1)*s.step + 1
 	switch {
 	case s.step > 1:
-		l.copyTo(to, number(0, c.dtype, shape))
+		sh.copyTo(to, number(0, c.dtype, shape))
 	default: // zeros around the slice
 		for _, gap := range [][2]int{{0, s.from}, {end, shape[s.axis]}} {
 			if n := gap[1] - gap[0]; n > 0 {
 				part := cut(to, s.axis, gap[0], 1, n)
-				l.copyTo(part, number(0, c.dtype, part.shape))
+				sh.copyTo(part, number(0, c.dtype, part.shape))
 			}
 		}
 	}
@@ -176,12 +197,12 @@ func (l *lowering) sliceIncrement(c *current) (operand, error) {
 	if dy.len() != part.len() && dy.len() != 1 {
 		return operand{}, fmt.Errorf("a gradient of shape %v for a slice of shape %v", dy.shape, part.shape)
 	}
-	l.copyTo(part, dy)
+	sh.copyTo(part, dy)
 	return to, nil
 }
 
 // concatenated lowers gorgonia.Concat.
-func (l *lowering) concatenated(c *current) (operand, error) {
+func (sh *shapes) concatenated(c *current) (operand, error) {
 	axis := c.f.int("axis")
 	shape := slices.Clone(c.in[0].shape)
 	if axis >= len(shape) {
@@ -194,93 +215,65 @@ func (l *lowering) concatenated(c *current) (operand, error) {
 		}
 		shape[axis] += x.shape[axis]
 	}
-	to, from := l.fresh(c.dtype, shape), 0
+	to, from := sh.fresh(c.dtype, shape), 0
 	for _, x := range c.in {
 		part := cut(to, axis, from, 1, x.shape[axis])
 		if !slices.Equal(part.shape, x.shape) {
 			return operand{}, fmt.Errorf("shapes %v and %v", c.in[0].shape, x.shape)
 		}
-		l.copyTo(part, x)
+		sh.copyTo(part, x)
 		from += x.shape[axis]
 	}
 	return to, nil
 }
 
-// sum lowers gorgonia.Sum.
-func (l *lowering) sum(c *current) (operand, error) { return l.reduce(c, program.Sum) }
-
-// max lowers gorgonia.Max.
-func (l *lowering) max(c *current) (operand, error) { return l.reduce(c, program.Max) }
-
-// reduce reduces axes, which are dropped; all axes by default.
-func (l *lowering) reduce(c *current, red program.Reduction) (operand, error) {
-	x := c.in[0]
-	reduced, kept, err := reducedAxes(x.shape, c.f.ints("along"))
-	if err != nil {
-		return operand{}, err
+// concatPart returns the slice of the gradient of a gorgonia.Concat for one of its inputs, when
+// inputs have another number of samples. The op has the input's old place (op_tensor.go:1062), and
+// the inputs' present lengths give the new one. An axis of one element is dropped if it was dropped
+// in the graph, where a reshape brings it back.
+func (sh *shapes) concatPart(c *current) (o operand, ok bool, err error) {
+	op, isSlice := c.n.Op().(interface{ IsSlice() gtensor.Slice })
+	if !sh.sizes.resized || !isSlice || op.IsSlice() == nil {
+		return o, false, nil
 	}
-	if x.isNum && (red == program.Max || isSmall(x.num*float64(x.len()), c.dtype)) {
-		if red == program.Sum {
-			x.num *= float64(x.len() / sizeOf(kept))
+	x, axis, part := c.in[0], c.f.int("along"), op.IsSlice()
+	if axis >= len(x.shape) {
+		return o, false, nil
+	}
+	for _, of := range c.kids[0].DerivOf() {
+		if typeName(of.Op()) != "gorgonia.concatOp" || fieldsOf(of.Op()).int("axis") != axis {
+			continue
 		}
-		return number(x.num, c.dtype, kept), nil
-	}
-	m := l.newCode(x.shape)
-	m.load(x)
-	return m.reduceTo(reduced, red, l.fresh(c.dtype, kept))
-}
-
-// reducedAxes reports which axes a reduction along some of them drops, and returns the lengths of
-// the others. Without axes it drops all.
-func reducedAxes(shape, along []int) (reduced []bool, kept []int, err error) {
-	reduced = make([]bool, len(shape))
-	for _, a := range along {
-		if a < 0 || a >= len(reduced) {
-			return nil, nil, fmt.Errorf("axis %d of shape %v", a, shape)
-		}
-		reduced[a] = true
-	}
-	for a, d := range shape {
-		reduced[a] = reduced[a] || len(along) == 0
-		if !reduced[a] {
-			kept = append(kept, d)
+		was, from := 0, 0
+		for _, k := range ops.Children(of) {
+			n := sh.sizes.builtShape(k)[axis]
+			now := n
+			if v, ok := sh.values[k]; ok {
+				now = v.shape[axis]
+			} else if x.shape[axis] != sh.sizes.builtShape(of)[axis] {
+				return o, false, fmt.Errorf("a slice of shape %v needs the value of %q, which is not computed", x.shape, called(k))
+			}
+			if was == part.Start() && was+n == part.End() && from+now <= x.shape[axis] {
+				sh.out.marks = append(sh.out.marks, markSlice(op))
+				o = cut(x, axis, from, 1, now)
+				if n == 1 && now == 1 {
+					o = sh.reshape(o, slices.Delete(slices.Clone(o.shape), axis, axis+1))
+				}
+				return o, true, nil
+			}
+			was, from = was+n, from+now
 		}
 	}
-	return reduced, kept, nil
+	return o, false, nil
 }
 
-// reducedView returns a whole value, which lacks the reduced axes, as a view over the space of a
-// reduction.
-func reducedView(to operand, reduced []bool) program.View {
-	out := program.View{Value: to.view.Value, Strides: make([]int, len(reduced))}
-	k := 0
-	for a := range reduced {
-		if !reduced[a] {
-			out.Strides[a] = to.view.Strides[k]
-			k++
-		}
-	}
-	return out
-}
-
-// isSmall reports whether v, and each partial sum of it, is an integer without rounding.
-func isSmall(v float64, dt tensor.DType) bool {
-	bound := 1e15
-	if dt == tensor.F32 {
-		bound = 1 << 24
-	}
-	return v == float64(int64(v)) && v < bound && v > -bound
-}
-
-// reduceTo adds a Reduce of the code's last register to a whole value, which lacks the reduced
-// axes.
-func (c *code) reduceTo(reduced []bool, red program.Reduction, to operand) (operand, error) {
-	if c.err != nil {
-		return operand{}, c.err
-	}
-	c.l.add(program.Step{
-		Op: &program.Reduce{Space: c.space, Reduced: reduced, Red: red, Code: c.code},
-		In: c.in, Out: []program.View{reducedView(to, reduced)},
-	})
+// diagonal lowers gorgonia.DiagFlat.
+func (sh *shapes) diagonal(c *current) (operand, error) {
+	x, n := sh.stored(c.in[0]), c.in[0].len()
+	to := sh.fresh(c.dtype, []int{n, n})
+	sh.copyTo(to, number(0, c.dtype, to.shape))
+	line := to
+	line.shape, line.view.Strides = []int{n}, []int{n + 1}
+	sh.copyTo(line, sh.reshape(x, []int{n}))
 	return to, nil
 }

@@ -1,10 +1,7 @@
 package machine
 
 import (
-	"errors"
 	"fmt"
-	"slices"
-	"unsafe"
 
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/ops"
@@ -13,6 +10,7 @@ import (
 
 // overRanks has the values that the nodes of an ops.BatchNorm share. Channels are (C).
 type overRanks struct {
+	work
 	ops.BatchNormNode
 	space []int   // (N, C, S)
 	rows  operand // weights, over (N, 1, 1) of the space
@@ -26,64 +24,38 @@ type overRanks struct {
 	sums  [2]operand
 }
 
-// syncBatchNorm lowers a node of an ops.BatchNorm. Statistics are f64, so steps that make them
-// compute in f64 for any dtype of the input. Steps from elements to elements compute in the input's
-// dtype, with the mean in two parts.
-func (l *lowering) syncBatchNorm(c *current) (operand, error) {
-	d, ok := ops.DescribeBatchNorm(c.n)
-	if !ok {
-		return operand{}, fmt.Errorf("%T is not an op of a batch normalization over ranks", c.n.Op())
-	}
-	l.marks = append(l.marks, markFlag(d.Training))
-	key := uintptr(unsafe.Pointer(d.Layer))
-	if d.Part == ops.BatchNormMoments {
-		l.norms[key] = &norm{over: &overRanks{BatchNormNode: d}}
-	}
-	n := l.norms[key]
-	if n == nil {
-		return operand{}, errors.New("the batch normalization that it belongs to has not run")
-	}
-	k := n.over
-	switch d.Part {
+// lower lowers the node that computes a part, except an exchange. Statistics are f64, so steps that
+// make them compute in f64 for any dtype of the input. Steps from elements to elements compute in
+// the input's dtype, with the mean in two parts.
+func (k *overRanks) lower(c *current, part ops.BatchNormPart) (operand, error) {
+	switch part {
 	case ops.BatchNormMoments:
-		return l.normMoments(c, k)
-	case ops.BatchNormGather, ops.BatchNormReduce:
-		if !*d.Training {
-			return number(0, tensor.F64, l.shapeOf(c.n)), nil
-		}
-		return l.collective(c, d.Exchange)
+		return k.moments(c)
 	case ops.BatchNormStatistics:
-		return l.normStatistics(c, k)
+		return k.statistics(c)
 	case ops.BatchNormApply:
-		return l.normApply(c, k)
+		return k.apply(c)
 	case ops.BatchNormSums:
-		return l.normSums(c, k)
+		return k.makeSums(c)
 	case ops.BatchNormInputGrad:
-		return l.normInputGrad(c, k)
+		return k.inputGrad(c)
 	case ops.BatchNormScaleGrad:
-		return l.normOwn(c, k.sums[1])
+		return k.own(c, k.sums[1])
 	case ops.BatchNormBiasGrad:
-		return l.normOwn(c, k.sums[0])
+		return k.own(c, k.sums[0])
 	}
-	return operand{}, fmt.Errorf("unknown part %v", d.Part)
+	return operand{}, fmt.Errorf("unknown part %v", part)
 }
 
 // along returns an operand (C) as a view over a space of samples.
-func (l *lowering) along(o operand, space []int) operand {
+func (k *overRanks) along(o operand, space []int) operand {
 	if o.isNum {
 		o.shape = space
 		return o
 	}
-	o = l.reshape(o, space[1:2])
+	o = k.reshape(o, space[1:2])
 	o.view.Strides = []int{0, o.view.Strides[0], 0}
 	o.shape = space
-	return o
-}
-
-// part returns n elements of a row of statistics, starting at from.
-func part(o operand, from, n int) operand {
-	o.view.Offset += from
-	o.view.Strides, o.shape = []int{1}, []int{n}
 	return o
 }
 
@@ -104,47 +76,9 @@ func (k *overRanks) weighted(m *code, r int) int {
 	return k.counted(m, m.do(program.Mul, r, m.load(k.rows)))
 }
 
-// sumTo adds a step that sums register r over some axes of its space into an operand over the other
-// axes.
-func (l *lowering) sumTo(to operand, m *code, r int, reduced ...bool) error {
-	if m.err != nil {
-		return m.err
-	}
-	if r != len(m.code)-1 { // the last register is reduced
-		none := m.constant(0)
-		m.code = append(m.code, program.Instr{Op: program.Add, A: r, B: none})
-	}
-	strides := make([]int, len(reduced))
-	for a, k := 0, 0; a < len(reduced); a++ {
-		if !reduced[a] {
-			strides[a] = to.view.Strides[k]
-			k++
-		}
-	}
-	l.add(program.Step{
-		Op:  &program.Reduce{Space: slices.Clone(m.space), Reduced: reduced, Code: m.code},
-		In:  m.in,
-		Out: []program.View{{Value: to.view.Value, Offset: to.view.Offset, Strides: strides}},
-	})
-	return nil
-}
-
-// store adds a Map that stores registers in operands of its space.
-func (l *lowering) store(m *code, to []operand, r ...int) error {
-	if m.err != nil {
-		return m.err
-	}
-	s := program.Step{Op: &program.Map{Space: m.space, Code: m.code, Stores: r}, In: m.in}
-	for _, o := range to {
-		s.Out = append(s.Out, o.view)
-	}
-	l.add(s)
-	return nil
-}
-
-// normMoments returns the record of this rank: weight of its rows, means, sums of squared
+// moments returns the record of this rank: weight of its rows, means, sums of squared
 // distances.
-func (l *lowering) normMoments(c *current, k *overRanks) (operand, error) {
+func (k *overRanks) moments(c *current) (operand, error) {
 	shape := c.in[0].shape
 	if len(shape) < 2 {
 		return operand{}, fmt.Errorf("a batch normalization of shape %v", shape)
@@ -152,88 +86,88 @@ func (l *lowering) normMoments(c *current, k *overRanks) (operand, error) {
 	k.space = []int{shape[0], shape[1], sizeOf(shape[2:])}
 	n, ch, s := k.space[0], k.space[1], k.space[2]
 	if k.Rows {
-		w := l.reshape(l.stored(c.in[1]), []int{n})
+		w := k.reshape(k.stored(c.in[1]), []int{n})
 		w.view.Strides, w.shape = []int{w.view.Strides[0], 0, 0}, k.space
 		k.rows = w
 	}
 	if !*k.Training {
-		return number(0, tensor.F64, l.shapeOf(c.n)), nil
+		return number(0, tensor.F64, k.sizes.of(c.n)), nil
 	}
-	record := l.fresh(tensor.F64, []int{1, 1 + 2*ch})
+	record := k.fresh(tensor.F64, []int{1, 1 + 2*ch})
 	weight, mean, squares := part(record, 0, 1), part(record, 1, ch), part(record, 1+ch, ch)
 	weight.view.Strides, weight.shape = nil, nil
-	if err := l.normWeight(k, weight, n, s); err != nil {
+	if err := k.weight(weight, n, s); err != nil {
 		return operand{}, err
 	}
-	x := l.reshape(l.stored(c.in[0]), k.space)
-	sum := l.fresh(tensor.F64, []int{ch})
-	m := l.newCode(k.space)
-	if err := l.sumTo(sum, m, k.weighted(m, m.load(x)), true, false, true); err != nil {
+	x := k.reshape(k.stored(c.in[0]), k.space)
+	sum := k.fresh(tensor.F64, []int{ch})
+	m := k.newCode(k.space)
+	if err := m.sumAlong(sum, k.weighted(m, m.load(x)), true, false, true); err != nil {
 		return operand{}, err
 	}
-	m = l.newCode([]int{ch})
+	m = k.newCode([]int{ch})
 	total := m.load(weight)
 	none := m.constant(0)
 	r := m.do(program.Select, m.do(program.Greater, total, none), m.do(program.Div, m.load(sum), total), none)
-	if err := l.store(m, []operand{mean}, r); err != nil {
+	if err := m.store([]operand{mean}, r); err != nil {
 		return operand{}, err
 	}
-	m = l.newCode(k.space)
-	d := m.do(program.Sub, m.load(x), m.load(l.along(mean, k.space)))
-	return record, l.sumTo(squares, m, k.weighted(m, m.do(program.Mul, d, d)), true, false, true)
+	m = k.newCode(k.space)
+	d := m.do(program.Sub, m.load(x), m.load(k.along(mean, k.space)))
+	return record, m.sumAlong(squares, k.weighted(m, m.do(program.Mul, d, d)), true, false, true)
 }
 
-// normWeight stores the weight of this rank's rows: the number of elements of a channel, weighted.
-func (l *lowering) normWeight(k *overRanks, to operand, n, s int) error {
+// weight stores the weight of this rank's rows: the number of elements of a channel, weighted.
+func (k *overRanks) weight(to operand, n, s int) error {
 	if !k.Rows {
-		m := l.newCode(nil)
-		return l.store(m, []operand{to}, m.constant(float64(n*s)))
+		m := k.newCode(nil)
+		return m.store([]operand{to}, m.constant(float64(n*s)))
 	}
 	w := k.rows
 	w.view.Strides, w.shape = w.view.Strides[:1], []int{n}
-	sum := l.fresh(tensor.F64, nil)
-	m := l.newCode([]int{n})
+	sum := k.fresh(tensor.F64, nil)
+	m := k.newCode([]int{n})
 	v, none := m.load(w), m.constant(0)
-	if err := l.sumTo(sum, m, m.do(program.Select, m.do(program.Greater, v, none), v, none), true); err != nil {
+	if err := m.sumAlong(sum, m.do(program.Select, m.do(program.Greater, v, none), v, none), true); err != nil {
 		return err
 	}
-	m = l.newCode(nil)
-	return l.store(m, []operand{to}, m.do(program.Mul, m.load(sum), m.constant(float64(s))))
+	m = k.newCode(nil)
+	return m.store([]operand{to}, m.do(program.Mul, m.load(sum), m.constant(float64(s))))
 }
 
-// normStatistics combines the records of all ranks and updates the running statistics. Only nodes
+// statistics combines the records of all ranks and updates the running statistics. Only nodes
 // of the layer read the node's value, so it stays empty.
-func (l *lowering) normStatistics(c *current, k *overRanks) (operand, error) {
+func (k *overRanks) statistics(c *current) (operand, error) {
 	ch := k.space[1]
-	none := number(0, tensor.F64, l.shapeOf(c.n))
+	none := number(0, tensor.F64, k.sizes.of(c.n))
 	mean, variance := k.Layer.Stats()
-	runMean, err := l.state("running mean", mean)
+	runMean, err := k.state("running mean", mean)
 	if err != nil {
 		return operand{}, err
 	}
-	runVar, err := l.state("running variance", variance)
+	runVar, err := k.state("running variance", variance)
 	if err != nil {
 		return operand{}, err
 	}
-	k.mean, k.rstd = l.fresh(tensor.F64, []int{ch}), l.fresh(tensor.F64, []int{ch})
+	k.mean, k.rstd = k.fresh(tensor.F64, []int{ch}), k.fresh(tensor.F64, []int{ch})
 	if *k.Training {
-		err = l.normCombine(k, c.in[0], runMean, runVar)
+		err = k.combine(c.in[0], runMean, runVar)
 	} else {
 		k.count, k.cost = number(1, tensor.F64, nil), number(1, tensor.F64, nil)
-		m := l.newCode([]int{ch})
-		err = l.store(m, []operand{k.mean, k.rstd}, m.load(runMean), k.inverse(m, m.load(runVar)))
+		m := k.newCode([]int{ch})
+		err = m.store([]operand{k.mean, k.rstd}, m.load(runMean), k.inverse(m, m.load(runVar)))
 	}
 	if err != nil {
 		return operand{}, err
 	}
 	dt := runMean.dtype
-	k.high, k.low, k.scale = l.fresh(dt, []int{ch}), l.fresh(dt, []int{ch}), l.fresh(dt, []int{ch})
-	m := l.newCode([]int{ch})
-	if err := l.store(m, []operand{k.high, k.scale}, m.load(k.mean), m.load(k.rstd)); err != nil {
+	k.high, k.low, k.scale = k.fresh(dt, []int{ch}), k.fresh(dt, []int{ch}), k.fresh(dt, []int{ch})
+	m := k.newCode([]int{ch})
+	if err := m.store([]operand{k.high, k.scale}, m.load(k.mean), m.load(k.rstd)); err != nil {
 		return operand{}, err
 	}
-	m = l.newCode([]int{ch})
-	return none, l.store(m, []operand{k.low}, m.do(program.Sub, m.load(k.mean), m.load(k.high)))
+	m = k.newCode([]int{ch})
+	return none, m.store([]operand{k.low}, m.do(program.Sub, m.load(k.mean), m.load(k.high)))
 }
 
 // inverse returns 1/sqrt(v + epsilon).
@@ -242,11 +176,11 @@ func (k *overRanks) inverse(m *code, v int) int {
 	return m.do(program.Div, m.constant(1), root)
 }
 
-// normCombine computes statistics from the records (R, 1+2C). It takes distances from the mean of
+// combine computes statistics from the records (R, 1+2C). It takes distances from the mean of
 // rank 0 first, then from the mean of all, so it subtracts no large numbers.
-func (l *lowering) normCombine(k *overRanks, all, runMean, runVar operand) error {
+func (k *overRanks) combine(all, runMean, runVar operand) error {
 	ranks, ch := all.shape[0], k.space[1]
-	all = l.wholeOf(all)
+	all = k.wholeOf(all)
 	row := 1 + 2*ch
 	column := func(from int, strides ...int) operand { // of the records, over (R, C) or (R)
 		return operand{
@@ -255,9 +189,9 @@ func (l *lowering) normCombine(k *overRanks, all, runMean, runVar operand) error
 		}
 	}
 	weight, means, squares := column(0, row, 0), column(1, row, 1), column(1+ch, row, 1)
-	k.count = l.fresh(tensor.F64, nil)
-	m := l.newCode([]int{ranks})
-	if err := l.sumTo(k.count, m, m.load(column(0, row)), true); err != nil {
+	k.count = k.fresh(tensor.F64, nil)
+	m := k.newCode([]int{ranks})
+	if err := m.sumAlong(k.count, m.load(column(0, row)), true); err != nil {
 		return err
 	}
 	k.cost = number(1, tensor.F64, nil)
@@ -265,28 +199,156 @@ func (l *lowering) normCombine(k *overRanks, all, runMean, runVar operand) error
 		k.cost = column(k.Layer.Rank() * row)
 		k.cost.shape = nil
 	}
-	shift := l.fresh(tensor.F64, []int{ch})
-	m = l.newCode([]int{ranks, ch})
+	shift := k.fresh(tensor.F64, []int{ch})
+	m = k.newCode([]int{ranks, ch})
 	d := m.do(program.Sub, m.load(means), m.load(column(1, 0, 1)))
-	if err := l.sumTo(shift, m, m.do(program.Mul, m.load(weight), d), true, false); err != nil {
+	if err := m.sumAlong(shift, m.do(program.Mul, m.load(weight), d), true, false); err != nil {
 		return err
 	}
-	m = l.newCode([]int{ch})
+	m = k.newCode([]int{ch})
 	n, none := m.load(k.count), m.constant(0)
 	first := column(1, 1)
 	first.shape = []int{ch}
 	r := m.do(program.Add, m.load(first), m.do(program.Div, m.load(shift), n))
-	if err := l.store(m, []operand{k.mean}, m.do(program.Select, m.do(program.Greater, n, none), r, none)); err != nil {
+	if err := m.store([]operand{k.mean}, m.do(program.Select, m.do(program.Greater, n, none), r, none)); err != nil {
 		return err
 	}
-	sum := l.fresh(tensor.F64, []int{ch})
-	m = l.newCode([]int{ranks, ch})
+	sum := k.fresh(tensor.F64, []int{ch})
+	m = k.newCode([]int{ranks, ch})
 	mean := k.mean
 	mean.view.Strides, mean.shape = []int{0, 1}, []int{ranks, ch}
 	d = m.do(program.Sub, m.load(means), m.load(mean))
 	r = m.do(program.Add, m.load(squares), m.do(program.Mul, m.load(weight), m.do(program.Mul, d, d)))
-	if err := l.sumTo(sum, m, r, true, false); err != nil {
+	if err := m.sumAlong(sum, r, true, false); err != nil {
 		return err
 	}
-	return l.normMove(k, sum, runMean, runVar)
+	return k.move(sum, runMean, runVar)
+}
+
+// move computes 1/sqrt(variance+epsilon) from the sums of squared distances. It updates the
+// running statistics if any row of any rank has a weight.
+func (k *overRanks) move(sum, runMean, runVar operand) error {
+	m := k.newCode(sum.shape)
+	n, one, none := m.load(k.count), m.constant(1), m.constant(0)
+	some := m.do(program.Greater, n, none)
+	s := m.load(sum)
+	variance := m.do(program.Select, some, m.do(program.Div, s, n), none)
+	unbiased := m.do(program.Select, m.do(program.GreaterEqual, n, m.constant(2)), m.do(program.Div, s, m.do(program.Sub, n, one)), variance)
+	momentum := k.Layer.Config().Momentum
+	toward := func(run operand, to int) int {
+		old := m.load(run)
+		r := m.do(program.Add, m.do(program.Mul, old, m.constant(1-momentum)), m.do(program.Mul, to, m.constant(momentum)))
+		return m.do(program.Select, some, r, old)
+	}
+	mean, running := toward(runMean, m.load(k.mean)), toward(runVar, unbiased)
+	return m.store([]operand{k.rstd, runMean, runVar}, k.inverse(m, variance), mean, running)
+}
+
+// normalized returns (x - mean) / sqrt(variance + epsilon), in the dtype of x.
+func (k *overRanks) normalized(m *code, x operand) int {
+	d := m.do(program.Sub, m.load(x), m.load(k.along(k.high, k.space)))
+	if x.dtype != tensor.F64 { // the mean is high + low; f64 needs only high
+		d = m.do(program.Sub, d, m.load(k.along(k.low, k.space)))
+	}
+	return m.do(program.Mul, d, m.load(k.along(k.scale, k.space)))
+}
+
+// apply computes y.
+func (k *overRanks) apply(c *current) (operand, error) {
+	x := k.reshape(k.stored(c.in[0]), k.space)
+	rest := c.in[2:]
+	if k.Rows {
+		rest = rest[1:]
+	}
+	m := k.newCode(k.space)
+	r := k.normalized(m, x)
+	if k.Scale {
+		r = m.do(program.Mul, r, m.load(k.along(rest[0], k.space)))
+		rest = rest[1:]
+	}
+	if k.Bias {
+		r = m.do(program.Add, r, m.load(k.along(rest[0], k.space)))
+	}
+	y, err := m.result(k.counted(m, r), c.dtype)
+	if err != nil {
+		return y, err
+	}
+	return k.reshape(y, c.in[0].shape), nil
+}
+
+// makeSums computes sum(dy) and sum(dy*xhat) of this rank, times the weight of its cost (k.cost).
+// Without that weight they are the gradients of bias and scale.
+func (k *overRanks) makeSums(c *current) (operand, error) {
+	ch := k.space[1]
+	dy, x := k.reshape(k.stored(c.in[0]), k.space), k.reshape(k.stored(c.in[1]), k.space)
+	for i := range k.sums {
+		k.sums[i] = k.fresh(tensor.F64, []int{ch})
+		m := k.newCode(k.space)
+		r := m.load(dy)
+		if i == 1 {
+			d := m.do(program.Sub, m.load(x), m.load(k.along(k.mean, k.space)))
+			r = m.do(program.Mul, r, m.do(program.Mul, d, m.load(k.along(k.rstd, k.space))))
+		}
+		if err := m.sumAlong(k.sums[i], k.counted(m, r), true, false, true); err != nil {
+			return operand{}, err
+		}
+	}
+	if !*k.Training {
+		return number(0, tensor.F64, k.sizes.of(c.n)), nil
+	}
+	both := k.fresh(tensor.F64, []int{2 * ch})
+	m := k.newCode([]int{ch})
+	cost := m.load(k.cost)
+	return both, m.store([]operand{part(both, 0, ch), part(both, ch, ch)},
+		m.do(program.Mul, m.load(k.sums[0]), cost), m.do(program.Mul, m.load(k.sums[1]), cost))
+}
+
+// inputGrad computes dx = scale/sqrt(variance+epsilon) * (dy - w*(sum(dy) +
+// xhat*sum(dy*xhat))/n). w is the weight of the row, and n the sum of the weights of all rows of
+// all ranks. The sums are those of all ranks, divided by the weight of this rank's cost.
+func (k *overRanks) inputGrad(c *current) (operand, error) {
+	ch := k.space[1]
+	dy, x := k.reshape(k.stored(c.in[0]), k.space), k.reshape(k.stored(c.in[1]), k.space)
+	space := k.newCode(k.space)
+	r := space.load(dy)
+	if *k.Training {
+		total := k.wholeOf(c.in[3])
+		means := []operand{k.fresh(x.dtype, []int{ch}), k.fresh(x.dtype, []int{ch})}
+		m := k.newCode([]int{ch})
+		n, none := m.do(program.Mul, m.load(k.count), m.load(k.cost)), m.constant(0)
+		some := m.do(program.Greater, n, none)
+		var stores []int
+		for i := range means {
+			sum := m.load(part(total, i*ch, ch))
+			stores = append(stores, m.do(program.Select, some, m.do(program.Div, sum, n), none))
+		}
+		if err := m.store(means, stores...); err != nil {
+			return operand{}, err
+		}
+		away := space.do(program.Mul, k.normalized(space, x), space.load(k.along(means[1], k.space)))
+		away = space.do(program.Add, space.load(k.along(means[0], k.space)), away)
+		if k.Rows {
+			away = space.do(program.Mul, away, space.load(k.rows))
+		}
+		r = space.do(program.Sub, r, away)
+	}
+	r = space.do(program.Mul, r, space.load(k.along(k.scale, k.space)))
+	if k.Scale {
+		r = space.do(program.Mul, r, space.load(k.along(c.in[len(c.in)-1], k.space)))
+	}
+	dx, err := space.result(k.counted(space, r), c.dtype)
+	if err != nil {
+		return dx, err
+	}
+	return k.reshape(dx, c.in[0].shape), nil
+}
+
+// own returns this rank's part of the gradient of scale or bias.
+func (k *overRanks) own(c *current, sum operand) (operand, error) {
+	m := k.newCode(sum.shape)
+	o, err := m.result(m.load(sum), c.dtype)
+	if err != nil {
+		return o, err
+	}
+	return k.reshape(o, k.sizes.of(c.n)), nil
 }

@@ -35,7 +35,9 @@ type Machine struct {
 	reading []gorgonia.Value // by graph.reads, values of gorgonia.Read that the machine owns
 	device  *device          // nil on the CPU
 	solve   *solver          // of a device; may be nil
+	drops   map[uintptr]int  // numbers of dropouts that are given; may be nil
 	host    optim.Solver     // Config.Solver on the CPU
+	ddp     *ddp.DDP         // whose buckets on the device get the gradients; may be nil
 	sharded *ddp.DDP         // of a graph on the CPU whose solver is sharded
 	runEnds []runEnd         // since the last Intervals
 	stuck   bool             // work on the GPU may never end
@@ -125,7 +127,6 @@ func (m *Machine) prepare(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 		}
 	}
 	m.whole, m.g = g, collect(g, outputs, m.cfg.Keep...)
-	m.g.onGPU = m.device != nil
 	if err := m.g.check(); err != nil {
 		return err
 	}

@@ -110,14 +110,13 @@ func (m *Machine) middleOf(n *gorgonia.Node) (*Machine, error) {
 			return nil, fmt.Errorf("it needs other ranks, by node %q: name it in Config.Keep", called(k))
 		}
 	}
-	part.drops = m.now.drops
 	cfg := m.cfg
 	cfg.Device, cfg.Solver, cfg.Share, cfg.Keep, cfg.Compute = CPU, nil, nil, nil, ""
 	if cfg.Samples == 0 {
 		cfg.Samples = m.all[0].samples
 	}
 	s := newMachine(cfg)
-	s.g = part
+	s.g, s.drops = part, m.now.drops
 	if err := s.compilePart(m.whole); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

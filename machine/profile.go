@@ -51,7 +51,7 @@ func (m *Machine) profiled(runs uint64) {
 			e.d.Ran(nil)
 		}
 	}
-	if m.solve != nil && m.solve.fused {
+	if m.solve != nil && m.solve.alone == nil {
 		m.solve.steps += int(runs)
 	}
 }

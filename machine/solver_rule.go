@@ -1,8 +1,6 @@
 package machine
 
 import (
-	"gorgonia.org/gorgonia"
-
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -37,10 +35,9 @@ type update struct {
 // updated is a parameter in a program.
 type updated struct {
 	name   string
-	node   *gorgonia.Node // nil in tests
-	whole  []int          // shape of the parameter; weight may be a piece of it, even an empty one
-	at     int            // index of the step that updates it, or -1
-	weight operand        // flat once emit has begun, as is grad
+	whole  []int   // shape of the parameter; weight may be a piece of it, even an empty one
+	at     int     // index of the step that updates it, or -1
+	weight operand // flat once emit has begun, as is grad
 	grad   operand
 	slots  []program.ID
 
@@ -50,41 +47,41 @@ type updated struct {
 }
 
 // emit adds the steps of the update.
-func (u *update) emit(l *lowering) error {
+func (u *update) emit(b *builder) error {
 	for i := range u.params {
 		p := &u.params[i]
 		p.decay, p.factor = u.cfg.Of(p.name, p.whole)
-		l.label = "update " + p.name
+		b.label = "update " + p.name
 		flat := []int{p.weight.len()}
-		p.weight, p.grad = l.reshape(p.weight, flat), l.reshape(p.grad, flat)
+		p.weight, p.grad = b.reshape(p.weight, flat), b.reshape(p.grad, flat)
 	}
 	if u.cfg.Measures() {
-		if err := u.measure(l); err != nil {
+		if err := u.measure(b); err != nil {
 			return err
 		}
 	}
 	for i := range u.params {
 		p := &u.params[i]
 		var err error
-		if p.terms, err = u.termsOf(l, p.weight.dtype, p.factor); err != nil {
+		if p.terms, err = u.termsOf(b, p.weight.dtype, p.factor); err != nil {
 			return err
 		}
 	}
 	if u.cfg.Name == optim.LAMB {
-		if err := u.adapt(l); err != nil {
+		if err := u.adapt(b); err != nil {
 			return err
 		}
 	}
-	u.first = len(l.p.Steps)
+	u.first = len(b.p.Steps)
 	for i := range u.params {
 		p := &u.params[i]
 		if p.at = -1; p.weight.len() == 0 {
 			continue
 		}
-		if err := u.step(l, p); err != nil {
+		if err := u.step(b, p); err != nil {
 			return err
 		}
-		p.at = len(l.p.Steps) - 1
+		p.at = len(b.p.Steps) - 1
 	}
 	return nil
 }
@@ -92,7 +89,7 @@ func (u *update) emit(l *lowering) error {
 // element builds the code of an update, element by element.
 type element struct {
 	*code
-	l      *lowering
+	b      *builder
 	u      *update
 	p      *updated
 	t      *terms
@@ -103,8 +100,8 @@ type element struct {
 
 // elements returns the code over the elements of a parameter, with the registers of its weight and
 // its scaled, clipped gradient.
-func (u *update) elements(l *lowering, p *updated) (c *element, w, g int) {
-	c = &element{code: l.newCode(p.weight.shape), l: l, u: u, p: p, t: p.terms, finite: -1}
+func (u *update) elements(b *builder, p *updated) (c *element, w, g int) {
+	c = &element{code: b.newCode(p.weight.shape), b: b, u: u, p: p, t: p.terms, finite: -1}
 	if u.cfg.Measures() {
 		c.finite = c.load(c.t.finite)
 	}
@@ -117,9 +114,9 @@ func (u *update) elements(l *lowering, p *updated) (c *element, w, g int) {
 }
 
 // step adds the Map that updates one parameter.
-func (u *update) step(l *lowering, p *updated) error {
-	l.label = "update " + p.name
-	c, w, g := u.elements(l, p)
+func (u *update) step(b *builder, p *updated) error {
+	b.label = "update " + p.name
+	c, w, g := u.elements(b, p)
 	var next int
 	switch u.cfg.Name {
 	case optim.Adam, optim.AdamW:
@@ -143,7 +140,7 @@ func (u *update) step(l *lowering, p *updated) error {
 	if c.err != nil {
 		return c.err
 	}
-	l.add(program.Step{Op: &program.Map{Space: c.space, Code: c.code.code, Stores: c.stores}, In: c.in, Out: c.outs})
+	b.add(program.Step{Op: &program.Map{Space: c.space, Code: c.code.code, Stores: c.stores}, In: c.in, Out: c.outs})
 	return nil
 }
 
@@ -157,7 +154,7 @@ func (c *element) keep(next, old int, at operand) {
 
 // slot returns state k over the space, and its register.
 func (c *element) slot(k int) (operand, int) {
-	o := c.l.reshape(c.l.whole(c.p.slots[k]), c.space)
+	o := c.b.reshape(c.b.whole(c.p.slots[k]), c.space)
 	return o, c.load(o)
 }
 
@@ -265,7 +262,7 @@ func (c *element) lamb(w, g int) int {
 
 // adapt adds the trust ratios of the parameters with weight decay, from f64 sums of squared weights
 // and directions. The update computes the directions again, which costs less than to store them.
-func (u *update) adapt(l *lowering) error {
+func (u *update) adapt(b *builder) error {
 	var adapted []*updated
 	for i := range u.params {
 		p := &u.params[i]
@@ -277,23 +274,23 @@ func (u *update) adapt(l *lowering) error {
 		return nil
 	}
 	n := []int{len(adapted)}
-	l.label = "squares of weights and directions"
-	weights, directions := l.fresh(tensor.F64, n), l.fresh(tensor.F64, n)
+	b.label = "squares of weights and directions"
+	weights, directions := b.fresh(tensor.F64, n), b.fresh(tensor.F64, n)
 	for i, p := range adapted {
-		l.label = "squares of " + p.name
+		b.label = "squares of " + p.name
 		if p.weight.len() == 0 {
-			l.zero(directions, i)
-			l.zero(weights, i)
+			b.zero(directions, i)
+			b.zero(weights, i)
 			continue
 		}
-		c, w, g := u.elements(l, p)
+		c, w, g := u.elements(b, p)
 		m, v, _ := c.moments(g)
 		along := c.lambDirection(w, m, v)
 		c.do(program.Mul, along, along)
 		if err := c.sumTo(directions, i); err != nil {
 			return err
 		}
-		norm := l.newCode(p.weight.shape)
+		norm := b.newCode(p.weight.shape)
 		w = norm.load(p.weight)
 		norm.do(program.Mul, w, w)
 		if err := norm.sumTo(weights, i); err != nil {
@@ -304,13 +301,13 @@ func (u *update) adapt(l *lowering) error {
 		u.sum(weights)
 		u.sum(directions)
 	}
-	return u.ratios(l, adapted, weights, directions)
+	return u.ratios(b, adapted, weights, directions)
 }
 
 // ratios adds the Map over all trust ratios, into a vector for each dtype.
-func (u *update) ratios(l *lowering, adapted []*updated, weights, directions operand) error {
-	l.label = "trust ratios"
-	c := l.newCode(weights.shape)
+func (u *update) ratios(b *builder, adapted []*updated, weights, directions operand) error {
+	b.label = "trust ratios"
+	c := b.newCode(weights.shape)
 	w, d, zero := c.load(weights), c.load(directions), c.constant(0)
 	ratio := c.do(program.Div, c.do(program.Sqrt, w), c.do(program.Sqrt, d))
 	for _, x := range []int{w, d} {
@@ -325,13 +322,13 @@ func (u *update) ratios(l *lowering, adapted []*updated, weights, directions ope
 				continue
 			}
 			if len(all.shape) == 0 {
-				all = l.fresh(dt, weights.shape)
+				all = b.fresh(dt, weights.shape)
 				step.Out, op.Stores = append(step.Out, all.view), append(op.Stores, ratio)
 			}
 			p.trust = operand{view: program.View{Value: all.view.Value, Offset: i}, dtype: dt}
 		}
 	}
 	step.Op = op
-	l.add(step)
+	b.add(step)
 	return c.err
 }

@@ -9,6 +9,7 @@ import (
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/internal/program/oracle"
 	"github.com/symgrad/symgrad/internal/values"
@@ -55,8 +56,8 @@ func testParams(rng *rand.Rand) []testParam {
 	return all
 }
 
-// updating is the program of an optimizer with memory on the host.
-type updating struct {
+// updateRun is the program of an optimizer with memory on the host.
+type updateRun struct {
 	u      *update
 	p      *program.Program
 	memory map[program.ID][]byte
@@ -64,13 +65,11 @@ type updating struct {
 	slots  [][]tensor.Buffer // states, by parameter
 }
 
-func newUpdating(t *testing.T, c optim.Config, params []testParam, optimize bool) *updating {
+func newUpdateRun(t *testing.T, c optim.Config, params []testParam, optimize bool) *updateRun {
 	t.Helper()
-	cfg := &Config{Name: "update", NoOptimize: !optimize}
-	l := &lowering{lowered: lowered{p: &program.Program{Name: "update", Clock: program.None}}, g: &graph{}, cfg: cfg, numbers: map[numberKey]program.ID{}}
-	l.normID = program.None
+	l := newWork("update")
 	u := &update{cfg: c.WithDefaults()}
-	x := &updating{u: u, p: l.p, memory: map[program.ID][]byte{}}
+	x := &updateRun{u: u, p: l.p, memory: map[program.ID][]byte{}}
 	for i, id := range []*program.ID{&u.rate, &u.scale, &u.pow1, &u.pow2, &u.count, &u.norm, &u.skipped} {
 		*id = l.outside(fmt.Sprint("word ", i), program.State, tensor.Of(make([]float64, 1)))
 		x.ids = append(x.ids, id)
@@ -103,17 +102,17 @@ func newUpdating(t *testing.T, c optim.Config, params []testParam, optimize bool
 		x.slots = append(x.slots, slots)
 		u.params = append(u.params, q)
 	}
-	if err := u.emit(l); err != nil {
+	if err := u.emit(l.builder); err != nil {
 		t.Fatal(err)
 	}
-	l.follow = x.ids
-	if err := finishProgram(&l.lowered, cfg, true); err != nil {
+	l.out.follow = x.ids
+	if err := l.out.finish(&loweringOptions{NoOptimize: !optimize, OnGPU: true, Aside: cudaexec.Aside}); err != nil {
 		t.Fatal(err)
 	}
 	if err := program.Validate(l.p); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range l.fixed {
+	for _, f := range l.out.fixed {
 		x.memory[f.id] = f.at.Raw()
 	}
 	x.set(2, 1)
@@ -121,11 +120,11 @@ func newUpdating(t *testing.T, c optim.Config, params []testParam, optimize bool
 	return x
 }
 
-func (x *updating) set(word int, v float64) {
+func (x *updateRun) set(word int, v float64) {
 	program.SetElement(tensor.F64, x.memory[*x.ids[word]], 0, v)
 }
 
-func (x *updating) word(word int) float64 {
+func (x *updateRun) word(word int) float64 {
 	return program.Element(tensor.F64, x.memory[*x.ids[word]], 0)
 }
 
@@ -168,7 +167,7 @@ func TestUpdatesAreThoseOfOptim(t *testing.T) {
 
 func compareUpdates(t *testing.T, c optim.Config, optimize bool) {
 	mine, theirs := testParams(rand.New(rand.NewPCG(1, 2))), testParams(rand.New(rand.NewPCG(1, 2)))
-	x := newUpdating(t, c, mine, optimize)
+	x := newUpdateRun(t, c, mine, optimize)
 	c.KeepGradients = true
 	s, err := optim.New(c)
 	if err != nil {
@@ -213,7 +212,7 @@ func compareUpdates(t *testing.T, c optim.Config, optimize bool) {
 }
 
 // closeState compares the program's states with a solver's.
-func (x *updating) closeState(t *testing.T, want optim.State) {
+func (x *updateRun) closeState(t *testing.T, want optim.State) {
 	t.Helper()
 	for i, p := range want.Params {
 		for k, slot := range p.Slots {
@@ -266,7 +265,7 @@ func closeTo(t *testing.T, what string, got, want *gtensor.Dense) {
 // steps.
 func TestAnUpdateByGradientsThatAreNoNumbersChangesNothing(t *testing.T) {
 	params := testParams(rand.New(rand.NewPCG(5, 6)))
-	x := newUpdating(t, optim.Config{Name: optim.Adam, AMSGrad: true, ClipNorm: 1}, params, true)
+	x := newUpdateRun(t, optim.Config{Name: optim.Adam, AMSGrad: true, ClipNorm: 1}, params, true)
 	x.set(0, 0.1)
 	x.set(1, 1)
 	params[1].grad.Float64s()[2] = math.NaN()

@@ -24,7 +24,7 @@ func (s *solver) Step(model []gorgonia.ValueGrad) error {
 }
 
 func (s *solver) step(model []gorgonia.ValueGrad) error {
-	if err := s.match(model); err != nil || s.fused {
+	if err := s.match(model); err != nil || s.alone == nil {
 		return err
 	}
 	if err := s.unswapped(); err != nil {
@@ -37,28 +37,18 @@ func (s *solver) step(model []gorgonia.ValueGrad) error {
 	if d.current == nil {
 		return fmt.Errorf("nothing has run: %w", optim.ErrNoGradient)
 	}
-	if err := s.bind(m.now); err != nil {
+	if err := s.alone.bind(m.now, s.nodes); err != nil {
 		return err
 	}
 	if err := d.dev.Enter(); err != nil {
 		return err
 	}
 	defer d.dev.Leave()
-	run, own := d.current.Stream(), s.exec.Stream()
-	if err := errors.Join(run.Record(s.to), own.Wait(s.to)); err != nil {
-		return err
-	}
-	if err := s.steer(own); err != nil {
-		return err
-	}
-	if err := s.exec.Run(); err != nil {
-		return err
-	}
-	if err := errors.Join(own.Record(s.back), run.Wait(s.back)); err != nil {
+	if err := s.alone.run(d.current.Stream(), s.steer); err != nil {
 		return err
 	}
 	s.steps++
-	return s.judge(s.exec, s.normID, s.skipID, late)
+	return s.judge(s.alone.exec, s.alone.norm, s.alone.skipped, late)
 }
 
 // match compares a model with the parameters of the graph.
@@ -125,7 +115,7 @@ func (s *solver) unswapped() error {
 
 // prepare prepares a run that includes the update.
 func (s *solver) prepare(c *compiled) error {
-	if s == nil || !s.fused || c.manner().local() {
+	if s == nil || s.alone != nil || c.manner().local() {
 		return nil
 	}
 	if err := s.unswapped(); err != nil {
@@ -136,12 +126,12 @@ func (s *solver) prepare(c *compiled) error {
 
 // ran counts such a run after it was queued.
 func (s *solver) ran(c *compiled) error {
-	if s == nil || !s.fused || c.manner().local() {
+	if s == nil || s.alone != nil || c.manner().local() {
 		return nil
 	}
 	s.last = c
 	s.steps++
-	return s.judge(c.gpu.exec, c.normID, s.skippedIn(c.fixed), late)
+	return s.judge(c.gpu.exec, c.norm, c.skipped, late)
 }
 
 // wait waits for all updates.
@@ -149,9 +139,13 @@ func (s *solver) wait() error {
 	if s == nil {
 		return nil
 	}
-	x, norm, skipped := s.exec, s.normID, s.skipID
-	if c := s.last; c != nil {
-		x, norm, skipped = c.gpu.exec, c.normID, s.skippedIn(c.fixed)
+	var x *cudaexec.Exec
+	norm, skipped := program.None, program.None
+	switch {
+	case s.alone != nil:
+		x, norm, skipped = s.alone.exec, s.alone.norm, s.alone.skipped
+	case s.last != nil:
+		x, norm, skipped = s.last.gpu.exec, s.last.norm, s.last.skipped
 	}
 	if x == nil || s.steps == 0 && s.skipped == 0 {
 		return nil
@@ -159,7 +153,7 @@ func (s *solver) wait() error {
 	if err := s.m.device.wait(); err != nil { // waits for the runs before or with the updates, which detect dead ranks
 		return err
 	}
-	if !s.fused {
+	if s.alone != nil {
 		if err := x.Wait(); err != nil {
 			return err
 		}
@@ -172,14 +166,5 @@ func (s *solver) close() error {
 	if s == nil {
 		return nil
 	}
-	var errs []error
-	if s.exec != nil {
-		errs = append(errs, s.exec.Close())
-	}
-	for _, e := range []*cuda.Event{s.to, s.back} {
-		if e != nil {
-			errs = append(errs, e.Close())
-		}
-	}
-	return errors.Join(errs...)
+	return s.alone.close()
 }

@@ -8,6 +8,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -266,4 +267,31 @@ func (s *solver) exchange(a, b tensor.Buffer) error {
 		return err
 	}
 	return errors.Join(d.write(a, other), d.write(b, one))
+}
+
+// ownAt returns the device memory of the piece of a parameter that this rank updates; the zero
+// Buffer for none.
+func (s *solver) ownAt(i int) (tensor.Buffer, error) {
+	n, piece := s.nodes[i], s.pieces[i]
+	if piece.Len == 0 {
+		return tensor.Buffer{}, nil
+	}
+	if e := s.m.now.exchange; e.gathers() {
+		bucket, from := e.inShard(n, piece)
+		return e.layout.Own[bucket].Slice(from, from+piece.Len)
+	}
+	p, ok := s.m.device.params[n]
+	if !ok {
+		return tensor.Buffer{}, fmt.Errorf("it is not on the device: %w", optim.ErrMismatch)
+	}
+	return p.at.Slice(piece.Offset, piece.Offset+piece.Len)
+}
+
+// covers returns an error if the elements of a parameter's state do not include a piece.
+func covers(p optim.ParamState, n int, piece ddp.Piece) error {
+	if p.Offset <= piece.Offset && piece.Offset+piece.Len <= p.Offset+n {
+		return nil
+	}
+	return fmt.Errorf("it has elements %d to %d, and %d to %d are wanted: %w",
+		p.Offset, p.Offset+n, piece.Offset, piece.Offset+piece.Len, optim.ErrMismatch)
 }

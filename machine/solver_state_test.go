@@ -20,11 +20,10 @@ import (
 func TestAMachineTakesStatesThatCoverItsOwn(t *testing.T) {
 	g := gorgonia.NewGraph()
 	n := gorgonia.NewVector(g, gtensor.Float32, gorgonia.WithName("w"), gorgonia.WithShape(4))
-	s := &solver{
-		m: &Machine{shapes: map[*gorgonia.Node][]int{n: {4}}}, pieces: []ddp.Piece{{Len: 4}},
-		cfg:   optim.Config{Name: optim.Momentum, EMADecay: 0.5}.WithDefaults(),
+	s := &solver{m: &Machine{shapes: map[*gorgonia.Node][]int{n: {4}}}, memory: &memory{
+		cfg: optim.Config{Name: optim.Momentum, EMADecay: 0.5}.WithDefaults(), pieces: []ddp.Piece{{Len: 4}},
 		nodes: gorgonia.Nodes{n}, at: [][]tensor.Buffer{{tensor.Of(make([]float32, 4)), tensor.Of(make([]float32, 4))}},
-	}
+	}}
 	good := func() optim.ParamState {
 		return optim.ParamState{Name: "w", Shape: []int{4}, DType: gtensor.Float32, Slots: []optim.Slot{
 			{Name: "momentum_buffer", F32: make([]float32, 4)}, {Name: "ema", F32: make([]float32, 4)},
@@ -55,7 +54,7 @@ func TestAMachineTakesStatesThatCoverItsOwn(t *testing.T) {
 // TestADeviceKeepsNoStepOfAverages checks the errors of a solver while the parameters hold their
 // averages.
 func TestADeviceKeepsNoStepOfAverages(t *testing.T) {
-	s := &solver{m: &Machine{}, cfg: optim.Config{Name: optim.Adam}.WithDefaults(), fused: true, swapped: true}
+	s := &solver{m: &Machine{}, memory: &memory{cfg: optim.Config{Name: optim.Adam}.WithDefaults()}, swapped: true}
 	if err := s.prepare(&compiled{lowered: &lowered{}}); !errors.Is(err, optim.ErrSwapped) {
 		t.Errorf("a run with the update in it: %v", err)
 	}

@@ -22,26 +22,26 @@ type terms struct {
 }
 
 // measure adds the sum of the squared gradients, in f64.
-func (u *update) measure(l *lowering) error {
-	l.label = "squared gradients"
-	each := l.fresh(tensor.F64, []int{len(u.params)})
+func (u *update) measure(b *builder) error {
+	b.label = "squared gradients"
+	each := b.fresh(tensor.F64, []int{len(u.params)})
 	for i := range u.params {
 		g := u.params[i].grad
 		if g.len() == 0 {
-			l.zero(each, i)
+			b.zero(each, i)
 			continue
 		}
-		m := l.newCode(g.shape)
+		m := b.newCode(g.shape)
 		r := m.load(g)
 		m.do(program.Mul, r, r)
-		l.label = "squares of d " + u.params[i].name
+		b.label = "squares of d " + u.params[i].name
 		if err := m.sumTo(each, i); err != nil {
 			return err
 		}
 	}
-	l.label = "squared norm"
-	u.total = l.fresh(tensor.F64, nil)
-	m := l.newCode(each.shape)
+	b.label = "squared norm"
+	u.total = b.fresh(tensor.F64, nil)
+	m := b.newCode(each.shape)
 	m.load(each)
 	if err := m.sumTo(u.total, 0); err != nil || u.sum == nil {
 		return err
@@ -50,29 +50,10 @@ func (u *update) measure(l *lowering) error {
 	return nil
 }
 
-// zero sets element at of a vector to 0: the sum of an empty piece.
-func (l *lowering) zero(to operand, at int) {
-	m := l.newCode(nil)
-	l.add(m.mapTo(m.constant(0), operand{view: program.View{Value: to.view.Value, Offset: at}}))
-}
-
-// sumTo adds a step that sums the last register of the code, over the whole space, into element at
-// of a vector.
-func (c *code) sumTo(to operand, at int) error {
-	if c.err != nil {
-		return c.err
-	}
-	c.l.add(program.Step{
-		Op: &program.Reduce{Space: c.space, Reduced: []bool{true}, Red: program.Sum, Code: c.code},
-		In: c.in, Out: []program.View{{Value: to.view.Value, Offset: at, Strides: []int{0}}},
-	})
-	return nil
-}
-
 // termCode builds the code of the terms.
 type termCode struct {
 	*code
-	l      *lowering
+	b      *builder
 	u      *update
 	dt     tensor.DType
 	finite int // register; -1 if the norm is not measured
@@ -82,7 +63,7 @@ type termCode struct {
 
 // term stores register r as a term.
 func (c *termCode) term(r int) operand {
-	o := c.l.fresh(c.dt, nil)
+	o := c.b.fresh(c.dt, nil)
 	c.store(r, o)
 	return o
 }
@@ -92,7 +73,7 @@ func (c *termCode) store(r int, o operand) {
 }
 
 // termsOf returns the terms of a parameter's dtype and factor. The first call counts the step.
-func (u *update) termsOf(l *lowering, dt tensor.DType, factor float64) (*terms, error) {
+func (u *update) termsOf(b *builder, dt tensor.DType, factor float64) (*terms, error) {
 	for _, t := range u.terms {
 		if t.dtype == dt && t.factor == factor {
 			return t, nil
@@ -100,9 +81,9 @@ func (u *update) termsOf(l *lowering, dt tensor.DType, factor float64) (*terms, 
 	}
 	t := &terms{dtype: dt, factor: factor}
 	u.terms = append(u.terms, t)
-	l.label = "terms of the step"
-	c := &termCode{code: l.newCode(nil), l: l, u: u, dt: dt, finite: -1}
-	rate, scale := c.load(l.whole(u.rate)), c.load(l.whole(u.scale))
+	b.label = "terms of the step"
+	c := &termCode{code: b.newCode(nil), b: b, u: u, dt: dt, finite: -1}
+	rate, scale := c.load(b.whole(u.rate)), c.load(b.whole(u.scale))
 	if factor != 1 {
 		rate = c.do(program.Mul, rate, c.constant(factor))
 	}
@@ -113,7 +94,7 @@ func (u *update) termsOf(l *lowering, dt tensor.DType, factor float64) (*terms, 
 	t.scale, t.rate = c.term(scale), c.term(rate)
 	u.makeTerms(c, t, rate)
 	u.counted = true
-	l.add(program.Step{Op: &program.Map{Space: c.space, Code: c.code.code, Stores: c.stores}, In: c.in, Out: c.outs})
+	b.add(program.Step{Op: &program.Map{Space: c.space, Code: c.code.code, Stores: c.stores}, In: c.in, Out: c.outs})
 	return t, c.err
 }
 
@@ -150,10 +131,10 @@ func (c *termCode) clip(scale int) int {
 	norm := c.do(program.Mul, scale, c.do(program.Sqrt, c.load(c.u.total)))
 	c.finite = c.do(program.Equal, c.do(program.Sub, norm, norm), c.constant(0))
 	if !c.u.counted {
-		c.store(norm, c.l.whole(c.u.norm))
+		c.store(norm, c.b.whole(c.u.norm))
 		if c.u.cfg.SkipNonFinite {
-			before := c.load(c.l.whole(c.u.skipped))
-			c.store(c.do(program.Select, c.finite, before, c.do(program.Add, before, c.constant(1))), c.l.whole(c.u.skipped))
+			before := c.load(c.b.whole(c.u.skipped))
+			c.store(c.do(program.Select, c.finite, before, c.do(program.Add, before, c.constant(1))), c.b.whole(c.u.skipped))
 		}
 	}
 	if limit := c.u.cfg.ClipNorm; limit > 0 && !math.IsInf(limit, 1) {
@@ -165,7 +146,7 @@ func (c *termCode) clip(scale int) int {
 
 // counted returns a power of beta for this step, and stores it.
 func (c *termCode) counted(id program.ID, beta float64) int {
-	now := c.load(c.l.whole(id))
+	now := c.load(c.b.whole(id))
 	if c.u.counted {
 		return now
 	}
@@ -176,7 +157,7 @@ func (c *termCode) counted(id program.ID, beta float64) int {
 
 // before returns the number of steps before this one, and counts this one.
 func (c *termCode) before() int {
-	now := c.load(c.l.whole(c.u.count))
+	now := c.load(c.b.whole(c.u.count))
 	one := c.constant(1)
 	if c.u.counted { // now includes this step, unless the step is skipped and needs no number
 		return c.do(program.Sub, now, one)
@@ -191,5 +172,5 @@ func (c *termCode) advance(next, now int, id program.ID) {
 	if c.finite >= 0 {
 		next = c.do(program.Select, c.finite, next, now)
 	}
-	c.store(next, c.l.whole(id))
+	c.store(next, c.b.whole(id))
 }

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -91,7 +90,7 @@ func (r *normGraph) attach(w *dist.World, weight float64) error {
 }
 
 // lower also binds the running statistics.
-func (r *normGraph) lower(cfg Config) (*lowered, oracle.Rank, error) {
+func (r *normGraph) lower(cfg loweringOptions) (*lowered, oracle.Rank, error) {
 	l, rank, err := r.rankGraph.lower(cfg)
 	if err == nil {
 		for _, s := range l.states {
@@ -106,9 +105,9 @@ func (r *normGraph) lower(cfg Config) (*lowered, oracle.Rank, error) {
 func TestSyncBatchNormBySteps(t *testing.T) {
 	parts := []int{3, 0, 2}
 	for name, c := range map[string]struct {
-		cfg        Config
+		cfg        loweringOptions
 		sumOfCosts bool
-	}{"optimized": {}, "plain": {cfg: Config{NoOptimize: true}}, "sum of costs": {sumOfCosts: true}} {
+	}{"optimized": {}, "plain": {cfg: loweringOptions{NoOptimize: true}}, "sum of costs": {sumOfCosts: true}} {
 		t.Run(name, func(t *testing.T) {
 			graphs := make([]*normGraph, len(parts))
 			inWorld(t, len(parts), func(w *dist.World) error {
@@ -155,7 +154,7 @@ func (r *normGraph) compareStats(t *testing.T, rank int) {
 // TestGradientsWithoutWeightAreNotLookedAt gives a rank with weight 0 samples of NaN: all ranks
 // must have the gradients of the others.
 func TestGradientsWithoutWeightAreNotLookedAt(t *testing.T) {
-	for _, cfg := range []Config{{}, {NoOptimize: true}} {
+	for _, cfg := range []loweringOptions{{}, {NoOptimize: true}} {
 		const n = 3
 		graphs := make([]*rankGraph, n)
 		inWorld(t, n, func(w *dist.World) error {
@@ -208,15 +207,9 @@ func TestSyncBatchNormOutsideTrainingDoesNotCommunicate(t *testing.T) {
 				n.SetTraining(training)
 			}
 			g := collect(r.g, G.Nodes{r.cost})
-			shapes := map[*G.Node][]int{}
-			for _, n := range g.nodes {
-				if n.IsVar() {
-					shapes[n] = n.Shape()
-				}
-			}
-			l, err := lower(g, &Config{}, shapes, false)
+			l, err := lower(g, loweringOptions{}.onDevice(g, nil))
 			if err == nil {
-				err = errors.Join(finishProgram(l, &Config{}, true), program.Validate(l.p))
+				err = program.Validate(l.p)
 			}
 			if err != nil {
 				return err

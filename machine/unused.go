@@ -2,6 +2,25 @@ package machine
 
 import "github.com/symgrad/symgrad/internal/program"
 
+// finish optimizes the program and plans its memory.
+func (l *lowered) finish(o *loweringOptions) error {
+	l.p.Rows, l.p.Again, l.p.Aside = o.OnGPU, o.OnGPU, o.Aside != nil && o.Aside(l.p, l.groups)
+	if o.Narrow {
+		l.p.Narrow = program.NarrowFrom
+	}
+	var err error
+	if o.NoOptimize {
+		err = program.Pack(l.p)
+	} else {
+		err = program.Optimize(l.p)
+	}
+	if err != nil {
+		return err
+	}
+	l.removeUnusedValues()
+	return program.Plan(l.p)
+}
+
 // removeUnusedValues drops values that no step uses, except those placed outside the program.
 func (l *lowered) removeUnusedValues() {
 	p := l.p
@@ -51,7 +70,8 @@ func (l *lowered) removeUnusedValues() {
 	for i := range l.fixed {
 		move(&l.fixed[i].id)
 	}
-	move(&l.normID)
+	move(&l.norm)
+	move(&l.skipped)
 	for _, id := range l.follow {
 		move(id)
 	}

@@ -10,7 +10,7 @@ import (
 
 // A number is in memory once for a type, and 0 is another one than -0.
 func TestNumbersInMemoryAreKnownByTheirBits(t *testing.T) {
-	l := &lowering{lowered: lowered{p: &program.Program{}}, numbers: map[numberKey]program.ID{}}
+	l := newBuilder("numbers")
 	id := func(num float64, dt tensor.DType) program.ID {
 		return l.stored(operand{isNum: true, num: num, dtype: dt}).view.Value
 	}

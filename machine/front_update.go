@@ -1,0 +1,177 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
+	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// memory is an optimizer's update on a device: its settings, and the memory of its states.
+type memory struct {
+	cfg    optim.Config      // with defaults
+	zero   bool              // gradients become 0 after their use
+	nodes  gorgonia.Nodes    // the parameters, in the order of the graph
+	pieces []ddp.Piece       // updated part of each: all elements, or those that the rank owns
+	at     [][]tensor.Buffer // states, by parameter and slot
+	words  [6]tensor.Buffer  // f64: rate, scale, powers of beta1 and beta2, steps made, steps skipped
+	normAt tensor.Buffer     // f64
+}
+
+// newMemory returns the update of a graph's parameters, without memory. shapes are those of the
+// inputs. d exchanges the gradients, or is nil.
+func newMemory(g *graph, c optim.Config, dualValues bool, shapes map[*gorgonia.Node][]int, d *ddp.DDP) *memory {
+	u := &memory{cfg: c.WithDefaults(), pieces: g.pieces(shapes, d)}
+	u.zero = dualValues && !u.cfg.KeepGradients
+	return u
+}
+
+// allocate allocates the states of all parameters with alloc, which returns zeroed memory.
+func (u *memory) allocate(g *graph, alloc func(dt tensor.DType, n int) (tensor.Buffer, error)) error {
+	block, err := alloc(tensor.F64, 2*(len(u.words)+1))
+	if err != nil {
+		return err
+	}
+	for i := range u.words { // at multiples of 16 bytes
+		if u.words[i], err = block.Slice(2*i, 2*i+1); err != nil {
+			return err
+		}
+	}
+	if u.normAt, err = block.Slice(2*len(u.words), 2*len(u.words)+1); err != nil {
+		return err
+	}
+	for i := range g.params {
+		n := g.params[i].node
+		dt, err := values.DType(n.Dtype())
+		if err != nil || !dt.IsFloat() || dt.Size() < 4 {
+			return fmt.Errorf("parameter %q: %w: it is %v", called(n), optim.ErrUnsupported, n.Dtype())
+		}
+		u.nodes = append(u.nodes, n)
+		var slots []tensor.Buffer
+		for range u.cfg.Slots() {
+			if u.pieces[i].Len == 0 {
+				slots = append(slots, tensor.Buffer{})
+				continue
+			}
+			b, err := alloc(dt, u.pieces[i].Len)
+			if err != nil {
+				return fmt.Errorf("state of %q: %w", called(n), err)
+			}
+			slots = append(slots, b)
+		}
+		u.at = append(u.at, slots)
+	}
+	return g.differentiated()
+}
+
+// updating adds an update to a program.
+type updating struct {
+	work
+	*memory
+	shard   *sharding      // of the exchange of gradients; may be nil
+	outputs gorgonia.Nodes // of the graph
+}
+
+// emit adds the update. operands returns parameters and gradients.
+func (x *updating) emit(operands func(i int) (weight, grad operand, err error)) error {
+	u := &update{cfg: x.cfg, gradientZero: x.zero, norm: program.None, skipped: program.None}
+	for i, to := range []*program.ID{&u.rate, &u.scale, &u.pow1, &u.pow2, &u.count} {
+		*to = x.outside([]string{"rate", "scale", "beta1^t", "beta2^t", "steps"}[i], program.State, x.words[i])
+	}
+	if u.cfg.Measures() {
+		u.norm = x.outside("norm", program.Output, x.normAt)
+	}
+	if x.cfg.SkipNonFinite {
+		u.skipped = x.outside("skipped steps", program.Output, x.words[5])
+	}
+	for i, n := range x.nodes {
+		w, g, err := operands(i)
+		if err != nil {
+			return fmt.Errorf("update of %q: %w", called(n), err)
+		}
+		p := updated{name: n.Name(), whole: w.shape, weight: w, grad: g, at: -1}
+		shape := slices.Clone(w.shape)
+		if x.shard != nil {
+			p.weight, p.grad = x.shard.pieces(n, w, g, x.pieces[i])
+			shape = []int{x.pieces[i].Len}
+		}
+		if p.weight.len() > 0 {
+			for k, name := range x.cfg.Slots() {
+				p.slots = append(p.slots, x.outside(n.Name()+" "+name, program.State, x.at[i][k], shape...))
+			}
+		}
+		u.params = append(u.params, p)
+	}
+	x.out.norm, x.out.skipped = u.norm, u.skipped
+	begin := len(x.p.Steps)
+	if x.shard == nil {
+		return u.emit(x.builder)
+	}
+	u.sum = x.shard.e.sumRanks
+	if err := u.emit(x.builder); err != nil {
+		return err
+	}
+	x.shard.spread(u, x.nodes, x.outputs, begin, !u.cfg.Measures() && x.cfg.Name != optim.LAMB)
+	return nil
+}
+
+// update adds the update that ends each run.
+func (l *lowering) update() error {
+	x := &updating{work: l.work, memory: l.opt.Update, shard: l.shard, outputs: l.g.outputs}
+	return x.emit(func(i int) (operand, operand, error) {
+		p := l.g.params[i]
+		w, ok := l.values[p.node]
+		g, there := l.values[p.grad]
+		if !ok || !there {
+			return w, g, fmt.Errorf("its gradient is not computed: %w", optim.ErrNoGradient)
+		}
+		for _, d := range l.out.duals {
+			if d.param == i && l.shard == nil {
+				g = l.whole(d.id)
+			}
+		}
+		if g.isNum && !l.out.exchange.staged() {
+			g = l.stored(g)
+		}
+		if g.len() == w.len() { // shapes may differ in dimensions of 1
+			g = l.reshape(g, w.shape)
+		}
+		return w, g, nil
+	})
+}
+
+// updateAlone returns the program of an update that follows other programs' runs, and the Outside
+// values of the gradients. weights are the parameters.
+func updateAlone(o loweringOptions, weights []tensor.Buffer) (*lowered, []program.ID, error) {
+	u := o.Update
+	x := &updating{work: newWork(o.Name), memory: u}
+	grads := make([]program.ID, len(u.nodes))
+	err := x.emit(func(i int) (operand, operand, error) {
+		n, at := u.nodes[i], weights[i]
+		shape := slices.Clone(o.Shapes[n])
+		w := x.whole(x.outside(n.Name(), program.Param, at, shape...))
+		grads[i] = x.p.Add(program.Value{
+			Name: "d " + n.Name(), DType: at.DType(), Shape: shape, Role: program.Gradient, Place: program.Outside,
+		})
+		x.out.follow = append(x.out.follow, &grads[i])
+		return w, x.whole(grads[i]), nil
+	})
+	if err == nil {
+		err = x.out.finish(&o)
+	}
+	return x.out, grads, err
+}
+
+// differentiated rejects a graph without gradients.
+func (g *graph) differentiated() error {
+	if len(g.params) == 0 {
+		return fmt.Errorf("the graph has no gradients: %w: call gorgonia.Grad or ddp.Attach before New", optim.ErrNoGradient)
+	}
+	return nil
+}

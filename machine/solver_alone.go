@@ -1,0 +1,123 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// ownUpdate is the program of a solver whose update is not in the machine's programs.
+type ownUpdate struct {
+	exec    *cudaexec.Exec
+	norm    program.ID
+	skipped program.ID
+	grads   []program.ID
+	to      *cuda.Event // after the machine's run
+	back    *cuda.Event // after the update
+	bound   *compiled   // its gradients are bound
+}
+
+// newOwnUpdate loads the program that updates the parameters of m.
+func newOwnUpdate(m *Machine, u *memory) (*ownUpdate, error) {
+	d := m.device
+	weights := make([]tensor.Buffer, len(u.nodes))
+	for i, n := range u.nodes {
+		dt, err := values.DType(n.Dtype())
+		if err != nil {
+			return nil, fmt.Errorf("update of %q: %w", called(n), err)
+		}
+		st, err := d.param(n, dt, max(sizeOf(m.shapes[n]), 1), m.now.exchange)
+		if err != nil {
+			return nil, fmt.Errorf("update of %q: %w", called(n), err)
+		}
+		weights[i] = st.at
+	}
+	o := m.cfg.lowering(true)
+	o.Name, o.Shapes, o.Update = m.cfg.Name+" update", m.shapes, u
+	l, grads, err := updateAlone(o, weights)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := d.config(&m.cfg, nil)
+	if err != nil {
+		return nil, err
+	}
+	r, err := cudaexec.New(l.p, cfg, program.Env{})
+	if err != nil {
+		return nil, err
+	}
+	own := &ownUpdate{norm: l.norm, skipped: l.skipped, grads: grads}
+	own.exec, _ = r.(*cudaexec.Exec)
+	for _, f := range l.fixed {
+		if err := r.Bind(f.id, f.at); err != nil {
+			return own, err
+		}
+	}
+	if own.to, err = d.dev.NewEvent(); err == nil {
+		own.back, err = d.dev.NewEvent()
+	}
+	return own, err
+}
+
+// bind binds the gradients of program c to the update of nodes.
+func (o *ownUpdate) bind(c *compiled, nodes gorgonia.Nodes) error {
+	if o.bound == c {
+		return nil
+	}
+	if o.bound != nil {
+		if err := o.exec.Wait(); err != nil {
+			return err
+		}
+	}
+	for i := range nodes {
+		at, err := c.gradientOf(i)
+		if err == nil {
+			err = o.exec.Bind(o.grads[i], at)
+		}
+		if err != nil {
+			return fmt.Errorf("gradient of %q: %w", called(nodes[i]), err)
+		}
+	}
+	o.bound = c
+	return nil
+}
+
+// run queues the update after the runs on a stream, which then waits for it. steer sets the rate
+// and the scale on the update's stream.
+func (o *ownUpdate) run(after *cuda.Stream, steer func(on *cuda.Stream) error) error {
+	own := o.exec.Stream()
+	if err := errors.Join(after.Record(o.to), own.Wait(o.to)); err != nil {
+		return err
+	}
+	if err := steer(own); err != nil {
+		return err
+	}
+	if err := o.exec.Run(); err != nil {
+		return err
+	}
+	return errors.Join(own.Record(o.back), after.Wait(o.back))
+}
+
+// close frees resources that the device does not own.
+func (o *ownUpdate) close() error {
+	if o == nil {
+		return nil
+	}
+	var errs []error
+	if o.exec != nil {
+		errs = append(errs, o.exec.Close())
+	}
+	for _, e := range []*cuda.Event{o.to, o.back} {
+		if e != nil {
+			errs = append(errs, e.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
