@@ -10,6 +10,7 @@ import (
 
 	"github.com/symgrad/symgrad/internal/hostexec"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -138,7 +139,7 @@ func (c *compiled) placeOutputs() error {
 			continue // the reducer has the memory: see placeHooks
 		}
 		dt := c.p.Values[o.id].DType
-		b, err := c.m.memoryFor(place{o.node, false}, dt, max(sizeOf(o.shape), 1))
+		b, err := c.m.memoryFor(place{o.node, false}, dt, max(draft.SizeOf(o.shape), 1))
 		if err != nil {
 			return fmt.Errorf("output %q: %w", called(o.node), err)
 		}
@@ -275,7 +276,7 @@ func (s *source) copied(d *gtensor.Dense) (tensor.Buffer, error) {
 
 func (s *source) makeOwn() (err error) {
 	if s.own.IsZero() {
-		s.own, err = values.New(s.dtype, max(sizeOf(s.shape), 1))
+		s.own, err = values.New(s.dtype, max(draft.SizeOf(s.shape), 1))
 	}
 	return err
 }
@@ -369,7 +370,7 @@ func (c *compiled) gradientOf(i int) (tensor.Buffer, error) {
 		}
 		at, err := c.runner.Memory(o.id)
 		if err == nil && o.slot {
-			return at.Slice(o.offset, o.offset+max(sizeOf(o.shape), 1))
+			return at.Slice(o.offset, o.offset+max(draft.SizeOf(o.shape), 1))
 		}
 		return at, err
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
@@ -70,7 +71,7 @@ func (c *compiled) spareBytes(h *hook) int64 {
 	default:
 		return 0
 	}
-	return int64(max(sizeOf(h.shape), 1)) * int64(c.p.Values[id].DType.Size())
+	return int64(max(draft.SizeOf(h.shape), 1)) * int64(c.p.Values[id].DType.Size())
 }
 
 // spare returns memory for a gradient whose reducer has none, allocated at the first call.
@@ -83,7 +84,7 @@ func (c *compiled) spare(h *hook, p *hookPlace) (tensor.Buffer, error) {
 		id = h.reduced
 	}
 	var err error
-	p.own, err = values.New(c.p.Values[id].DType, max(sizeOf(h.shape), 1))
+	p.own, err = values.New(c.p.Values[id].DType, max(draft.SizeOf(h.shape), 1))
 	return p.own, err
 }
 

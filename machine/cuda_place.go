@@ -8,6 +8,7 @@ import (
 
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -95,7 +96,7 @@ func (c *compiled) placeParams() error {
 		c.sources = append(c.sources, source{binding: b, gdt: b.node.Dtype(), dtype: v.DType})
 		n := v.Len()
 		if b.slot {
-			n = max(sizeOf(b.shape), 1)
+			n = max(draft.SizeOf(b.shape), 1)
 		}
 		if v.Role != program.Param && d.shared(b.node, v.DType, n) == nil {
 			continue
@@ -119,7 +120,7 @@ func (c *compiled) placeOutputsOnDevice() error {
 	c.values, c.memory = make([]gorgonia.Value, len(c.outputs)), make([]tensor.Buffer, len(c.outputs))
 	for i, o := range c.outputs {
 		dt := c.p.Values[o.id].DType
-		n := max(sizeOf(o.shape), 1)
+		n := max(draft.SizeOf(o.shape), 1)
 		host, err := c.m.memoryFor(place{o.node, false}, dt, n)
 		if err != nil {
 			return fmt.Errorf("output %q: %w", called(o.node), err)
@@ -153,7 +154,7 @@ func (c *compiled) placeDualsOnDevice() error {
 		if c.gpu.duals[i], err = values.Memory(v, dt); err != nil {
 			return fmt.Errorf("gradient of %q: %w", called(o.node), err)
 		}
-		at, err := c.m.device.memoryFor(place{o.node, true}, dt, max(sizeOf(o.shape), 1))
+		at, err := c.m.device.memoryFor(place{o.node, true}, dt, max(draft.SizeOf(o.shape), 1))
 		if err != nil {
 			return fmt.Errorf("gradient of %q: %w", called(o.node), err)
 		}
@@ -267,7 +268,7 @@ func (c *compiled) stage(s *source) error {
 	if err != nil {
 		return err
 	}
-	n := max(sizeOf(s.shape), 1)
+	n := max(draft.SizeOf(s.shape), 1)
 	to, err := bufferOver(room, s.dtype, n)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -33,9 +34,9 @@ type exchanging struct {
 	group   int // number in the program
 	weight  program.ID
 	own     program.ID
-	share   program.ID // factor of gradients, except in runs of a whole batch
-	counts  operand    // 1 if the gradients count, with idle
-	scales  [2]operand // share for each dtype
+	share   program.ID       // factor of gradients, except in runs of a whole batch
+	counts  draft.Operand    // 1 if the gradients count, with idle
+	scales  [2]draft.Operand // share for each dtype
 	factors [2]program.ID
 	buckets []program.ID
 	wires   []program.ID // messages, with Stage 2 and a WireDType
@@ -78,7 +79,7 @@ func (e *exchanging) ids() []*program.ID {
 }
 
 // lower returns the operand of a node that a DDP has put into the graph.
-func (e *exchanging) lower(c *current) (operand, error) {
+func (e *exchanging) lower(c *current) (draft.Operand, error) {
 	switch op := c.n.Op().(type) {
 	case *ops.Begin:
 		e.begin()
@@ -93,11 +94,11 @@ func (e *exchanging) lower(c *current) (operand, error) {
 	case *ops.Wait:
 		slot, err := e.slotOf(op.Hook())
 		if e.manner.local() || e.staged() {
-			return number(0, slot.dtype, slot.shape), err
+			return draft.Number(0, slot.DType, slot.Shape), err
 		}
 		return slot, err
 	}
-	return operand{}, fmt.Errorf("%T is not an op of ddp", c.n.Op())
+	return draft.Operand{}, fmt.Errorf("%T is not an op of ddp", c.n.Op())
 }
 
 // begin adds the values of buckets and the factors of gradients.
@@ -124,10 +125,10 @@ func (e *exchanging) begin() {
 		if e.manner != wholeBatch {
 			by = e.share
 		}
-		e.label = "does it count"
-		e.counts = e.fresh(tensor.F32, nil)
-		m := e.newCode(nil)
-		e.add(m.mapTo(m.do(program.Greater, m.load(e.whole(by)), m.constant(0)), e.counts))
+		e.Label = "does it count"
+		e.counts = e.Fresh(tensor.F32, nil)
+		m := e.NewCode(nil)
+		e.Add(m.MapTo(m.Do(program.Greater, m.Load(e.Whole(by)), m.Constant(0)), e.counts))
 	}
 }
 
@@ -136,22 +137,22 @@ func (e *exchanging) exchangeWeights() {
 	e.weight = e.outside("weight", program.State, e.layout.Weights[0])
 	e.sum = e.outside("sum of weights", program.Output, e.layout.Weights[1])
 	e.own = e.outside("own weight", program.State, e.layout.Weights[2])
-	e.label = e.layout.Prefix + "sum of weights"
-	e.add(program.Step{
+	e.Label = e.layout.Prefix + "sum of weights"
+	e.Add(program.Step{
 		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.group},
-		In: []program.View{e.p.Whole(e.weight)}, Out: []program.View{e.p.Whole(e.sum)},
+		In: []program.View{e.Program.Whole(e.weight)}, Out: []program.View{e.Program.Whole(e.sum)},
 	})
-	e.label = "factor"
+	e.Label = "factor"
 	for k, b := range e.layout.Factors {
 		if !e.has(b.DType()) {
 			continue
 		}
 		e.factors[k] = e.outside("factor", program.State, b)
-		m := e.newCode(nil)
-		own, sum := m.load(e.whole(e.own)), m.load(e.whole(e.sum))
-		none := m.constant(0)
-		r := m.do(program.Select, m.do(program.Greater, sum, none), m.do(program.Div, own, sum), none)
-		e.add(m.mapTo(r, e.whole(e.factors[k])))
+		m := e.NewCode(nil)
+		own, sum := m.Load(e.Whole(e.own)), m.Load(e.Whole(e.sum))
+		none := m.Constant(0)
+		r := m.Do(program.Select, m.Do(program.Greater, sum, none), m.Do(program.Div, own, sum), none)
+		e.Add(m.MapTo(r, e.Whole(e.factors[k])))
 	}
 }
 
@@ -165,30 +166,30 @@ func (e *exchanging) param(h *ops.Hook) (int, error) {
 }
 
 // slotOf returns the slot of a parameter's gradient.
-func (e *exchanging) slotOf(h *ops.Hook) (operand, error) {
+func (e *exchanging) slotOf(h *ops.Hook) (draft.Operand, error) {
 	i, err := e.param(h)
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
 	q := e.plan.Params[i]
-	return operand{
-		view:  program.View{Value: e.buckets[q.Bucket], Offset: q.Offset, Strides: program.Contiguous(q.Shape)},
-		shape: slices.Clone(q.Shape), dtype: q.DType,
+	return draft.Operand{
+		View:  program.View{Value: e.buckets[q.Bucket], Offset: q.Offset, Strides: program.Contiguous(q.Shape)},
+		Shape: slices.Clone(q.Shape), DType: q.DType,
 	}, nil
 }
 
 // deposit puts a gradient into its slot, and reduces the buckets that are then full.
-func (e *exchanging) deposit(g operand, h *ops.Hook) error {
+func (e *exchanging) deposit(g draft.Operand, h *ops.Hook) error {
 	to, err := e.slotOf(h)
 	if err != nil {
 		return err
 	}
-	if g.len() != to.len() || g.dtype != to.dtype {
-		return fmt.Errorf("a gradient %v%v for a parameter %v%v", g.dtype, g.shape, to.dtype, to.shape)
+	if g.Len() != to.Len() || g.DType != to.DType {
+		return fmt.Errorf("a gradient %v%v for a parameter %v%v", g.DType, g.Shape, to.DType, to.Shape)
 	}
-	if g = e.reshape(g, to.shape); e.manner == wholeBatch {
-		e.copyTo(to, g)
-		e.copies = append(e.copies, slotCopy{step: len(e.p.Steps) - 1, offset: to.view.Offset, bucket: to.view.Value})
+	if g = e.Reshape(g, to.Shape); e.manner == wholeBatch {
+		e.CopyTo(to, g)
+		e.copies = append(e.copies, slotCopy{step: len(e.Program.Steps) - 1, offset: to.View.Offset, bucket: to.View.Value})
 	} else if err := e.accumulate(to, g); err != nil {
 		return err
 	}
@@ -210,35 +211,35 @@ func (e *exchanging) reduceFull() {
 	}
 	i := e.next
 	e.next++
-	label := e.label
-	e.label = fmt.Sprintf("%sbucket %d", e.layout.Prefix, i)
+	label := e.Label
+	e.Label = fmt.Sprintf("%sbucket %d", e.layout.Prefix, i)
 	if e.layout.WireDType != tensor.Invalid {
 		e.reduceNarrow(i)
 	} else {
 		e.reduceWide(i)
 	}
-	e.label = label
+	e.Label = label
 }
 
 // reduceWide adds the sum of bucket i in its own dtype, in place.
 func (e *exchanging) reduceWide(i int) {
 	bucket := e.bucket(i)
 	if e.guards() {
-		m := e.newCode(bucket.shape)
-		e.add(m.mapTo(m.do(program.Select, m.load(e.counts), m.load(bucket), m.constant(0)), bucket))
+		m := e.NewCode(bucket.Shape)
+		e.Add(m.MapTo(m.Do(program.Select, m.Load(e.counts), m.Load(bucket), m.Constant(0)), bucket))
 	}
 	if e.manner.local() { // with Stage 2: the last part applies the factor
 		e.shard.scatter(i, bucket, dist.Sum)
 		return
 	}
-	factor, red := e.p.Whole(e.factors[factorOf(bucket.dtype)]), dist.RedOp{Kind: dist.RedPreMulSum}
+	factor, red := e.Program.Whole(e.factors[factorOf(bucket.DType)]), dist.RedOp{Kind: dist.RedPreMulSum}
 	if e.shard != nil {
 		e.shard.scatter(i, bucket, red, factor)
 		return
 	}
-	e.add(program.Step{
+	e.Add(program.Step{
 		Op: &program.Collective{Kind: dist.KindAllReduce, Red: red, Group: e.group},
-		In: []program.View{bucket.view, factor}, Out: []program.View{bucket.view},
+		In: []program.View{bucket.View, factor}, Out: []program.View{bucket.View},
 	})
 }
 
@@ -246,15 +247,15 @@ func (e *exchanging) reduceWide(i int) {
 func (e *exchanging) sums() bool { return !e.manner.local() || e.staged() }
 
 // bucket returns all of bucket i.
-func (e *exchanging) bucket(i int) operand {
+func (e *exchanging) bucket(i int) draft.Operand {
 	p := &e.plan.Buckets[i]
-	return operand{view: program.View{Value: e.buckets[i], Strides: []int{1}}, shape: []int{p.Elements}, dtype: p.DType}
+	return draft.Operand{View: program.View{Value: e.buckets[i], Strides: []int{1}}, Shape: []int{p.Elements}, DType: p.DType}
 }
 
 // isSlot reports whether an operand is a parameter's slot in a bucket.
-func (e *exchanging) isSlot(o operand) bool {
-	return e != nil && !o.isNum && slices.Contains(e.buckets, o.view.Value) &&
-		slices.Equal(o.view.Strides, program.Contiguous(o.shape))
+func (e *exchanging) isSlot(o draft.Operand) bool {
+	return e != nil && !o.IsNum && slices.Contains(e.buckets, o.View.Value) &&
+		slices.Equal(o.View.Strides, program.Contiguous(o.Shape))
 }
 
 // bornInSlots removes copies to slots: the step that computes a gradient writes it into the slot,
@@ -263,58 +264,58 @@ func (e *exchanging) bornInSlots() {
 	if e == nil {
 		return
 	}
-	drop := make([]bool, len(e.p.Steps))
+	drop := make([]bool, len(e.Program.Steps))
 	for _, k := range e.copies {
-		s := &e.p.Steps[k.step]
+		s := &e.Program.Steps[k.step]
 		if len(s.In) != 1 { // the gradient is a constant number
 			continue
 		}
 		from := s.In[0]
-		v := &e.p.Values[from.Value]
-		n := sizeOf(s.Op.(*program.Map).Space)
+		v := &e.Program.Values[from.Value]
+		n := draft.SizeOf(s.Op.(*program.Map).Space)
 		if v.Place != program.Arena || v.Role != program.Temp || from.Offset != 0 || v.Len() != n ||
-			!slices.Equal(from.Strides, s.Out[0].Strides) || e.readers(from.Value) != 1 || e.isForeign(from.Value) ||
-			e.staged() && e.readSince(k.bucket, from.Value, k.step) {
+			!slices.Equal(from.Strides, s.Out[0].Strides) || e.Readers(from.Value) != 1 || e.IsForeign(from.Value) ||
+			e.staged() && e.ReadSince(k.bucket, from.Value, k.step) {
 			continue
 		}
-		e.shift(from.Value, k.bucket, k.offset)
+		e.Shift(from.Value, k.bucket, k.offset)
 		drop[k.step] = true
 	}
-	e.drop(drop)
+	e.Drop(drop)
 }
 
 // scaleGradients adds the factors of gradients, in their dtypes.
 func (e *exchanging) scaleGradients() {
 	e.share = e.outside("weight of the gradients", program.State, e.layout.Weights[3])
-	e.label = "weight of the gradients"
+	e.Label = "weight of the gradients"
 	for k, b := range e.layout.Factors {
 		if !e.has(b.DType()) {
 			continue
 		}
-		e.scales[k] = e.fresh(b.DType(), nil)
-		e.copyTo(e.scales[k], e.whole(e.share))
+		e.scales[k] = e.Fresh(b.DType(), nil)
+		e.CopyTo(e.scales[k], e.Whole(e.share))
 	}
 }
 
 // accumulate writes a weighted gradient to its slot, or adds it.
-func (e *exchanging) accumulate(slot, g operand) error {
-	c := e.newCode(slot.shape)
-	r := c.do(program.Mul, c.load(e.scales[factorOf(slot.dtype)]), c.load(g))
+func (e *exchanging) accumulate(slot, g draft.Operand) error {
+	c := e.NewCode(slot.Shape)
+	r := c.Do(program.Mul, c.Load(e.scales[factorOf(slot.DType)]), c.Load(g))
 	rest := -1
 	if e.manner.joins() && !e.staged() { // with staged, the sums are accumulated
-		rest = c.load(slot)
-		r = c.do(program.Add, rest, r)
+		rest = c.Load(slot)
+		r = c.Do(program.Add, rest, r)
 	}
 	if e.idle {
 		if rest < 0 {
-			rest = c.constant(0)
+			rest = c.Constant(0)
 		}
-		r = c.do(program.Select, c.load(e.counts), r, rest)
+		r = c.Do(program.Select, c.Load(e.counts), r, rest)
 	}
-	if c.err == nil {
-		e.add(c.mapTo(r, slot))
+	if c.Err == nil {
+		e.Add(c.MapTo(r, slot))
 	}
-	return c.err
+	return c.Err
 }
 
 // reduceNarrow adds the sum of bucket i in the WireDType of ddp: factor*bucket is rounded, summed
@@ -324,35 +325,35 @@ func (e *exchanging) reduceNarrow(i int) {
 	n := []int{e.plan.Buckets[i].Elements}
 	bucket := e.bucket(i)
 	wire := e.wire(i, n)
-	m := e.newCode(n)
-	r := m.load(bucket)
+	m := e.NewCode(n)
+	r := m.Load(bucket)
 	if !e.manner.local() {
-		r = m.do(program.Mul, m.load(e.whole(e.factors[factorOf(bucket.dtype)])), r)
+		r = m.Do(program.Mul, m.Load(e.Whole(e.factors[factorOf(bucket.DType)])), r)
 	}
 	if e.guards() {
-		r = m.do(program.Select, m.load(e.counts), r, m.constant(0))
+		r = m.Do(program.Select, m.Load(e.counts), r, m.Constant(0))
 	}
-	e.add(m.mapTo(r, wire))
+	e.Add(m.MapTo(r, wire))
 	if e.shard == nil {
 		e.sumRanks(wire)
-		e.copyTo(bucket, wire)
+		e.CopyTo(bucket, wire)
 		return
 	}
 	e.shard.scatter(i, wire, dist.Sum)
 }
 
 // wire returns the message of bucket i. With Stage 2 messages share memory, as their buckets do.
-func (e *exchanging) wire(i int, shape []int) operand {
+func (e *exchanging) wire(i int, shape []int) draft.Operand {
 	if len(e.layout.Wires) == 0 {
-		return e.fresh(e.layout.WireDType, shape)
+		return e.Fresh(e.layout.WireDType, shape)
 	}
 	if e.staged() {
 		if len(e.wires) == 0 {
 			e.wires = e.shared("message", program.Temp, e.layout.Wires)
 		}
-		return operand{view: program.View{Value: e.wires[i], Strides: []int{1}}, shape: shape, dtype: e.layout.WireDType}
+		return draft.Operand{View: program.View{Value: e.wires[i], Strides: []int{1}}, Shape: shape, DType: e.layout.WireDType}
 	}
-	return e.whole(e.outside(fmt.Sprintf("message %d", i), program.Temp, e.layout.Wires[i], shape...))
+	return e.Whole(e.outside(fmt.Sprintf("message %d", i), program.Temp, e.layout.Wires[i], shape...))
 }
 
 // guards reports whether gradients must be cleared at weight 0 before they are summed. accumulate
@@ -360,10 +361,10 @@ func (e *exchanging) wire(i int, shape []int) operand {
 func (e *exchanging) guards() bool { return e.idle && e.manner == wholeBatch }
 
 // sumRanks adds the sum of an operand over the ranks, in place.
-func (e *exchanging) sumRanks(o operand) {
-	e.add(program.Step{
+func (e *exchanging) sumRanks(o draft.Operand) {
+	e.Add(program.Step{
 		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.group},
-		In: []program.View{o.view}, Out: []program.View{o.view},
+		In: []program.View{o.View}, Out: []program.View{o.View},
 	})
 }
 

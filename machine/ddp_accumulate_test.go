@@ -8,6 +8,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -91,7 +92,7 @@ func count(p *program.Program, op program.Scalar, most int) int {
 	n := 0
 	for i := range p.Steps {
 		m, ok := p.Steps[i].Op.(*program.Map)
-		if ok && sizeOf(m.Space) > 1 && sizeOf(m.Space) <= most &&
+		if ok && draft.SizeOf(m.Space) > 1 && draft.SizeOf(m.Space) <= most &&
 			slices.ContainsFunc(m.Code, func(in program.Instr) bool { return in.Op == op }) {
 			n++
 		}

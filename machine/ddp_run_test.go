@@ -14,6 +14,7 @@ import (
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/program/oracle"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
@@ -390,7 +391,7 @@ func (n *lane) gradients(as manner) [][]float32 {
 			if b.node != param.Deriv() || !b.slot {
 				continue
 			}
-			g := make([]float32, sizeOf(b.shape))
+			g := make([]float32, draft.SizeOf(b.shape))
 			for i := range g {
 				g[i] = float32(program.Element(tensor.F32, p.memory.Memory[b.id], b.offset+i))
 			}

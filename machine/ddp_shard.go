@@ -9,6 +9,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/ops"
 )
 
@@ -29,13 +30,13 @@ import (
 type sharding struct {
 	e      *exchanging
 	rank   int
-	trains bool                       // the program computes gradients
-	values map[*gorgonia.Node]operand // of the nodes so far
-	homes  []program.ID               // buckets of weights, or own parts with Stage 3; None if unused
-	shards []program.ID               // with Stage 2: own parts of the sums of gradients
-	used   []int                      // buckets of weights in the order of their first readers
-	read   []int                      // by bucket, the number of steps when the last node that may read its weights was lowered
-	summed []int                      // by bucket, the number of steps when its gradients were reduced
+	trains bool                             // the program computes gradients
+	values map[*gorgonia.Node]draft.Operand // of the nodes so far
+	homes  []program.ID                     // buckets of weights, or own parts with Stage 3; None if unused
+	shards []program.ID                     // with Stage 2: own parts of the sums of gradients
+	used   []int                            // buckets of weights in the order of their first readers
+	read   []int                            // by bucket, the number of steps when the last node that may read its weights was lowered
+	summed []int                            // by bucket, the number of steps when its gradients were reduced
 	views  map[*gorgonia.Node][]int
 }
 
@@ -53,25 +54,25 @@ func newSharding(e *exchanging) *sharding {
 // home returns the slot of a parameter in a bucket of weights; false if it has none. It also
 // returns false in a program without gradients. That belongs to another machine than the one that
 // trains, whose buckets are newer than the values of nodes.
-func (s *sharding) home(n *gorgonia.Node) (operand, bool) {
+func (s *sharding) home(n *gorgonia.Node) (draft.Operand, bool) {
 	if s == nil || !s.trains {
-		return operand{}, false
+		return draft.Operand{}, false
 	}
 	e := s.e
 	i := slices.Index(e.params, n)
 	if i < 0 {
-		return operand{}, false
+		return draft.Operand{}, false
 	}
 	q := e.plan.Params[i]
 	if id := &s.homes[q.Bucket]; *id == program.None {
 		*id = e.outside(fmt.Sprintf("weights %d", q.Bucket), program.Param, e.layout.Homes[q.Bucket], e.plan.Buckets[q.Bucket].Elements)
 	}
 	s.views[n] = []int{q.Bucket}
-	o := operand{
-		view:  program.View{Value: s.homes[q.Bucket], Offset: q.Offset, Strides: program.Contiguous(q.Shape)},
-		shape: slices.Clone(q.Shape), dtype: q.DType,
+	o := draft.Operand{
+		View:  program.View{Value: s.homes[q.Bucket], Offset: q.Offset, Strides: program.Contiguous(q.Shape)},
+		Shape: slices.Clone(q.Shape), DType: q.DType,
 	}
-	e.out.inputs = append(e.out.inputs, binding{node: n, id: o.view.Value, shape: o.shape, param: -1, slot: true, offset: q.Offset})
+	e.out.inputs = append(e.out.inputs, binding{node: n, id: o.View.Value, shape: o.Shape, param: -1, slot: true, offset: q.Offset})
 	return o, true
 }
 
@@ -98,7 +99,7 @@ func (s *sharding) looked(n *gorgonia.Node, kids gorgonia.Nodes) {
 		return
 	}
 	for _, b := range of {
-		s.read[b] = len(s.e.p.Steps)
+		s.read[b] = len(s.e.Program.Steps)
 		if !slices.Contains(s.used, b) {
 			s.used = append(s.used, b)
 		}
@@ -116,33 +117,33 @@ func (s *sharding) computes(n *gorgonia.Node, kids gorgonia.Nodes) bool {
 		"*gorgonia.byIndicesOpDiffOp", "*gorgonia.BatchNormOp", "*gorgonia.batchnormDiffOp", "*gorgonia.maxPoolOp":
 		return true
 	case "gorgonia.elemBinOp": // x times 1 is a view
-		return !slices.ContainsFunc(kids, func(k *gorgonia.Node) bool { return s.values[k].isNum })
+		return !slices.ContainsFunc(kids, func(k *gorgonia.Node) bool { return s.values[k].IsNum })
 	}
 	return false
 }
 
 // scatter adds the reduce-scatter of bucket i, whose elements are in of. This rank's part goes to
 // the bucket or to its shard.
-func (s *sharding) scatter(i int, of operand, red dist.RedOp, factor ...program.View) {
+func (s *sharding) scatter(i int, of draft.Operand, red dist.RedOp, factor ...program.View) {
 	e, p := s.e, &s.e.plan.Buckets[i]
-	own := operand{view: s.part(i, of.view.Value), shape: []int{p.Shard}, dtype: of.dtype}
-	to := operand{view: s.part(i, e.buckets[i]), shape: own.shape, dtype: p.DType}
+	own := draft.Operand{View: s.part(i, of.View.Value), Shape: []int{p.Shard}, DType: of.DType}
+	to := draft.Operand{View: s.part(i, e.buckets[i]), Shape: own.Shape, DType: p.DType}
 	o := &program.Collective{Kind: dist.KindReduceScatter, Red: red, Group: e.group, Part: p.Shard}
 	if e.staged() {
-		to, o.Whole = e.whole(s.shards[i]), p.Elements
-		if to.dtype == of.dtype && !e.manner.joins() {
+		to, o.Whole = e.Whole(s.shards[i]), p.Elements
+		if to.DType == of.DType && !e.manner.joins() {
 			own = to
 		}
 	}
-	e.add(program.Step{Op: o, In: append([]program.View{of.view}, factor...), Out: []program.View{own.view}})
+	e.Add(program.Step{Op: o, In: append([]program.View{of.View}, factor...), Out: []program.View{own.View}})
 	switch {
-	case own.view.Value == to.view.Value:
+	case own.View.Value == to.View.Value:
 	case e.staged() && e.manner.joins():
 		s.join(to, own)
 	default:
-		e.copyTo(to, own)
+		e.CopyTo(to, own)
 	}
-	s.summed[i] = len(e.p.Steps)
+	s.summed[i] = len(e.Program.Steps)
 }
 
 // gathering returns the step that gathers a bucket of weights on all ranks.
@@ -152,7 +153,7 @@ func (s *sharding) gathering(i int) program.Step {
 	return program.Step{
 		Name: fmt.Sprintf("%sweights %d", e.layout.Prefix, i),
 		Op:   &program.Collective{Kind: dist.KindAllGather, Group: e.group, Part: e.plan.Buckets[i].Shard},
-		In:   []program.View{s.part(i, home)}, Out: []program.View{e.p.Whole(home)},
+		In:   []program.View{s.part(i, home)}, Out: []program.View{e.Program.Whole(home)},
 	}
 }
 
@@ -163,7 +164,7 @@ func (s *sharding) gatherFirst() {
 		return
 	}
 	e := s.e
-	first := make([]program.Step, 0, len(s.used)+len(e.p.Steps))
+	first := make([]program.Step, 0, len(s.used)+len(e.Program.Steps))
 	for _, i := range s.used {
 		step := s.gathering(i)
 		step.Op.(*program.Collective).Early = true
@@ -172,7 +173,7 @@ func (s *sharding) gatherFirst() {
 	for k := range e.copies {
 		e.copies[k].step += len(first)
 	}
-	e.p.Steps = append(first, e.p.Steps...)
+	e.Program.Steps = append(first, e.Program.Steps...)
 }
 
 // spread moves the steps of an update, from number begin on, to the earliest valid places. It also
@@ -180,7 +181,7 @@ func (s *sharding) gatherFirst() {
 // graph. apart says that the update needs no sum over all gradients.
 func (s *sharding) spread(u *update, params, outputs gorgonia.Nodes, begin int, apart bool) {
 	e := s.e
-	main, head := slices.Clone(e.p.Steps[:begin]), slices.Clone(e.p.Steps[begin:u.first])
+	main, head := slices.Clone(e.Program.Steps[:begin]), slices.Clone(e.Program.Steps[begin:u.first])
 	for _, n := range outputs {
 		for _, b := range s.views[n] {
 			s.read[b] = begin
@@ -194,7 +195,7 @@ func (s *sharding) spread(u *update, params, outputs gorgonia.Nodes, begin int, 
 	for i := range u.params {
 		if p := &u.params[i]; p.at >= 0 {
 			b := &blocks[e.plan.Params[slices.Index(e.params, params[i])].Bucket]
-			b.steps = append(b.steps, e.p.Steps[p.at])
+			b.steps = append(b.steps, e.Program.Steps[p.at])
 		}
 	}
 	for i := range blocks {
@@ -206,7 +207,7 @@ func (s *sharding) spread(u *update, params, outputs gorgonia.Nodes, begin int, 
 		}
 	}
 	slices.SortStableFunc(blocks, func(a, b block) int { return a.at - b.at })
-	steps := make([]program.Step, 0, len(e.p.Steps)+len(blocks))
+	steps := make([]program.Step, 0, len(e.Program.Steps)+len(blocks))
 	if apart {
 		steps = append(steps, head...)
 	}
@@ -224,19 +225,19 @@ func (s *sharding) spread(u *update, params, outputs gorgonia.Nodes, begin int, 
 			steps = append(steps, main[i])
 		}
 	}
-	e.p.Steps = steps
+	e.Program.Steps = steps
 	for k := range e.copies {
 		e.copies[k].step = to[e.copies[k].step]
 	}
 }
 
 // piece returns the elements of an operand that this rank updates.
-func (s *sharding) piece(o operand, p ddp.Piece) operand {
-	flat := s.e.reshape(o, []int{o.len()})
+func (s *sharding) piece(o draft.Operand, p ddp.Piece) draft.Operand {
+	flat := s.e.Reshape(o, []int{o.Len()})
 	if p.Len == 0 {
-		return cut(flat, 0, 0, 1, 0)
+		return draft.Cut(flat, 0, 0, 1, 0)
 	}
-	return cut(flat, 0, p.Offset, 1, p.Len)
+	return draft.Cut(flat, 0, p.Offset, 1, p.Len)
 }
 
 // stage adds one value for all buckets that share memory, and values for this rank's parts of the
@@ -252,27 +253,27 @@ func (s *sharding) stage() {
 
 // join adds part to to, this rank's sums of earlier parts. In the last run it multiplies these by
 // the factor, which part already has.
-func (s *sharding) join(to, part operand) {
+func (s *sharding) join(to, part draft.Operand) {
 	e := s.e
-	m := e.newCode(to.shape)
-	before := m.load(to)
+	m := e.NewCode(to.Shape)
+	before := m.Load(to)
 	if !e.manner.local() {
-		before = m.do(program.Mul, m.load(e.whole(e.factors[factorOf(to.dtype)])), before)
+		before = m.Do(program.Mul, m.Load(e.Whole(e.factors[factorOf(to.DType)])), before)
 	}
-	e.add(m.mapTo(m.do(program.Add, before, m.load(part)), to))
+	e.Add(m.MapTo(m.Do(program.Add, before, m.Load(part)), to))
 }
 
 // own returns the input from which Stage 3 gathers a bucket of weights; false for other nodes.
-func (s *sharding) own(n *gorgonia.Node) (operand, bool) {
+func (s *sharding) own(n *gorgonia.Node) (draft.Operand, bool) {
 	if s == nil || !s.e.gathers() {
-		return operand{}, false
+		return draft.Operand{}, false
 	}
 	i, ok := ddp.ShardOf(n)
 	if !ok {
-		return operand{}, false
+		return draft.Operand{}, false
 	}
 	s.views[n] = []int{i}
-	return s.e.whole(s.ownWeights(i)), true
+	return s.e.Whole(s.ownWeights(i)), true
 }
 
 // ownWeights returns this rank's part of bucket i of weights.
@@ -286,7 +287,7 @@ func (s *sharding) ownWeights(i int) program.ID {
 }
 
 // pieces returns the pieces of a parameter and its gradient that this rank updates.
-func (s *sharding) pieces(n *gorgonia.Node, weight, grad operand, p ddp.Piece) (w, g operand) {
+func (s *sharding) pieces(n *gorgonia.Node, weight, grad draft.Operand, p ddp.Piece) (w, g draft.Operand) {
 	e := s.e
 	w, g = weight, grad
 	if !e.gathers() {
@@ -296,12 +297,12 @@ func (s *sharding) pieces(n *gorgonia.Node, weight, grad operand, p ddp.Piece) (
 		return w, s.piece(grad, p)
 	}
 	bucket, from := e.inShard(n, p)
-	own := func(of program.ID) operand {
-		o := e.whole(of)
+	own := func(of program.ID) draft.Operand {
+		o := e.Whole(of)
 		if p.Len == 0 {
-			return cut(o, 0, 0, 1, 0)
+			return draft.Cut(o, 0, 0, 1, 0)
 		}
-		return cut(o, 0, from, 1, p.Len)
+		return draft.Cut(o, 0, from, 1, p.Len)
 	}
 	if e.gathers() {
 		w = own(s.ownWeights(bucket))

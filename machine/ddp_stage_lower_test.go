@@ -25,7 +25,7 @@ func TestGradientsAreNotBornInABucketThatIsStillNeeded(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l := &exchanging{work: newWork("slots"), exchange: &exchange{plan: ddp.Plan{Stage: c.stage}}}
 			value := func(place program.Place, role program.Role) program.ID {
-				return l.p.Add(program.Value{DType: tensor.F32, Shape: []int{4}, Place: place, Role: role})
+				return l.Program.Add(program.Value{DType: tensor.F32, Shape: []int{4}, Place: place, Role: role})
 			}
 			in, grad := value(program.Outside, program.Input), value(program.Arena, program.Temp)
 			bucket, shard := value(program.Outside, program.Gradient), value(program.Outside, program.Gradient)
@@ -33,22 +33,22 @@ func TestGradientsAreNotBornInABucketThatIsStillNeeded(t *testing.T) {
 			copying := func(from, to program.ID) program.Step {
 				return program.Step{
 					Op: &program.Map{Space: space, Code: []program.Instr{{Op: program.Load}}, Stores: []int{0}},
-					In: []program.View{l.p.Whole(from)}, Out: []program.View{l.p.Whole(to)},
+					In: []program.View{l.Program.Whole(from)}, Out: []program.View{l.Program.Whole(to)},
 				}
 			}
 			sum := program.Step{
 				Op: &program.Collective{Kind: dist.KindReduceScatter, Red: dist.Sum, Part: 4, Whole: 4},
-				In: []program.View{l.p.Whole(bucket)}, Out: []program.View{l.p.Whole(shard)},
+				In: []program.View{l.Program.Whole(bucket)}, Out: []program.View{l.Program.Whole(shard)},
 			}
 			if c.before {
-				l.p.Steps = []program.Step{copying(in, grad), sum, copying(grad, bucket)}
+				l.Program.Steps = []program.Step{copying(in, grad), sum, copying(grad, bucket)}
 			} else {
-				l.p.Steps = []program.Step{sum, copying(in, grad), copying(grad, bucket)}
+				l.Program.Steps = []program.Step{sum, copying(in, grad), copying(grad, bucket)}
 			}
 			l.copies = []slotCopy{{step: 2, bucket: bucket}}
 			l.bornInSlots()
-			if born := len(l.p.Steps) == 2; born != c.born {
-				t.Errorf("born in its slot: %v, want %v; %d steps:\n%v", born, c.born, len(l.p.Steps), l.p)
+			if born := len(l.Program.Steps) == 2; born != c.born {
+				t.Errorf("born in its slot: %v, want %v; %d steps:\n%v", born, c.born, len(l.Program.Steps), l.Program)
 			}
 		})
 	}

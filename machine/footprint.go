@@ -12,6 +12,7 @@ import (
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/hostexec"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -200,7 +201,7 @@ func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f
 	f.Moments = moments(c.p)
 	for _, o := range c.outputs {
 		if c.hookOf(o.id) < 0 {
-			f.Outputs += int64(max(sizeOf(o.shape), 1)) * int64(c.p.Values[o.id].DType.Size())
+			f.Outputs += int64(max(draft.SizeOf(o.shape), 1)) * int64(c.p.Values[o.id].DType.Size())
 		}
 	}
 	for _, h := range c.hooks {

@@ -13,6 +13,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
@@ -47,8 +48,8 @@ type lowering struct {
 	work
 	g        *graph
 	opt      *loweringOptions
-	values   map[*gorgonia.Node]operand // of the nodes so far
-	rules    map[string]rule            // by the names of the ops' types in Gorgonia v0.9.18
+	values   map[*gorgonia.Node]draft.Operand // of the nodes so far
+	rules    map[string]rule                  // by the names of the ops' types in Gorgonia v0.9.18
 	integers *integers
 	host     *hostOps
 	traffic  *traffic
@@ -70,15 +71,15 @@ func lower(g *graph, o loweringOptions) (*lowered, error) {
 		}
 		v, err := l.node(n)
 		if err != nil {
-			return nil, fmt.Errorf("node %q: %w", l.label, err)
+			return nil, fmt.Errorf("node %q: %w", l.Label, err)
 		}
 		l.values[n] = v
 		l.shard.looked(n, ops.Children(n))
 	}
 	for _, n := range g.outputs {
-		l.label = nameOf(n)
+		l.Label = nameOf(n)
 		if err := l.output(n); err != nil {
-			return nil, fmt.Errorf("output %q: %w", l.label, err)
+			return nil, fmt.Errorf("output %q: %w", l.Label, err)
 		}
 	}
 	for i := range g.params {
@@ -106,7 +107,7 @@ func newLowering(g *graph, o *loweringOptions) *lowering {
 	if o.Samples <= 0 || o.Resized {
 		w.out.samples = g.samples(w.sizes)
 	}
-	l := &lowering{work: w, g: g, opt: o, values: map[*gorgonia.Node]operand{}, rules: map[string]rule{}}
+	l := &lowering{work: w, g: g, opt: o, values: map[*gorgonia.Node]draft.Operand{}, rules: map[string]rule{}}
 	if o.DDP != nil {
 		l.exchange = newExchanging(w, o.DDP, o.Manner)
 		if l.shard = l.exchange.shard; l.shard != nil {
@@ -127,11 +128,11 @@ func newLowering(g *graph, o *loweringOptions) *lowering {
 }
 
 // node returns the operand of one node.
-func (l *lowering) node(n *gorgonia.Node) (operand, error) {
-	l.label = nameOf(n)
+func (l *lowering) node(n *gorgonia.Node) (draft.Operand, error) {
+	l.Label = nameOf(n)
 	if l.traffic.isSharded(n) {
 		dt, err := values.DType(n.Dtype())
-		return number(0, dt, l.sizes.of(n)), err // its hook ignores it
+		return draft.Number(0, dt, l.sizes.of(n)), err // its hook ignores it
 	}
 	if n.Op() == nil {
 		return l.input(n)
@@ -143,29 +144,29 @@ func (l *lowering) node(n *gorgonia.Node) (operand, error) {
 	for _, k := range c.kids {
 		o, ok := l.values[k]
 		if !ok {
-			return operand{}, fmt.Errorf("its input %q has not been computed", called(k))
+			return draft.Operand{}, fmt.Errorf("its input %q has not been computed", called(k))
 		}
 		c.in = append(c.in, o)
 	}
 	if err := l.checkDerivative(c); err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
 	var err error
 	if c.dtype, err = values.DType(n.Dtype()); err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
 	o, err := l.apply(c)
 	if err == nil {
 		err = c.f.err
 	}
 	if err != nil {
-		return operand{}, fmt.Errorf("op %v (%T): %w", n.Op(), n.Op(), err)
+		return draft.Operand{}, fmt.Errorf("op %v (%T): %w", n.Op(), n.Op(), err)
 	}
 	return l.conform(n, o)
 }
 
 // apply returns the operand of a node with an op.
-func (l *lowering) apply(c *current) (operand, error) {
+func (l *lowering) apply(c *current) (draft.Operand, error) {
 	if o, ok, err := l.traffic.lower(c); ok {
 		return o, err
 	}
@@ -181,32 +182,32 @@ func (l *lowering) apply(c *current) (operand, error) {
 
 // conform reshapes a result to the shape in the graph, unless inputs have other shapes than the
 // graph.
-func (l *lowering) conform(n *gorgonia.Node, o operand) (operand, error) {
+func (l *lowering) conform(n *gorgonia.Node, o draft.Operand) (draft.Operand, error) {
 	if l.sizes.resized {
 		return o, nil
 	}
 	want := l.sizes.of(n)
-	if slices.Equal(o.shape, want) {
+	if slices.Equal(o.Shape, want) {
 		return o, nil
 	}
-	if sizeOf(want) != o.len() {
-		return operand{}, fmt.Errorf("op %v (%T): the result has shape %v, the graph says %v", n.Op(), n.Op(), o.shape, want)
+	if draft.SizeOf(want) != o.Len() {
+		return draft.Operand{}, fmt.Errorf("op %v (%T): the result has shape %v, the graph says %v", n.Op(), n.Op(), o.Shape, want)
 	}
-	return l.reshape(o, want), nil
+	return l.Reshape(o, want), nil
 }
 
 // rule has the function that lowers an op, and the least number of inputs.
 type rule struct {
 	inputs int
-	lower  func(*current) (operand, error)
+	lower  func(*current) (draft.Operand, error)
 	moves  bool // the rule moves, converts or makes elements of any dtype
 }
 
 // input returns an Outside value that is bound to the node's value before each run.
-func (l *lowering) input(n *gorgonia.Node) (operand, error) {
+func (l *lowering) input(n *gorgonia.Node) (draft.Operand, error) {
 	dt, err := values.DType(n.Dtype())
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
 	if o, ok := l.shard.home(n); ok {
 		return o, nil
@@ -218,17 +219,17 @@ func (l *lowering) input(n *gorgonia.Node) (operand, error) {
 	if l.g.isParam(n) {
 		v.Role = program.Param
 	}
-	id := l.p.Add(v)
+	id := l.Program.Add(v)
 	l.out.inputs = append(l.out.inputs, binding{node: n, id: id, shape: v.Shape, param: -1})
-	return l.whole(id), nil
+	return l.Whole(id), nil
 }
 
 // constant returns a number, or a value whose elements are in the program.
-func (l *lowering) constant(n *gorgonia.Node) (operand, error) {
+func (l *lowering) constant(n *gorgonia.Node) (draft.Operand, error) {
 	v := n.Value()
 	dt, err := values.DType(v.Dtype())
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
 	if d, ok := v.(*gtensor.Dense); ok && d.Shape().TotalSize() > 1 {
 		return l.constantTensor(d, dt)
@@ -236,25 +237,25 @@ func (l *lowering) constant(n *gorgonia.Node) (operand, error) {
 	shape := slices.Clone([]int(v.Shape()))
 	x, err := values.Number(v)
 	if err == nil && (dt.IsFloat() || math.Abs(x) <= 1<<53) {
-		return number(x, dt, shape), nil
+		return draft.Number(x, dt, shape), nil
 	}
 	b, err := values.Memory(v, dt) // an integer that float64 cannot hold
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	id := l.p.Add(program.Value{Name: l.label, DType: dt, Shape: shape, Place: program.Constant, Data: slices.Clone(b.Raw())})
-	return l.whole(id), nil
+	id := l.Program.Add(program.Value{Name: l.Label, DType: dt, Shape: shape, Place: program.Constant, Data: slices.Clone(b.Raw())})
+	return l.Whole(id), nil
 }
 
-func (l *lowering) constantTensor(d *gtensor.Dense, dt tensor.DType) (operand, error) {
+func (l *lowering) constantTensor(d *gtensor.Dense, dt tensor.DType) (draft.Operand, error) {
 	b, err := values.Memory(d, dt)
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	id := l.p.Add(program.Value{
-		Name: l.label, DType: dt, Shape: slices.Clone([]int(d.Shape())), Place: program.Constant, Data: slices.Clone(b.Raw()),
+	id := l.Program.Add(program.Value{
+		Name: l.Label, DType: dt, Shape: slices.Clone([]int(d.Shape())), Place: program.Constant, Data: slices.Clone(b.Raw()),
 	})
-	return l.whole(id), nil
+	return l.Whole(id), nil
 }
 
 // checkSharded rejects DualValues with sharded parameters.
@@ -284,7 +285,7 @@ func (l *lowering) output(n *gorgonia.Node) error {
 	if w, isWait := n.Op().(*ops.Wait); isWait && (l.traffic.isSharded(w.Hook().Param()) || l.exchange != nil && (l.exchange.manner.local() || l.exchange.staged())) {
 		return nil // a gradient without elements, or not reduced yet
 	}
-	b := binding{node: n, shape: slices.Clone(o.shape), param: -1}
+	b := binding{node: n, shape: slices.Clone(o.Shape), param: -1}
 	if i, ok := l.g.byGrad[n]; ok {
 		b.param = i
 	}
@@ -297,18 +298,18 @@ func (l *lowering) output(n *gorgonia.Node) error {
 	}
 	switch {
 	case l.exchange.isSlot(o):
-		b.id, b.slot, b.offset = o.view.Value, true, o.view.Offset
+		b.id, b.slot, b.offset = o.View.Value, true, o.View.Offset
 	case l.traffic.isReduced(o):
-		b.id = o.view.Value
-	case l.claimable(o):
-		b.id = o.view.Value
-		v := &l.p.Values[b.id]
+		b.id = o.View.Value
+	case l.Claimable(o):
+		b.id = o.View.Value
+		v := &l.Program.Values[b.id]
 		v.Place, v.Role = program.Outside, role
 	default:
-		b.id = l.p.Add(program.Value{
-			Name: l.label, DType: o.dtype, Shape: slices.Clone(o.shape), Role: role, Place: program.Outside,
+		b.id = l.Program.Add(program.Value{
+			Name: l.Label, DType: o.DType, Shape: slices.Clone(o.Shape), Role: role, Place: program.Outside,
 		})
-		l.copyTo(l.whole(b.id), o)
+		l.CopyTo(l.Whole(b.id), o)
 	}
 	l.out.outputs = append(l.out.outputs, b)
 	return nil
@@ -335,22 +336,22 @@ func (l *lowering) dual(i int) error {
 	if !ok || !p.dual || l.traffic.isSharded(p.node) || l.out.exchange.staged() {
 		return nil
 	}
-	l.label = "d " + called(p.node)
+	l.Label = "d " + called(p.node)
 	b := binding{node: p.node, shape: l.sizes.of(p.node), param: i}
-	b.id = l.p.Add(program.Value{
-		Name: l.label, DType: o.dtype, Shape: slices.Clone(b.shape), Role: program.Gradient, Place: program.Outside,
+	b.id = l.Program.Add(program.Value{
+		Name: l.Label, DType: o.DType, Shape: slices.Clone(b.shape), Role: program.Gradient, Place: program.Outside,
 	})
 	l.out.duals = append(l.out.duals, b)
-	to := l.whole(b.id)
-	m := l.newCode(b.shape)
-	r := m.load(o)
+	to := l.Whole(b.id)
+	m := l.NewCode(b.shape)
+	r := m.Load(o)
 	if l.opt.DualValues {
-		r = m.do(program.Add, m.load(to), r)
+		r = m.Do(program.Add, m.Load(to), r)
 	}
-	if m.err != nil {
-		return m.err
+	if m.Err != nil {
+		return m.Err
 	}
-	l.add(m.mapTo(r, to))
+	l.Add(m.MapTo(r, to))
 	return nil
 }
 

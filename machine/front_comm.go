@@ -11,6 +11,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -37,7 +38,7 @@ type hook struct {
 }
 
 // lower returns the operand of a node of package ops; false for other nodes.
-func (tr *traffic) lower(c *current) (o operand, ok bool, err error) {
+func (tr *traffic) lower(c *current) (o draft.Operand, ok bool, err error) {
 	switch c.n.Op().(type) {
 	case *ops.Begin, *ops.Join, *ops.Start, *ops.Wait:
 		if tr.exchange != nil {
@@ -71,121 +72,121 @@ func (tr *traffic) lower(c *current) (o operand, ok bool, err error) {
 		o, err := tr.collective(c, op)
 		return o, true, err
 	}
-	return operand{}, false, nil
+	return draft.Operand{}, false, nil
 }
 
 // start passes a gradient to its reducer. The gradient is an Outside value, so that it can be in
 // the reducer's memory, where the step that computes it then writes it (see born).
-func (tr *traffic) start(c *current, op *ops.Start) (operand, error) {
+func (tr *traffic) start(c *current, op *ops.Start) (draft.Operand, error) {
 	h := &hook{
 		hook: op.Hook(), grad: program.None, reduced: program.None,
 		gdt: op.Hook().Param().Dtype(), shape: tr.sizes.of(op.Hook().Param()),
 	}
 	g := c.in[0]
-	if g.len() != sizeOf(h.shape) {
-		return operand{}, fmt.Errorf("a gradient of shape %v for a parameter of shape %v", g.shape, h.shape)
+	if g.Len() != draft.SizeOf(h.shape) {
+		return draft.Operand{}, fmt.Errorf("a gradient of shape %v for a parameter of shape %v", g.Shape, h.shape)
 	}
 	tr.out.hooks = append(tr.out.hooks, h)
 	if isStaged(h.hook.Reducer()) {
 		tr.startStaged(h, g)
 		return g, nil
 	}
-	h.grad = tr.p.Add(program.Value{
-		Name: tr.label, DType: g.dtype, Shape: slices.Clone(h.shape), Role: program.Gradient, Place: program.Outside,
+	h.grad = tr.Program.Add(program.Value{
+		Name: tr.Label, DType: g.DType, Shape: slices.Clone(h.shape), Role: program.Gradient, Place: program.Outside,
 	})
-	to := tr.whole(h.grad)
-	tr.copyTo(to, tr.reshape(g, h.shape))
-	h.copied = len(tr.p.Steps) - 1
-	tr.call(&call{label: "start " + h.hook.Param().Name(), start: h}, []program.View{to.view}, nil)
+	to := tr.Whole(h.grad)
+	tr.CopyTo(to, tr.Reshape(g, h.shape))
+	h.copied = len(tr.Program.Steps) - 1
+	tr.call(&call{label: "start " + h.hook.Param().Name(), start: h}, []program.View{to.View}, nil)
 	return g, nil
 }
 
 // wait returns the reduced gradient.
-func (tr *traffic) wait(c *current, op *ops.Wait) (operand, error) {
+func (tr *traffic) wait(c *current, op *ops.Wait) (draft.Operand, error) {
 	i := slices.IndexFunc(tr.out.hooks, func(h *hook) bool { return h.hook == op.Hook() })
 	if i < 0 {
-		return operand{}, fmt.Errorf("its start has not run")
+		return draft.Operand{}, fmt.Errorf("its start has not run")
 	}
 	h := tr.out.hooks[i]
 	label := "wait " + h.hook.Param().Name()
 	if tr.isSharded(h.hook.Param()) {
 		tr.call(&call{label: label, wait: h}, nil, nil)
-		return number(0, c.dtype, h.shape), nil
+		return draft.Number(0, c.dtype, h.shape), nil
 	}
-	h.reduced = tr.p.Add(program.Value{
-		Name: tr.label, DType: c.dtype, Shape: slices.Clone(h.shape), Role: program.Gradient, Place: program.Outside,
+	h.reduced = tr.Program.Add(program.Value{
+		Name: tr.Label, DType: c.dtype, Shape: slices.Clone(h.shape), Role: program.Gradient, Place: program.Outside,
 	})
-	o := tr.whole(h.reduced)
-	tr.call(&call{label: label, wait: h}, nil, []program.View{o.view})
+	o := tr.Whole(h.reduced)
+	tr.call(&call{label: label, wait: h}, nil, []program.View{o.View})
 	return o, nil
 }
 
 // born removes copies to reducers: the step that computes a gradient writes it to the reducer's
 // memory, if only the copy reads it. The reducer may change it at once.
 func (tr *traffic) born() {
-	drop := make([]bool, len(tr.p.Steps))
+	drop := make([]bool, len(tr.Program.Steps))
 	for _, h := range tr.out.hooks {
 		if h.grad == program.None {
 			continue
 		}
-		s := &tr.p.Steps[h.copied]
+		s := &tr.Program.Steps[h.copied]
 		if len(s.In) == 0 { // the gradient is a constant number
 			continue
 		}
 		from := s.In[0]
-		v := &tr.p.Values[from.Value]
-		if v.Place != program.Arena || v.Role != program.Temp || from.Offset != 0 || v.Len() != sizeOf(h.shape) ||
-			!slices.Equal(from.Strides, program.Contiguous(h.shape)) || tr.readers(from.Value) != 1 || tr.isForeign(from.Value) {
+		v := &tr.Program.Values[from.Value]
+		if v.Place != program.Arena || v.Role != program.Temp || from.Offset != 0 || v.Len() != draft.SizeOf(h.shape) ||
+			!slices.Equal(from.Strides, program.Contiguous(h.shape)) || tr.Readers(from.Value) != 1 || tr.IsForeign(from.Value) {
 			continue
 		}
-		tr.shift(from.Value, h.grad, 0)
+		tr.Shift(from.Value, h.grad, 0)
 		drop[h.copied] = true
 	}
-	tr.drop(drop)
+	tr.Drop(drop)
 }
 
 // collective returns the operand of an op of package ops that communicates.
-func (tr *traffic) collective(c *current, op ops.Operation) (operand, error) {
-	tr.label = op.Tensor
-	x := tr.wholeOf(c.in[0])
-	shape, err := tr.gathered(c, op, c.in[0].shape)
+func (tr *traffic) collective(c *current, op ops.Operation) (draft.Operand, error) {
+	tr.Label = op.Tensor
+	x := tr.WholeOf(c.in[0])
+	shape, err := tr.gathered(c, op, c.in[0].Shape)
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
 	switch op.Kind {
 	case dist.KindBarrier, dist.KindSend, dist.KindRecv:
 		return tr.message(c, op, x, shape)
 	}
-	to := tr.fresh(c.dtype, shape)
-	s := program.Step{In: []program.View{x.view}, Out: []program.View{to.view}}
+	to := tr.Fresh(c.dtype, shape)
+	s := program.Step{In: []program.View{x.View}, Out: []program.View{to.View}}
 	red := op.Red
 	if op.Kind.Reduces() && red.Kind == dist.RedPreMulSum {
-		s.In = append(s.In, tr.factor(red.Scalar).view)
+		s.In = append(s.In, tr.factor(red.Scalar).View)
 		red.Scalar = dist.Scalar{}
 	}
 	s.Op = &program.Collective{Kind: op.Kind, Red: red, Root: op.Peer, Group: tr.out.group(op.Group), Fetch: isFetch(c)}
-	tr.add(s)
+	tr.Add(s)
 	if !op.HasResult {
-		return number(0, c.dtype, shape), nil
+		return draft.Number(0, c.dtype, shape), nil
 	}
 	return tr.weighted(c, op, to)
 }
 
 // message adds a Send, a Recv or a Barrier as a call, since the peer's side is not in this program.
-func (tr *traffic) message(c *current, op ops.Operation, x operand, shape []int) (operand, error) {
+func (tr *traffic) message(c *current, op ops.Operation, x draft.Operand, shape []int) (draft.Operand, error) {
 	op.Group = op.Group.Named(op.Tensor)
 	f := &call{label: fmt.Sprintf("%v %s", op.Kind, op.Tensor), message: &op}
-	in, to := []program.View{x.view}, tr.fresh(c.dtype, shape)
+	in, to := []program.View{x.View}, tr.Fresh(c.dtype, shape)
 	switch op.Kind {
 	case dist.KindSend: // the token is 0 and is ready when the peer has received x
-		tr.call(f, in, []program.View{to.view})
+		tr.call(f, in, []program.View{to.View})
 		return to, nil
 	case dist.KindRecv:
-		to = tr.fresh(c.dtype, tr.sizes.of(c.n))
-		tr.call(f, in, []program.View{to.view})
+		to = tr.Fresh(c.dtype, tr.sizes.of(c.n))
+		tr.call(f, in, []program.View{to.View})
 		return tr.weighted(c, op, to)
 	}
-	tr.call(f, in, []program.View{to.view})
+	tr.call(f, in, []program.View{to.View})
 	return to, nil
 }
 
@@ -215,14 +216,14 @@ func (tr *traffic) gathered(c *current, op ops.Operation, shape []int) ([]int, e
 }
 
 // factor returns the factor of a PreMulSum: a number, or memory that is read when the step runs.
-func (tr *traffic) factor(s dist.Scalar) operand {
+func (tr *traffic) factor(s dist.Scalar) draft.Operand {
 	if s.At.IsZero() {
-		id := tr.p.Add(program.Value{Name: "factor", DType: s.DType, Place: program.Constant, Data: scalarBytes(s)})
-		return tr.whole(id)
+		id := tr.Program.Add(program.Value{Name: "factor", DType: s.DType, Place: program.Constant, Data: scalarBytes(s)})
+		return tr.Whole(id)
 	}
-	id := tr.p.Add(program.Value{Name: "factor", DType: s.DType, Role: program.State, Place: program.Outside})
+	id := tr.Program.Add(program.Value{Name: "factor", DType: s.DType, Role: program.State, Place: program.Outside})
 	tr.out.states = append(tr.out.states, state{id, s.At})
-	return tr.whole(id)
+	return tr.Whole(id)
 }
 
 func scalarBytes(s dist.Scalar) []byte {
@@ -231,17 +232,17 @@ func scalarBytes(s dist.Scalar) []byte {
 }
 
 // weighted returns a result times the weight that follows the reduction.
-func (tr *traffic) weighted(c *current, op ops.Operation, y operand) (operand, error) {
-	m := tr.newCode(y.shape)
+func (tr *traffic) weighted(c *current, op ops.Operation, y draft.Operand) (draft.Operand, error) {
+	m := tr.NewCode(y.Shape)
 	switch op.After.Kind {
 	case dist.RedAvg:
-		return m.result(m.do(program.Div, m.load(y), m.constant(float64(op.Group.Size()))), c.dtype)
+		return m.Result(m.Do(program.Div, m.Load(y), m.Constant(float64(op.Group.Size()))), c.dtype)
 	case dist.RedPreMulSum:
 		w := tr.factor(op.After.Scalar)
 		if op.After.Scalar.At.IsZero() {
-			w = number(scalarNumber(op.After.Scalar), c.dtype, nil)
+			w = draft.Number(scalarNumber(op.After.Scalar), c.dtype, nil)
 		}
-		return m.result(m.do(program.Mul, m.load(y), m.load(w)), c.dtype)
+		return m.Result(m.Do(program.Mul, m.Load(y), m.Load(w)), c.dtype)
 	}
 	return y, nil
 }
@@ -267,18 +268,18 @@ func (tr *traffic) isSharded(n *gorgonia.Node) bool {
 
 // gatheredPart returns the operand of a node that Stage 3 of ddp has put into the graph: a view of
 // a gathered bucket.
-func (tr *traffic) gatheredPart(c *current) (o operand, ok bool, err error) {
+func (tr *traffic) gatheredPart(c *current) (o draft.Operand, ok bool, err error) {
 	at, isPart, same := ddp.PartOf(c.n)
 	switch {
 	case same:
 		return c.in[0], true, nil
 	case !isPart:
 		return o, false, nil
-	case len(c.in) < 2 || c.in[1].isNum:
+	case len(c.in) < 2 || c.in[1].IsNum:
 		return o, true, fmt.Errorf("the bucket has not been gathered: %w", ops.ErrNotAttached)
 	}
-	flat := cut(c.in[1], 0, at.Offset, 1, sizeOf(at.Shape))
-	return tr.reshape(flat, at.Shape), true, nil
+	flat := draft.Cut(c.in[1], 0, at.Offset, 1, draft.SizeOf(at.Shape))
+	return tr.Reshape(flat, at.Shape), true, nil
 }
 
 // isFetch reports whether a collective gathers a shard of parameters for Stage 3, for which all
@@ -292,9 +293,9 @@ func isFetch(c *current) bool {
 }
 
 // startStaged passes a gradient from the arena to a reducer that gives no memory for it.
-func (tr *traffic) startStaged(h *hook, g operand) {
-	from := tr.wholeOf(tr.reshape(g, h.shape))
-	tr.call(&call{label: "start " + h.hook.Param().Name(), start: h}, []program.View{from.view}, nil)
+func (tr *traffic) startStaged(h *hook, g draft.Operand) {
+	from := tr.WholeOf(tr.Reshape(g, h.shape))
+	tr.call(&call{label: "start " + h.hook.Param().Name(), start: h}, []program.View{from.View}, nil)
 }
 
 // stager is a reducer that may copy gradients in every run.
@@ -309,6 +310,6 @@ func isStaged(r ops.Reducer) bool {
 }
 
 // isReduced reports whether an operand is the result of a Wait node, in the reducer's memory.
-func (tr *traffic) isReduced(o operand) bool {
-	return tr.isWhole(o) && slices.ContainsFunc(tr.out.hooks, func(h *hook) bool { return h.reduced == o.view.Value })
+func (tr *traffic) isReduced(o draft.Operand) bool {
+	return tr.IsWhole(o) && slices.ContainsFunc(tr.out.hooks, func(h *hook) bool { return h.reduced == o.View.Value })
 }

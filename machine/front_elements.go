@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -42,55 +43,55 @@ var unaries = map[string]program.Scalar{
 
 // common returns the shape of an elementwise op's result: that of both operands, or of the one that
 // is not a scalar.
-func common(a, b operand) ([]int, error) {
+func common(a, b draft.Operand) ([]int, error) {
 	switch {
-	case slices.Equal(a.shape, b.shape), b.len() == 1 && len(a.shape) >= len(b.shape):
-		return a.shape, nil
-	case a.len() == 1, a.len() == b.len() && len(b.shape) > len(a.shape):
-		return b.shape, nil
-	case a.len() == b.len():
-		return a.shape, nil
+	case slices.Equal(a.Shape, b.Shape), b.Len() == 1 && len(a.Shape) >= len(b.Shape):
+		return a.Shape, nil
+	case a.Len() == 1, a.Len() == b.Len() && len(b.Shape) > len(a.Shape):
+		return b.Shape, nil
+	case a.Len() == b.Len():
+		return a.Shape, nil
 	}
-	return nil, fmt.Errorf("shapes %v and %v do not match", a.shape, b.shape)
+	return nil, fmt.Errorf("shapes %v and %v do not match", a.Shape, b.Shape)
 }
 
 // binary lowers a gorgonia.elemBinOp of floating-point numbers. A comparison with a bool result
 // stores bytes that are 1 or 0.
-func (el *elements) binary(c *current) (operand, error) {
+func (el *elements) binary(c *current) (draft.Operand, error) {
 	words := strings.Fields(c.n.Op().String())
 	op, ok := binaries[words[0]]
 	if !ok {
-		return operand{}, fmt.Errorf("unknown operation %q", words[0])
+		return draft.Operand{}, fmt.Errorf("unknown operation %q", words[0])
 	}
 	a, b := c.in[0], c.in[1]
 	dt := c.dtype
 	shape, err := el.sizes.common(c)
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	if a.isNum && b.isNum {
-		if v, ok := fold(op, a.num, b.num, dt); ok {
-			return number(v, dt, shape), nil
+	if a.IsNum && b.IsNum {
+		if v, ok := fold(op, a.Num, b.Num, dt); ok {
+			return draft.Number(v, dt, shape), nil
 		}
 	}
 	if one, ok := isFactor(op, a, b); ok {
-		v, err := el.over(one, shape)
-		return operand{view: v, shape: slices.Clone(shape), dtype: dt}, err
+		v, err := el.Over(one, shape)
+		return draft.Operand{View: v, Shape: slices.Clone(shape), DType: dt}, err
 	}
-	m := el.newCode(shape)
-	return m.result(m.do(op, m.load(a), m.load(b)), dt)
+	m := el.NewCode(shape)
+	return m.Result(m.Do(op, m.Load(a), m.Load(b)), dt)
 }
 
 // isFactor returns the operand that equals a product with 1, or a quotient by 1.
-func isFactor(op program.Scalar, a, b operand) (operand, bool) {
-	isOne := func(o operand) bool { return o.isNum && o.num == 1 }
+func isFactor(op program.Scalar, a, b draft.Operand) (draft.Operand, bool) {
+	isOne := func(o draft.Operand) bool { return o.IsNum && o.Num == 1 }
 	switch {
-	case op == program.Mul && isOne(a) && !b.isNum:
+	case op == program.Mul && isOne(a) && !b.IsNum:
 		return b, true
-	case (op == program.Mul || op == program.Div) && isOne(b) && !a.isNum:
+	case (op == program.Mul || op == program.Div) && isOne(b) && !a.IsNum:
 		return a, true
 	}
-	return operand{}, false
+	return draft.Operand{}, false
 }
 
 // fold computes with two numbers, rounded as at run time.
@@ -115,45 +116,45 @@ func fold(op program.Scalar, a, b float64, dt tensor.DType) (float64, bool) {
 }
 
 // unary lowers a gorgonia.elemUnaryOp.
-func (el *elements) unary(c *current) (operand, error) {
+func (el *elements) unary(c *current) (draft.Operand, error) {
 	name := c.n.Op().String()
 	op, ok := unaries[name]
 	if !ok {
-		return operand{}, fmt.Errorf("unknown operation %q", name)
+		return draft.Operand{}, fmt.Errorf("unknown operation %q", name)
 	}
 	x := c.in[0]
-	if x.isNum {
+	if x.IsNum {
 		switch op {
 		case program.Neg:
-			return number(-x.num, c.dtype, x.shape), nil
+			return draft.Number(-x.Num, c.dtype, x.Shape), nil
 		case program.Square:
-			return number(x.num*x.num, c.dtype, x.shape), nil
+			return draft.Number(x.Num*x.Num, c.dtype, x.Shape), nil
 		case program.Sqrt:
-			return number(math.Sqrt(x.num), c.dtype, x.shape), nil
+			return draft.Number(math.Sqrt(x.Num), c.dtype, x.Shape), nil
 		}
 	}
-	m := el.newCode(x.shape)
-	r := m.load(x)
-	y := m.do(op, r)
-	if op == program.Sign && len(x.shape) == 0 { // Gorgonia's Sign of a scalar 0 is 1 (math.go:13)
-		y = m.do(program.Select, r, y, m.constant(1))
+	m := el.NewCode(x.Shape)
+	r := m.Load(x)
+	y := m.Do(op, r)
+	if op == program.Sign && len(x.Shape) == 0 { // Gorgonia's Sign of a scalar 0 is 1 (math.go:13)
+		y = m.Do(program.Select, r, y, m.Constant(1))
 	}
-	return m.result(y, c.dtype)
+	return m.Result(y, c.dtype)
 }
 
 // between lowers gorgonia.minBetween and gorgonia.maxBetween.
-func (el *elements) between(c *current) (operand, error) {
+func (el *elements) between(c *current) (draft.Operand, error) {
 	op := program.Minimum
 	if typeName(c.n.Op()) == "gorgonia.maxBetween" {
 		op = program.Maximum
 	}
 	shape, err := common(c.in[0], c.in[1])
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	m := el.newCode(shape)
-	return m.result(m.do(op, m.load(c.in[0]), m.load(c.in[1])), c.dtype)
+	m := el.NewCode(shape)
+	return m.Result(m.Do(op, m.Load(c.in[0]), m.Load(c.in[1])), c.dtype)
 }
 
 // identity lowers gorgonia.Iop.
-func (el *elements) identity(c *current) (operand, error) { return c.in[0], nil }
+func (el *elements) identity(c *current) (draft.Operand, error) { return c.in[0], nil }

@@ -6,9 +6,6 @@ import (
 	"unsafe"
 
 	"gorgonia.org/gorgonia"
-
-	"github.com/symgrad/symgrad/internal/program"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // fields reads unexported fields of one of Gorgonia's ops by name. The first missing one is stored
@@ -101,14 +98,5 @@ func (f *fields) flag(name string) *bool {
 
 // typeName returns the type of a node's op: "*gorgonia.softmaxOp".
 func typeName(op gorgonia.Op) string { return fmt.Sprintf("%T", op) }
-
-// encode returns numbers as bytes of a dtype.
-func encode(dt tensor.DType, values ...float64) []byte {
-	data := make([]byte, len(values)*dt.Size())
-	for i, v := range values {
-		program.SetElement(dt, data, i, v)
-	}
-	return data
-}
 
 func bytes8(u uint64) [8]byte { return *(*[8]byte)(unsafe.Pointer(&u)) }

@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/ops"
 )
 
@@ -324,7 +325,7 @@ func (c *collector) at(n *gorgonia.Node) int {
 func (g *graph) pieces(shapes map[*gorgonia.Node][]int, d *ddp.DDP) []ddp.Piece {
 	all := make([]ddp.Piece, len(g.params))
 	for i := range all {
-		all[i].Len = max(sizeOf(shapes[g.params[i].node]), 1)
+		all[i].Len = max(draft.SizeOf(shapes[g.params[i].node]), 1)
 	}
 	if d == nil || d.Plan().Stage == 0 {
 		return all

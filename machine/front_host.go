@@ -9,6 +9,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/ops"
 )
 
@@ -27,23 +28,23 @@ var byTheirDo = map[string]bool{
 }
 
 // lower adds a step that calls the Do of an op without a rule on the host.
-func (ho *hostOps) lower(c *current) (operand, error) {
+func (ho *hostOps) lower(c *current) (draft.Operand, error) {
 	if c.n.Op().Arity() >= 0 && c.n.Op().Arity() != len(c.in) {
-		return operand{}, fmt.Errorf("%w: it has no rule, and its Do takes %d inputs, not %d", ErrUnknownOp, c.n.Op().Arity(), len(c.in))
+		return draft.Operand{}, fmt.Errorf("%w: it has no rule, and its Do takes %d inputs, not %d", ErrUnknownOp, c.n.Op().Arity(), len(c.in))
 	}
 	ho.warn(c)
 	shape, err := ho.inferred(c)
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
 	f := &call{label: "host: " + c.n.Op().String(), op: ops.Corrected(c.n.Op())}
 	var in []program.View
 	for i, o := range c.in {
-		in = append(in, ho.wholeOf(o).view)
-		f.in = append(f.in, look{c.kids[i].Dtype(), o.shape, c.kids[i].IsScalar()})
+		in = append(in, ho.WholeOf(o).View)
+		f.in = append(f.in, look{c.kids[i].Dtype(), o.Shape, c.kids[i].IsScalar()})
 	}
-	to := ho.fresh(c.dtype, shape)
-	ho.call(f, in, []program.View{to.view})
+	to := ho.Fresh(c.dtype, shape)
+	ho.call(f, in, []program.View{to.View})
 	return to, nil
 }
 
@@ -67,7 +68,7 @@ func (ho *hostOps) warn(c *current) {
 	if ho.opt.OnGPU {
 		text = "machine: an op runs on the host in each step: the device waits, and the step is not captured as one graph"
 	}
-	log.Warn(text, "program", ho.opt.Name, "op", name, "node", ho.label)
+	log.Warn(text, "program", ho.opt.Name, "op", name, "node", ho.Label)
 }
 
 // inferred returns the shape that an op infers for its result.
@@ -77,7 +78,7 @@ func (ho *hostOps) inferred(c *current) ([]int, error) {
 	}
 	var in []gorgonia.DimSizer
 	for _, o := range c.in {
-		in = append(in, gtensor.Shape(o.shape))
+		in = append(in, gtensor.Shape(o.Shape))
 	}
 	s, err := c.n.Op().InferShape(in...)
 	return slices.Clone([]int(s)), err

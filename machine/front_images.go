@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 )
 
 // images has the rules of convolutions, poolings and changes of resolution.
@@ -41,39 +42,39 @@ func (c *current) window(n, ch, h, w int) program.Window {
 }
 
 // checkImages returns an error unless o has four dimensions.
-func checkImages(o operand) error {
-	if len(o.shape) != 4 {
-		return fmt.Errorf("images have shape %v, want four dimensions", o.shape)
+func checkImages(o draft.Operand) error {
+	if len(o.Shape) != 4 {
+		return fmt.Errorf("images have shape %v, want four dimensions", o.Shape)
 	}
 	return nil
 }
 
 // im2col lowers gorgonia.Im2Col.
-func (im *images) im2col(c *current) (operand, error) {
-	x := im.stored(c.in[0])
+func (im *images) im2col(c *current) (draft.Operand, error) {
+	x := im.Stored(c.in[0])
 	if err := checkImages(x); err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	w := c.window(x.shape[0], x.shape[1], x.shape[2], x.shape[3])
-	return im.through(&program.Im2Col{Window: w}, []operand{x}, c, []int{w.N, w.OutH, w.OutW, w.C * w.R * w.S})
+	w := c.window(x.Shape[0], x.Shape[1], x.Shape[2], x.Shape[3])
+	return im.through(&program.Im2Col{Window: w}, []draft.Operand{x}, c, []int{w.N, w.OutH, w.OutW, w.C * w.R * w.S})
 }
 
 // col2im lowers its gradient.
-func (im *images) col2im(c *current) (operand, error) {
-	x := im.stored(c.in[0])
+func (im *images) col2im(c *current) (draft.Operand, error) {
+	x := im.Stored(c.in[0])
 	if err := checkImages(x); err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	w := c.window(x.shape[0], c.f.int("unpaddedC"), c.f.int("unpaddedH"), c.f.int("unpaddedW"))
-	return im.through(&program.Col2Im{Window: w}, []operand{x}, c, []int{w.N, w.C, w.H, w.W})
+	w := c.window(x.Shape[0], c.f.int("unpaddedC"), c.f.int("unpaddedH"), c.f.int("unpaddedW"))
+	return im.through(&program.Col2Im{Window: w}, []draft.Operand{x}, c, []int{w.N, w.C, w.H, w.W})
 }
 
 // pool returns the window of a pooling over x. With explicit paddings Gorgonia starts the first
 // window at the southern and the eastern one (op_nn.go:846).
-func (c *current) pool(x operand) program.Window {
+func (c *current) pool(x draft.Operand) program.Window {
 	f := c.f
 	w := program.Window{
-		N: x.shape[0], C: x.shape[1], H: x.shape[2], W: x.shape[3], R: f.int("h"), S: f.int("w"),
+		N: x.Shape[0], C: x.Shape[1], H: x.Shape[2], W: x.Shape[3], R: f.int("h"), S: f.int("w"),
 		PadH: f.int("padNorth"), PadW: f.int("padWest"), StrideH: f.int("strideH"), StrideW: f.int("strideW"),
 		DilationH: 1, DilationW: 1,
 	}
@@ -89,55 +90,55 @@ func (c *current) pool(x operand) program.Window {
 }
 
 // maxPool lowers gorgonia.MaxPool2D.
-func (im *images) maxPool(c *current) (operand, error) {
+func (im *images) maxPool(c *current) (draft.Operand, error) {
 	return im.pooling(c, func(w program.Window) program.Op { return &program.MaxPool{Window: w} })
 }
 
 // avgPool lowers gorgonia.AveragePool2D to a mean over the window. Gorgonia v0.9.18 wrongly divides
 // by the width of the images (op_avg_pool.go:282).
-func (im *images) avgPool(c *current) (operand, error) {
+func (im *images) avgPool(c *current) (draft.Operand, error) {
 	return im.pooling(c, func(w program.Window) program.Op { return &program.AvgPool{Window: w} })
 }
 
-func (im *images) pooling(c *current, op func(program.Window) program.Op) (operand, error) {
+func (im *images) pooling(c *current, op func(program.Window) program.Op) (draft.Operand, error) {
 	x := c.in[0]
 	if err := checkImages(x); err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
 	w := c.pool(x)
-	return im.through(op(w), []operand{x}, c, []int{w.N, w.C, w.OutH, w.OutW})
+	return im.through(op(w), []draft.Operand{x}, c, []int{w.N, w.C, w.OutH, w.OutW})
 }
 
 // maxPoolGrad lowers the gradient of maxPool, from x, y and dy.
-func (im *images) maxPoolGrad(c *current) (operand, error) {
+func (im *images) maxPoolGrad(c *current) (draft.Operand, error) {
 	if err := checkImages(c.in[0]); err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	return im.through(&program.MaxPoolGrad{Window: c.pool(c.in[0])}, c.in[:3], c, c.in[0].shape)
+	return im.through(&program.MaxPoolGrad{Window: c.pool(c.in[0])}, c.in[:3], c, c.in[0].Shape)
 }
 
 // avgPoolGrad lowers the gradient of avgPool.
-func (im *images) avgPoolGrad(c *current) (operand, error) {
+func (im *images) avgPoolGrad(c *current) (draft.Operand, error) {
 	if err := checkImages(c.in[0]); err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	return im.through(&program.AvgPoolGrad{Window: c.pool(c.in[0])}, c.in[2:3], c, c.in[0].shape)
+	return im.through(&program.AvgPoolGrad{Window: c.pool(c.in[0])}, c.in[2:3], c, c.in[0].Shape)
 }
 
 // globalPool lowers gorgonia.GlobalAveragePool2D.
-func (im *images) globalPool(c *current) (operand, error) {
+func (im *images) globalPool(c *current) (draft.Operand, error) {
 	x := c.in[0]
 	if err := checkImages(x); err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	m := im.newCode(x.shape)
-	m.load(x)
-	sum, err := m.reduceTo([]bool{false, false, true, true}, program.Sum, im.fresh(c.dtype, x.shape[:2]))
+	m := im.NewCode(x.Shape)
+	m.Load(x)
+	sum, err := m.ReduceTo([]bool{false, false, true, true}, program.Sum, im.Fresh(c.dtype, x.Shape[:2]))
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	d := im.newCode([]int{x.shape[0], x.shape[1], 1, 1})
-	return d.result(d.do(program.Div, d.load(sum), d.constant(float64(x.shape[2]*x.shape[3]))), c.dtype)
+	d := im.NewCode([]int{x.Shape[0], x.Shape[1], 1, 1})
+	return d.Result(d.Do(program.Div, d.Load(sum), d.Constant(float64(x.Shape[2]*x.Shape[3]))), c.dtype)
 }
 
 // scaled returns the shape of a gorgonia.Upsample2D with its repetitions as axes: (N, C, H, scale,
@@ -154,27 +155,27 @@ func (c *current) scaled(shape []int) ([]int, error) {
 }
 
 // upsampled lowers gorgonia.Upsample2D.
-func (im *images) upsampled(c *current) (operand, error) {
+func (im *images) upsampled(c *current) (draft.Operand, error) {
 	x := c.in[0]
-	space, err := c.scaled(x.shape)
+	space, err := c.scaled(x.Shape)
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	y := im.reshape(im.stored(x), []int{space[0], space[1], space[2], 1, space[4], 1})
-	y = stretch(stretch(y, 3, space[3]), 5, space[5])
-	return im.reshape(y, []int{space[0], space[1], space[2] * space[3], space[4] * space[5]}), nil
+	y := im.Reshape(im.Stored(x), []int{space[0], space[1], space[2], 1, space[4], 1})
+	y = draft.Stretch(draft.Stretch(y, 3, space[3]), 5, space[5])
+	return im.Reshape(y, []int{space[0], space[1], space[2] * space[3], space[4] * space[5]}), nil
 }
 
 // upsampleGrad lowers its gradient, from x, y and dy: the sum over the copies of each element.
-func (im *images) upsampleGrad(c *current) (operand, error) {
-	space, err := c.scaled(c.in[0].shape)
+func (im *images) upsampleGrad(c *current) (draft.Operand, error) {
+	space, err := c.scaled(c.in[0].Shape)
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	if c.in[2].len() != sizeOf(space) {
-		return operand{}, fmt.Errorf("a gradient of shape %v for %v", c.in[2].shape, space)
+	if c.in[2].Len() != draft.SizeOf(space) {
+		return draft.Operand{}, fmt.Errorf("a gradient of shape %v for %v", c.in[2].Shape, space)
 	}
-	m := im.newCode(space)
-	m.load(im.reshape(im.stored(c.in[2]), space))
-	return m.reduceTo([]bool{false, false, false, true, false, true}, program.Sum, im.fresh(c.dtype, slices.Clone(c.in[0].shape)))
+	m := im.NewCode(space)
+	m.Load(im.Reshape(im.Stored(c.in[2]), space))
+	return m.ReduceTo([]bool{false, false, false, true, false, true}, program.Sum, im.Fresh(c.dtype, slices.Clone(c.in[0].Shape)))
 }

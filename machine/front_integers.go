@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -28,11 +29,11 @@ func (ig *integers) rules() map[string]rule {
 }
 
 // ofIntegers reports whether an op computes with integers or bools.
-func (c *current) ofIntegers() bool { return len(c.in) > 0 && !c.in[0].dtype.IsFloat() }
+func (c *current) ofIntegers() bool { return len(c.in) > 0 && !c.in[0].DType.IsFloat() }
 
 // lower lowers an op of integers or bools to a step that computes with integers, or else to its
 // Do.
-func (ig *integers) lower(c *current) (operand, error) {
+func (ig *integers) lower(c *current) (draft.Operand, error) {
 	switch typeName(c.n.Op()) {
 	case "gorgonia.elemBinOp":
 		op, ok := binaries[strings.Fields(c.n.Op().String())[0]]
@@ -52,66 +53,66 @@ func (ig *integers) lower(c *current) (operand, error) {
 }
 
 // integerPair lowers an elementwise op of two inputs.
-func (ig *integers) integerPair(c *current, op program.Scalar) (operand, error) {
+func (ig *integers) integerPair(c *current, op program.Scalar) (draft.Operand, error) {
 	a, b := c.in[0], c.in[1]
-	if a.dtype != b.dtype {
-		return operand{}, fmt.Errorf("operands of types %v and %v", a.dtype, b.dtype)
+	if a.DType != b.DType {
+		return draft.Operand{}, fmt.Errorf("operands of types %v and %v", a.DType, b.DType)
 	}
 	shape, err := ig.sizes.common(c)
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	if a.isNum && b.isNum && a.dtype == tensor.I64 && !(op == program.Div && b.num == 0) {
-		if v := op.Integer(a.dtype, int64(a.num), int64(b.num)); int64(float64(v)) == v && math.Abs(float64(v)) <= 1<<53 {
-			return number(float64(v), c.dtype, shape), nil
+	if a.IsNum && b.IsNum && a.DType == tensor.I64 && !(op == program.Div && b.Num == 0) {
+		if v := op.Integer(a.DType, int64(a.Num), int64(b.Num)); int64(float64(v)) == v && math.Abs(float64(v)) <= 1<<53 {
+			return draft.Number(float64(v), c.dtype, shape), nil
 		}
 	}
 	return ig.integerStep(&program.Integer{Space: slices.Clone(shape), Do: op}, c, a, b)
 }
 
 // integerStep adds a step over the space of op; its result has that shape.
-func (ig *integers) integerStep(op *program.Integer, c *current, in ...operand) (operand, error) {
-	to := ig.fresh(c.dtype, op.Space)
-	s := program.Step{Op: op, Out: []program.View{to.view}}
+func (ig *integers) integerStep(op *program.Integer, c *current, in ...draft.Operand) (draft.Operand, error) {
+	to := ig.Fresh(c.dtype, op.Space)
+	s := program.Step{Op: op, Out: []program.View{to.View}}
 	for _, o := range in {
-		v, err := ig.over(o, op.Space)
+		v, err := ig.Over(o, op.Space)
 		if err != nil {
-			return operand{}, err
+			return draft.Operand{}, err
 		}
 		s.In = append(s.In, v)
 	}
-	ig.add(s)
+	ig.Add(s)
 	return to, nil
 }
 
 // integerReduce lowers gorgonia.Sum and gorgonia.Max.
-func (ig *integers) integerReduce(c *current, op program.Scalar) (operand, error) {
-	x := ig.stored(c.in[0])
-	reduced, kept, err := reducedAxes(x.shape, c.f.ints("along"))
+func (ig *integers) integerReduce(c *current, op program.Scalar) (draft.Operand, error) {
+	x := ig.Stored(c.in[0])
+	reduced, kept, err := reducedAxes(x.Shape, c.f.ints("along"))
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	to := ig.fresh(c.dtype, kept)
-	ig.add(program.Step{
-		Op: &program.Integer{Space: slices.Clone(x.shape), Reduced: reduced, Do: op},
-		In: []program.View{x.view}, Out: []program.View{reducedView(to, reduced)},
+	to := ig.Fresh(c.dtype, kept)
+	ig.Add(program.Step{
+		Op: &program.Integer{Space: slices.Clone(x.Shape), Reduced: reduced, Do: op},
+		In: []program.View{x.View}, Out: []program.View{draft.ReducedView(to, reduced)},
 	})
 	return to, nil
 }
 
 // convert lowers gorgonia.ConvType. Conversion to an integer truncates.
-func (ig *integers) convert(c *current) (operand, error) {
+func (ig *integers) convert(c *current) (draft.Operand, error) {
 	x := c.in[0]
 	switch {
-	case x.dtype == c.dtype:
+	case x.DType == c.dtype:
 		return x, nil
-	case x.isNum && c.dtype.IsFloat():
-		return number(x.num, c.dtype, x.shape), nil
-	case x.isNum:
-		return number(math.Trunc(x.num), c.dtype, x.shape), nil
-	case !x.dtype.IsFloat() && !c.dtype.IsFloat():
-		return ig.integerStep(&program.Integer{Space: slices.Clone(x.shape), Do: program.Load}, c, x)
+	case x.IsNum && c.dtype.IsFloat():
+		return draft.Number(x.Num, c.dtype, x.Shape), nil
+	case x.IsNum:
+		return draft.Number(math.Trunc(x.Num), c.dtype, x.Shape), nil
+	case !x.DType.IsFloat() && !c.dtype.IsFloat():
+		return ig.integerStep(&program.Integer{Space: slices.Clone(x.Shape), Do: program.Load}, c, x)
 	}
-	m := ig.newCode(x.shape)
-	return m.result(m.load(x), c.dtype)
+	m := ig.NewCode(x.Shape)
+	return m.Result(m.Load(x), c.dtype)
 }

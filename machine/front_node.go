@@ -6,6 +6,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -13,7 +14,7 @@ import (
 type current struct {
 	n     *gorgonia.Node
 	kids  gorgonia.Nodes
-	in    []operand
+	in    []draft.Operand
 	dtype tensor.DType
 	f     *fields
 }

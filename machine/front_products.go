@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 )
 
 // products has the rules of products of matrices and vectors.
@@ -29,93 +30,93 @@ const (
 )
 
 // product lowers a gorgonia.linAlgBinOp. Transposed operands are views.
-func (pr *products) product(c *current) (operand, error) {
+func (pr *products) product(c *current) (draft.Operand, error) {
 	kind := c.f.code("āBinaryOperator")
-	a, b := pr.stored(c.in[0]), pr.stored(c.in[1])
+	a, b := pr.Stored(c.in[0]), pr.Stored(c.in[1])
 	transA, transB := c.f.bool("transA"), c.f.bool("transB")
 	switch kind {
 	case matMul, batched:
 		return pr.matrices(c, a, b, transA, transB)
 	case matVec:
-		n := b.len()
-		o, err := pr.matrices(c, a, pr.reshape(b, []int{n, 1}), transA, false)
+		n := b.Len()
+		o, err := pr.matrices(c, a, pr.Reshape(b, []int{n, 1}), transA, false)
 		if err != nil {
 			return o, err
 		}
-		return pr.reshape(o, o.shape[:len(o.shape)-1]), nil
+		return pr.Reshape(o, o.Shape[:len(o.Shape)-1]), nil
 	case dot:
-		if a.len() != b.len() {
-			return operand{}, fmt.Errorf("a product of %d and %d elements", a.len(), b.len())
+		if a.Len() != b.Len() {
+			return draft.Operand{}, fmt.Errorf("a product of %d and %d elements", a.Len(), b.Len())
 		}
-		m := pr.newCode([]int{a.len()})
-		m.do(program.Mul, m.load(a), m.load(b))
-		return m.reduceTo([]bool{true}, program.Sum, pr.fresh(c.dtype, nil))
+		m := pr.NewCode([]int{a.Len()})
+		m.Do(program.Mul, m.Load(a), m.Load(b))
+		return m.ReduceTo([]bool{true}, program.Sum, pr.Fresh(c.dtype, nil))
 	case outer:
 		pr.sizes.moved = pr.sizes.moved || pr.sizes.isResized(c.kids[1], b)
-		m := pr.newCode([]int{a.len(), b.len()})
-		x, y := pr.reshape(a, []int{a.len(), 1}), pr.reshape(b, []int{1, b.len()})
-		return m.result(m.do(program.Mul, m.load(stretch(x, 1, b.len())), m.load(stretch(y, 0, a.len()))), c.dtype)
+		m := pr.NewCode([]int{a.Len(), b.Len()})
+		x, y := pr.Reshape(a, []int{a.Len(), 1}), pr.Reshape(b, []int{1, b.Len()})
+		return m.Result(m.Do(program.Mul, m.Load(draft.Stretch(x, 1, b.Len())), m.Load(draft.Stretch(y, 0, a.Len()))), c.dtype)
 	}
-	return operand{}, fmt.Errorf("unknown product %d", kind)
+	return draft.Operand{}, fmt.Errorf("unknown product %d", kind)
 }
 
 // matrices adds the product of a and b over their last two axes, for each of the others.
-func (pr *products) matrices(c *current, a, b operand, transA, transB bool) (operand, error) {
-	n := len(a.shape)
-	if n < 2 || len(b.shape) != n || !slices.Equal(a.shape[:n-2], b.shape[:n-2]) {
-		return operand{}, fmt.Errorf("a product of shapes %v and %v", a.shape, b.shape)
+func (pr *products) matrices(c *current, a, b draft.Operand, transA, transB bool) (draft.Operand, error) {
+	n := len(a.Shape)
+	if n < 2 || len(b.Shape) != n || !slices.Equal(a.Shape[:n-2], b.Shape[:n-2]) {
+		return draft.Operand{}, fmt.Errorf("a product of shapes %v and %v", a.Shape, b.Shape)
 	}
-	outer := slices.Clone(a.shape[:n-2])
-	batch := sizeOf(outer)
-	a = pr.reshape(a, []int{batch, a.shape[n-2], a.shape[n-1]})
-	b = pr.reshape(b, []int{batch, b.shape[n-2], b.shape[n-1]})
+	outer := slices.Clone(a.Shape[:n-2])
+	batch := draft.SizeOf(outer)
+	a = pr.Reshape(a, []int{batch, a.Shape[n-2], a.Shape[n-1]})
+	b = pr.Reshape(b, []int{batch, b.Shape[n-2], b.Shape[n-1]})
 	if transA {
-		a = permute(a, []int{0, 2, 1})
+		a = draft.Permute(a, []int{0, 2, 1})
 	}
 	if transB {
-		b = permute(b, []int{0, 2, 1})
+		b = draft.Permute(b, []int{0, 2, 1})
 	}
-	if a.shape[2] != b.shape[1] {
-		return operand{}, fmt.Errorf("a product of shapes %v and %v", c.in[0].shape, c.in[1].shape)
+	if a.Shape[2] != b.Shape[1] {
+		return draft.Operand{}, fmt.Errorf("a product of shapes %v and %v", c.in[0].Shape, c.in[1].Shape)
 	}
-	op := &program.MatMul{Batch: batch, M: a.shape[1], N: b.shape[2], K: a.shape[2], Alpha: 1}
-	to := pr.fresh(c.dtype, []int{batch, op.M, op.N})
-	pr.add(program.Step{Op: op, In: []program.View{a.view, b.view}, Out: []program.View{to.view}})
-	return pr.reshape(to, append(outer, op.M, op.N)), nil
+	op := &program.MatMul{Batch: batch, M: a.Shape[1], N: b.Shape[2], K: a.Shape[2], Alpha: 1}
+	to := pr.Fresh(c.dtype, []int{batch, op.M, op.N})
+	pr.Add(program.Step{Op: op, In: []program.View{a.View, b.View}, Out: []program.View{to.View}})
+	return pr.Reshape(to, append(outer, op.M, op.N)), nil
 }
 
 // tensordot lowers gorgonia.Tensordot to a product of matrices. Its inner axis is the contracted
 // axes.
-func (pr *products) tensordot(c *current) (operand, error) {
-	a, b := pr.stored(c.in[0]), pr.stored(c.in[1])
+func (pr *products) tensordot(c *current) (draft.Operand, error) {
+	a, b := pr.Stored(c.in[0]), pr.Stored(c.in[1])
 	aAxes, bAxes := c.f.ints("aAxes"), c.f.ints("bAxes")
 	x, aOuter, inner, err := pr.matrixOf(a, aAxes, true)
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
 	y, bOuter, other, err := pr.matrixOf(b, bAxes, false)
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
 	if inner != other {
-		return operand{}, fmt.Errorf("axes %v of %v against axes %v of %v", aAxes, a.shape, bAxes, b.shape)
+		return draft.Operand{}, fmt.Errorf("axes %v of %v against axes %v of %v", aAxes, a.Shape, bAxes, b.Shape)
 	}
 	built := pr.sizes.builtShape(c.kids[1])
-	for axis := range min(len(built), len(b.shape)) {
-		pr.sizes.moved = pr.sizes.moved || pr.sizes.resized && built[axis] != b.shape[axis] && !slices.Contains(bAxes, axis)
+	for axis := range min(len(built), len(b.Shape)) {
+		pr.sizes.moved = pr.sizes.moved || pr.sizes.resized && built[axis] != b.Shape[axis] && !slices.Contains(bAxes, axis)
 	}
 	o, err := pr.matrices(c, x, y, false, false)
 	if err != nil {
 		return o, err
 	}
-	return pr.reshape(o, append(aOuter, bOuter...)), nil
+	return pr.Reshape(o, append(aOuter, bOuter...)), nil
 }
 
 // matrixOf returns o as a matrix with the given axes last or first.
-func (pr *products) matrixOf(o operand, axes []int, last bool) (m operand, outer []int, inner int, err error) {
+func (pr *products) matrixOf(o draft.Operand, axes []int, last bool) (m draft.Operand, outer []int, inner int, err error) {
 	var rest []int
 	inner = 1
-	for a, d := range o.shape {
+	for a, d := range o.Shape {
 		if slices.Contains(axes, a) {
 			inner *= d
 		} else {
@@ -123,13 +124,13 @@ func (pr *products) matrixOf(o operand, axes []int, last bool) (m operand, outer
 		}
 	}
 	order := append(slices.Clone(rest), axes...)
-	shape := []int{sizeOf(outer), inner}
+	shape := []int{draft.SizeOf(outer), inner}
 	if !last {
 		order = append(slices.Clone(axes), rest...)
-		shape = []int{inner, sizeOf(outer)}
+		shape = []int{inner, draft.SizeOf(outer)}
 	}
-	if !isPermutation(order, len(o.shape)) {
-		return o, nil, 0, fmt.Errorf("axes %v of shape %v", axes, o.shape)
+	if !isPermutation(order, len(o.Shape)) {
+		return o, nil, 0, fmt.Errorf("axes %v of shape %v", axes, o.Shape)
 	}
-	return pr.reshape(permute(o, order), shape), outer, inner, nil
+	return pr.Reshape(draft.Permute(o, order), shape), outer, inner, nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -21,27 +22,27 @@ func (re *reductions) rules() map[string]rule {
 }
 
 // sum lowers gorgonia.Sum.
-func (re *reductions) sum(c *current) (operand, error) { return re.reduce(c, program.Sum) }
+func (re *reductions) sum(c *current) (draft.Operand, error) { return re.reduce(c, program.Sum) }
 
 // max lowers gorgonia.Max.
-func (re *reductions) max(c *current) (operand, error) { return re.reduce(c, program.Max) }
+func (re *reductions) max(c *current) (draft.Operand, error) { return re.reduce(c, program.Max) }
 
 // reduce reduces axes, which are dropped; all axes by default.
-func (re *reductions) reduce(c *current, red program.Reduction) (operand, error) {
+func (re *reductions) reduce(c *current, red program.Reduction) (draft.Operand, error) {
 	x := c.in[0]
-	reduced, kept, err := reducedAxes(x.shape, c.f.ints("along"))
+	reduced, kept, err := reducedAxes(x.Shape, c.f.ints("along"))
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	if x.isNum && (red == program.Max || isSmall(x.num*float64(x.len()), c.dtype)) {
+	if x.IsNum && (red == program.Max || isSmall(x.Num*float64(x.Len()), c.dtype)) {
 		if red == program.Sum {
-			x.num *= float64(x.len() / sizeOf(kept))
+			x.Num *= float64(x.Len() / draft.SizeOf(kept))
 		}
-		return number(x.num, c.dtype, kept), nil
+		return draft.Number(x.Num, c.dtype, kept), nil
 	}
-	m := re.newCode(x.shape)
-	m.load(x)
-	return m.reduceTo(reduced, red, re.fresh(c.dtype, kept))
+	m := re.NewCode(x.Shape)
+	m.Load(x)
+	return m.ReduceTo(reduced, red, re.Fresh(c.dtype, kept))
 }
 
 // reducedAxes reports which axes a reduction along some of them drops, and returns the lengths of

@@ -7,13 +7,14 @@ import (
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/ops"
 )
 
 // shapes has the rules of ops that move or select elements.
 type shapes struct {
 	work
-	values map[*gorgonia.Node]operand // of the nodes so far
+	values map[*gorgonia.Node]draft.Operand // of the nodes so far
 }
 
 func (sh *shapes) rules() map[string]rule {
@@ -33,24 +34,24 @@ func (sh *shapes) rules() map[string]rule {
 
 // reshaped lowers gorgonia.Reshape. If inputs have another number of samples than the graph, so
 // have results: see followShape.
-func (sh *shapes) reshaped(c *current) (operand, error) {
+func (sh *shapes) reshaped(c *current) (draft.Operand, error) {
 	x, to := c.in[0], c.f.ints("to")
-	if n := sizeOf(to); n != x.len() && n > 0 {
-		if !sh.sizes.resized || !sh.sizes.follow(c.f.ints("from"), to, x.shape) {
-			return operand{}, fmt.Errorf("reshape of %d elements of shape %v to %v", x.len(), x.shape, to)
+	if n := draft.SizeOf(to); n != x.Len() && n > 0 {
+		if !sh.sizes.resized || !sh.sizes.follow(c.f.ints("from"), to, x.Shape) {
+			return draft.Operand{}, fmt.Errorf("reshape of %d elements of shape %v to %v", x.Len(), x.Shape, to)
 		}
 	}
-	return sh.reshape(x, to), nil
+	return sh.Reshape(x, to), nil
 }
 
 // transposed lowers gorgonia.Transpose.
-func (sh *shapes) transposed(c *current) (operand, error) {
+func (sh *shapes) transposed(c *current) (draft.Operand, error) {
 	x, axes := c.in[0], c.f.ints("pattern")
-	if !isPermutation(axes, len(x.shape)) {
-		return operand{}, fmt.Errorf("axes %v of shape %v", axes, x.shape)
+	if !isPermutation(axes, len(x.Shape)) {
+		return draft.Operand{}, fmt.Errorf("axes %v of shape %v", axes, x.Shape)
 	}
 	sh.sizes.moved = sh.sizes.moved || len(axes) > 0 && axes[0] != 0 && sh.sizes.isResized(c.kids[0], x)
-	return permute(x, axes), nil
+	return draft.Permute(x, axes), nil
 }
 
 func isPermutation(axes []int, n int) bool {
@@ -65,63 +66,63 @@ func isPermutation(axes []int, n int) bool {
 }
 
 // size returns the length of an axis.
-func (sh *shapes) size(c *current) (operand, error) {
+func (sh *shapes) size(c *current) (draft.Operand, error) {
 	x, axis := c.in[0], c.f.int("axis")
-	if len(x.shape) == 0 {
-		return number(1, c.dtype, nil), nil
+	if len(x.Shape) == 0 {
+		return draft.Number(1, c.dtype, nil), nil
 	}
-	if axis >= len(x.shape) {
-		return operand{}, fmt.Errorf("axis %d of shape %v", axis, x.shape)
+	if axis >= len(x.Shape) {
+		return draft.Operand{}, fmt.Errorf("axis %d of shape %v", axis, x.Shape)
 	}
-	return number(float64(x.shape[axis]), c.dtype, nil), nil
+	return draft.Number(float64(x.Shape[axis]), c.dtype, nil), nil
 }
 
 // repeated repeats each element along an axis. With length 1 the result is a view.
-func (sh *shapes) repeated(c *current) (operand, error) {
+func (sh *shapes) repeated(c *current) (draft.Operand, error) {
 	x, axis := c.in[0], c.f.int("along")
-	if !c.in[1].isNum {
-		return operand{}, fmt.Errorf("the number of repetitions is unknown before the run")
+	if !c.in[1].IsNum {
+		return draft.Operand{}, fmt.Errorf("the number of repetitions is unknown before the run")
 	}
-	rep := int(c.in[1].num)
-	shape := slices.Clone(x.shape)
+	rep := int(c.in[1].Num)
+	shape := slices.Clone(x.Shape)
 	for len(shape) <= axis { // op_tensor.go:244
 		shape = append(shape, 1)
 	}
-	x = sh.reshape(x, shape)
+	x = sh.Reshape(x, shape)
 	if rep == 1 {
 		return x, nil
 	}
 	out := slices.Clone(shape)
 	out[axis] *= rep
-	if x.isNum || shape[axis] == 1 {
+	if x.IsNum || shape[axis] == 1 {
 		r := x
-		r.shape = out
-		r.view.Strides = slices.Clone(x.view.Strides)
-		if !x.isNum {
-			r.view.Strides[axis] = 0
+		r.Shape = out
+		r.View.Strides = slices.Clone(x.View.Strides)
+		if !x.IsNum {
+			r.View.Strides[axis] = 0
 		}
 		return r, nil
 	}
 	split := slices.Insert(slices.Clone(shape), axis+1, rep)
 	r := x
-	r.shape = split
-	r.view.Strides = slices.Insert(slices.Clone(x.view.Strides), axis+1, 0)
-	return sh.reshape(sh.copyOf(r), out), nil
+	r.Shape = split
+	r.View.Strides = slices.Insert(slices.Clone(x.View.Strides), axis+1, 0)
+	return sh.Reshape(sh.CopyOf(r), out), nil
 }
 
 // element lowers gorgonia.At.
-func (sh *shapes) element(c *current) (operand, error) {
+func (sh *shapes) element(c *current) (draft.Operand, error) {
 	x, at := c.in[0], c.f.ints("coordinates")
-	if len(at) != len(x.shape) {
-		return operand{}, fmt.Errorf("coordinates %v in shape %v", at, x.shape)
+	if len(at) != len(x.Shape) {
+		return draft.Operand{}, fmt.Errorf("coordinates %v in shape %v", at, x.Shape)
 	}
 	for axis, i := range at {
-		if i < 0 || i >= x.shape[axis] {
-			return operand{}, fmt.Errorf("coordinates %v in shape %v", at, x.shape)
+		if i < 0 || i >= x.Shape[axis] {
+			return draft.Operand{}, fmt.Errorf("coordinates %v in shape %v", at, x.Shape)
 		}
-		x = cut(x, axis, i, 1, 1)
+		x = draft.Cut(x, axis, i, 1, 1)
 	}
-	return sh.reshape(x, nil), nil
+	return sh.Reshape(x, nil), nil
 }
 
 // sliceOf is the slice of an axis.
@@ -157,72 +158,72 @@ func (sh *shapes) readSlice(c *current, shape []int) (sliceOf, error) {
 
 // sliced lowers gorgonia.Slice. An axis cut to one element is dropped; a whole axis stays, even if
 // a batch has one sample.
-func (sh *shapes) sliced(c *current) (operand, error) {
+func (sh *shapes) sliced(c *current) (draft.Operand, error) {
 	if o, ok, err := sh.concatPart(c); ok || err != nil {
 		return o, err
 	}
-	s, err := sh.readSlice(c, c.in[0].shape)
+	s, err := sh.readSlice(c, c.in[0].Shape)
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	o := cut(c.in[0], s.axis, s.from, s.step, s.n)
+	o := draft.Cut(c.in[0], s.axis, s.from, s.step, s.n)
 	if s.n == 1 && !s.whole {
-		return sh.reshape(o, slices.Delete(slices.Clone(o.shape), s.axis, s.axis+1)), nil
+		return sh.Reshape(o, slices.Delete(slices.Clone(o.Shape), s.axis, s.axis+1)), nil
 	}
 	return o, nil
 }
 
 // sliceIncrement lowers the gradient of a slice: the second input in the slice, zeros elsewhere.
-func (sh *shapes) sliceIncrement(c *current) (operand, error) {
-	s, err := sh.readSlice(c, c.in[0].shape)
+func (sh *shapes) sliceIncrement(c *current) (draft.Operand, error) {
+	s, err := sh.readSlice(c, c.in[0].Shape)
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	shape := c.in[0].shape
-	to := sh.fresh(c.dtype, shape)
+	shape := c.in[0].Shape
+	to := sh.Fresh(c.dtype, shape)
 	end := s.from + (s.n-1)*s.step + 1
 	switch {
 	case s.step > 1:
-		sh.copyTo(to, number(0, c.dtype, shape))
+		sh.CopyTo(to, draft.Number(0, c.dtype, shape))
 	default: // zeros around the slice
 		for _, gap := range [][2]int{{0, s.from}, {end, shape[s.axis]}} {
 			if n := gap[1] - gap[0]; n > 0 {
-				part := cut(to, s.axis, gap[0], 1, n)
-				sh.copyTo(part, number(0, c.dtype, part.shape))
+				part := draft.Cut(to, s.axis, gap[0], 1, n)
+				sh.CopyTo(part, draft.Number(0, c.dtype, part.Shape))
 			}
 		}
 	}
-	part := cut(to, s.axis, s.from, s.step, s.n)
+	part := draft.Cut(to, s.axis, s.from, s.step, s.n)
 	dy := c.in[1]
-	if dy.len() != part.len() && dy.len() != 1 {
-		return operand{}, fmt.Errorf("a gradient of shape %v for a slice of shape %v", dy.shape, part.shape)
+	if dy.Len() != part.Len() && dy.Len() != 1 {
+		return draft.Operand{}, fmt.Errorf("a gradient of shape %v for a slice of shape %v", dy.Shape, part.Shape)
 	}
-	sh.copyTo(part, dy)
+	sh.CopyTo(part, dy)
 	return to, nil
 }
 
 // concatenated lowers gorgonia.Concat.
-func (sh *shapes) concatenated(c *current) (operand, error) {
+func (sh *shapes) concatenated(c *current) (draft.Operand, error) {
 	axis := c.f.int("axis")
-	shape := slices.Clone(c.in[0].shape)
+	shape := slices.Clone(c.in[0].Shape)
 	if axis >= len(shape) {
-		return operand{}, fmt.Errorf("axis %d of shape %v", axis, shape)
+		return draft.Operand{}, fmt.Errorf("axis %d of shape %v", axis, shape)
 	}
 	shape[axis] = 0
 	for _, x := range c.in {
-		if len(x.shape) != len(shape) {
-			return operand{}, fmt.Errorf("shapes %v and %v", c.in[0].shape, x.shape)
+		if len(x.Shape) != len(shape) {
+			return draft.Operand{}, fmt.Errorf("shapes %v and %v", c.in[0].Shape, x.Shape)
 		}
-		shape[axis] += x.shape[axis]
+		shape[axis] += x.Shape[axis]
 	}
-	to, from := sh.fresh(c.dtype, shape), 0
+	to, from := sh.Fresh(c.dtype, shape), 0
 	for _, x := range c.in {
-		part := cut(to, axis, from, 1, x.shape[axis])
-		if !slices.Equal(part.shape, x.shape) {
-			return operand{}, fmt.Errorf("shapes %v and %v", c.in[0].shape, x.shape)
+		part := draft.Cut(to, axis, from, 1, x.Shape[axis])
+		if !slices.Equal(part.Shape, x.Shape) {
+			return draft.Operand{}, fmt.Errorf("shapes %v and %v", c.in[0].Shape, x.Shape)
 		}
-		sh.copyTo(part, x)
-		from += x.shape[axis]
+		sh.CopyTo(part, x)
+		from += x.Shape[axis]
 	}
 	return to, nil
 }
@@ -231,13 +232,13 @@ func (sh *shapes) concatenated(c *current) (operand, error) {
 // inputs have another number of samples. The op has the input's old place (op_tensor.go:1062), and
 // the inputs' present lengths give the new one. An axis of one element is dropped if it was dropped
 // in the graph, where a reshape brings it back.
-func (sh *shapes) concatPart(c *current) (o operand, ok bool, err error) {
+func (sh *shapes) concatPart(c *current) (o draft.Operand, ok bool, err error) {
 	op, isSlice := c.n.Op().(interface{ IsSlice() gtensor.Slice })
 	if !sh.sizes.resized || !isSlice || op.IsSlice() == nil {
 		return o, false, nil
 	}
 	x, axis, part := c.in[0], c.f.int("along"), op.IsSlice()
-	if axis >= len(x.shape) {
+	if axis >= len(x.Shape) {
 		return o, false, nil
 	}
 	for _, of := range c.kids[0].DerivOf() {
@@ -249,15 +250,15 @@ func (sh *shapes) concatPart(c *current) (o operand, ok bool, err error) {
 			n := sh.sizes.builtShape(k)[axis]
 			now := n
 			if v, ok := sh.values[k]; ok {
-				now = v.shape[axis]
-			} else if x.shape[axis] != sh.sizes.builtShape(of)[axis] {
-				return o, false, fmt.Errorf("a slice of shape %v needs the value of %q, which is not computed", x.shape, called(k))
+				now = v.Shape[axis]
+			} else if x.Shape[axis] != sh.sizes.builtShape(of)[axis] {
+				return o, false, fmt.Errorf("a slice of shape %v needs the value of %q, which is not computed", x.Shape, called(k))
 			}
-			if was == part.Start() && was+n == part.End() && from+now <= x.shape[axis] {
+			if was == part.Start() && was+n == part.End() && from+now <= x.Shape[axis] {
 				sh.out.marks = append(sh.out.marks, markSlice(op))
-				o = cut(x, axis, from, 1, now)
+				o = draft.Cut(x, axis, from, 1, now)
 				if n == 1 && now == 1 {
-					o = sh.reshape(o, slices.Delete(slices.Clone(o.shape), axis, axis+1))
+					o = sh.Reshape(o, slices.Delete(slices.Clone(o.Shape), axis, axis+1))
 				}
 				return o, true, nil
 			}
@@ -268,12 +269,12 @@ func (sh *shapes) concatPart(c *current) (o operand, ok bool, err error) {
 }
 
 // diagonal lowers gorgonia.DiagFlat.
-func (sh *shapes) diagonal(c *current) (operand, error) {
-	x, n := sh.stored(c.in[0]), c.in[0].len()
-	to := sh.fresh(c.dtype, []int{n, n})
-	sh.copyTo(to, number(0, c.dtype, to.shape))
+func (sh *shapes) diagonal(c *current) (draft.Operand, error) {
+	x, n := sh.Stored(c.in[0]), c.in[0].Len()
+	to := sh.Fresh(c.dtype, []int{n, n})
+	sh.CopyTo(to, draft.Number(0, c.dtype, to.Shape))
 	line := to
-	line.shape, line.view.Strides = []int{n}, []int{n + 1}
-	sh.copyTo(line, sh.reshape(x, []int{n}))
+	line.Shape, line.View.Strides = []int{n}, []int{n + 1}
+	sh.CopyTo(line, sh.Reshape(x, []int{n}))
 	return to, nil
 }

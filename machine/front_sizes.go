@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"gorgonia.org/gorgonia"
+
+	"github.com/symgrad/symgrad/internal/program/draft"
 )
 
 // sizes has the shapes of a graph's inputs, and derives the shapes of results when inputs have
@@ -21,7 +23,7 @@ type sizes struct {
 // words), belong together, and change together. It fails if no dimension can take the change.
 func (z *sizes) follow(from, to, now []int) bool {
 	if len(now) != len(from) {
-		return z.grow(to, sizeOf(to), nil, now)
+		return z.grow(to, draft.SizeOf(to), nil, now)
 	}
 	for i, j := 0, 0; i < len(from); {
 		a, b := i+1, j
@@ -40,12 +42,12 @@ func (z *sizes) follow(from, to, now []int) bool {
 		if a == len(from) {
 			b = len(to) // the rest of to has one element
 		}
-		if !z.grow(to[j:b], sizeOf(from[i:a]), from[i:a], now[i:a]) {
+		if !z.grow(to[j:b], draft.SizeOf(from[i:a]), from[i:a], now[i:a]) {
 			return false
 		}
 		i, j = a, b
 	}
-	return sizeOf(to) == sizeOf(now)
+	return draft.SizeOf(to) == draft.SizeOf(now)
 }
 
 // grow changes one dimension of to, which has old elements, so that to has as many elements as now.
@@ -54,7 +56,7 @@ func (z *sizes) follow(from, to, now []int) bool {
 // know which one is the samples. That happens with a graph built with one sample: a cut out of a
 // dimension of samples and words has dimensions 1 and words, and either may have changed.
 func (z *sizes) grow(to []int, old int, from, now []int) bool {
-	n, best, at, alike := sizeOf(now), 3, -1, false
+	n, best, at, alike := draft.SizeOf(now), 3, -1, false
 	if n == old {
 		return true
 	}
@@ -94,13 +96,13 @@ func (z *sizes) samplesFirst() bool {
 }
 
 // isResized reports whether o, the value of n, has another number of elements than in the graph.
-func (z *sizes) isResized(n *gorgonia.Node, o operand) bool {
-	return z.resized && z.builtLen(n) != o.len()
+func (z *sizes) isResized(n *gorgonia.Node, o draft.Operand) bool {
+	return z.resized && z.builtLen(n) != o.Len()
 }
 
 // builtLen returns the number of elements of n in the graph.
 func (z *sizes) builtLen(n *gorgonia.Node) int {
-	return sizeOf(z.builtShape(n))
+	return draft.SizeOf(z.builtShape(n))
 }
 
 // builtShape returns the shape of n in the graph.
@@ -148,8 +150,8 @@ func (z *sizes) of(n *gorgonia.Node) []int {
 // common returns the shape of the result of an elementwise op of two inputs.
 func (z *sizes) common(c *current) ([]int, error) {
 	a, b := c.in[0], c.in[1]
-	if n := z.builtLen(c.kids[0]); z.resized && a.len() != b.len() && n > 1 && n == z.builtLen(c.kids[1]) {
-		return nil, fmt.Errorf("shapes %v and %v do not match", a.shape, b.shape) // one sample is not a scalar
+	if n := z.builtLen(c.kids[0]); z.resized && a.Len() != b.Len() && n > 1 && n == z.builtLen(c.kids[1]) {
+		return nil, fmt.Errorf("shapes %v and %v do not match", a.Shape, b.Shape) // one sample is not a scalar
 	}
 	return common(a, b)
 }

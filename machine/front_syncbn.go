@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -12,22 +13,22 @@ import (
 type overRanks struct {
 	work
 	ops.BatchNormNode
-	space []int   // (N, C, S)
-	rows  operand // weights, over (N, 1, 1) of the space
-	count operand // f64: sum of the weights of all rows of all ranks
-	cost  operand // f64: weight of this rank's cost
-	mean  operand // f64
-	rstd  operand // f64
-	high  operand // mean, rounded to the input's type
-	low   operand // mean - high, rounded
-	scale operand // 1/sqrt(variance+epsilon), rounded
-	sums  [2]operand
+	space []int         // (N, C, S)
+	rows  draft.Operand // weights, over (N, 1, 1) of the space
+	count draft.Operand // f64: sum of the weights of all rows of all ranks
+	cost  draft.Operand // f64: weight of this rank's cost
+	mean  draft.Operand // f64
+	rstd  draft.Operand // f64
+	high  draft.Operand // mean, rounded to the input's type
+	low   draft.Operand // mean - high, rounded
+	scale draft.Operand // 1/sqrt(variance+epsilon), rounded
+	sums  [2]draft.Operand
 }
 
 // lower lowers the node that computes a part, except an exchange. Statistics are f64, so steps that
 // make them compute in f64 for any dtype of the input. Steps from elements to elements compute in
 // the input's dtype, with the mean in two parts.
-func (k *overRanks) lower(c *current, part ops.BatchNormPart) (operand, error) {
+func (k *overRanks) lower(c *current, part ops.BatchNormPart) (draft.Operand, error) {
 	switch part {
 	case ops.BatchNormMoments:
 		return k.moments(c)
@@ -44,182 +45,182 @@ func (k *overRanks) lower(c *current, part ops.BatchNormPart) (operand, error) {
 	case ops.BatchNormBiasGrad:
 		return k.own(c, k.sums[0])
 	}
-	return operand{}, fmt.Errorf("unknown part %v", part)
+	return draft.Operand{}, fmt.Errorf("unknown part %v", part)
 }
 
 // along returns an operand (C) as a view over a space of samples.
-func (k *overRanks) along(o operand, space []int) operand {
-	if o.isNum {
-		o.shape = space
+func (k *overRanks) along(o draft.Operand, space []int) draft.Operand {
+	if o.IsNum {
+		o.Shape = space
 		return o
 	}
-	o = k.reshape(o, space[1:2])
-	o.view.Strides = []int{0, o.view.Strides[0], 0}
-	o.shape = space
+	o = k.Reshape(o, space[1:2])
+	o.View.Strides = []int{0, o.View.Strides[0], 0}
+	o.Shape = space
 	return o
 }
 
 // counted returns register r in rows with a weight, and 0 in others.
-func (k *overRanks) counted(m *code, r int) int {
+func (k *overRanks) counted(m *draft.Code, r int) int {
 	if !k.Rows {
 		return r
 	}
-	none := m.constant(0)
-	return m.do(program.Select, m.do(program.Greater, m.load(k.rows), none), r, none)
+	none := m.Constant(0)
+	return m.Do(program.Select, m.Do(program.Greater, m.Load(k.rows), none), r, none)
 }
 
 // weighted returns register r times the weight of the row, and 0 in rows without a weight.
-func (k *overRanks) weighted(m *code, r int) int {
+func (k *overRanks) weighted(m *draft.Code, r int) int {
 	if !k.Rows {
 		return r
 	}
-	return k.counted(m, m.do(program.Mul, r, m.load(k.rows)))
+	return k.counted(m, m.Do(program.Mul, r, m.Load(k.rows)))
 }
 
 // moments returns the record of this rank: weight of its rows, means, sums of squared
 // distances.
-func (k *overRanks) moments(c *current) (operand, error) {
-	shape := c.in[0].shape
+func (k *overRanks) moments(c *current) (draft.Operand, error) {
+	shape := c.in[0].Shape
 	if len(shape) < 2 {
-		return operand{}, fmt.Errorf("a batch normalization of shape %v", shape)
+		return draft.Operand{}, fmt.Errorf("a batch normalization of shape %v", shape)
 	}
-	k.space = []int{shape[0], shape[1], sizeOf(shape[2:])}
+	k.space = []int{shape[0], shape[1], draft.SizeOf(shape[2:])}
 	n, ch, s := k.space[0], k.space[1], k.space[2]
 	if k.Rows {
-		w := k.reshape(k.stored(c.in[1]), []int{n})
-		w.view.Strides, w.shape = []int{w.view.Strides[0], 0, 0}, k.space
+		w := k.Reshape(k.Stored(c.in[1]), []int{n})
+		w.View.Strides, w.Shape = []int{w.View.Strides[0], 0, 0}, k.space
 		k.rows = w
 	}
 	if !*k.Training {
-		return number(0, tensor.F64, k.sizes.of(c.n)), nil
+		return draft.Number(0, tensor.F64, k.sizes.of(c.n)), nil
 	}
-	record := k.fresh(tensor.F64, []int{1, 1 + 2*ch})
-	weight, mean, squares := part(record, 0, 1), part(record, 1, ch), part(record, 1+ch, ch)
-	weight.view.Strides, weight.shape = nil, nil
+	record := k.Fresh(tensor.F64, []int{1, 1 + 2*ch})
+	weight, mean, squares := draft.Part(record, 0, 1), draft.Part(record, 1, ch), draft.Part(record, 1+ch, ch)
+	weight.View.Strides, weight.Shape = nil, nil
 	if err := k.weight(weight, n, s); err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	x := k.reshape(k.stored(c.in[0]), k.space)
-	sum := k.fresh(tensor.F64, []int{ch})
-	m := k.newCode(k.space)
-	if err := m.sumAlong(sum, k.weighted(m, m.load(x)), true, false, true); err != nil {
-		return operand{}, err
+	x := k.Reshape(k.Stored(c.in[0]), k.space)
+	sum := k.Fresh(tensor.F64, []int{ch})
+	m := k.NewCode(k.space)
+	if err := m.SumAlong(sum, k.weighted(m, m.Load(x)), true, false, true); err != nil {
+		return draft.Operand{}, err
 	}
-	m = k.newCode([]int{ch})
-	total := m.load(weight)
-	none := m.constant(0)
-	r := m.do(program.Select, m.do(program.Greater, total, none), m.do(program.Div, m.load(sum), total), none)
-	if err := m.store([]operand{mean}, r); err != nil {
-		return operand{}, err
+	m = k.NewCode([]int{ch})
+	total := m.Load(weight)
+	none := m.Constant(0)
+	r := m.Do(program.Select, m.Do(program.Greater, total, none), m.Do(program.Div, m.Load(sum), total), none)
+	if err := m.Store([]draft.Operand{mean}, r); err != nil {
+		return draft.Operand{}, err
 	}
-	m = k.newCode(k.space)
-	d := m.do(program.Sub, m.load(x), m.load(k.along(mean, k.space)))
-	return record, m.sumAlong(squares, k.weighted(m, m.do(program.Mul, d, d)), true, false, true)
+	m = k.NewCode(k.space)
+	d := m.Do(program.Sub, m.Load(x), m.Load(k.along(mean, k.space)))
+	return record, m.SumAlong(squares, k.weighted(m, m.Do(program.Mul, d, d)), true, false, true)
 }
 
 // weight stores the weight of this rank's rows: the number of elements of a channel, weighted.
-func (k *overRanks) weight(to operand, n, s int) error {
+func (k *overRanks) weight(to draft.Operand, n, s int) error {
 	if !k.Rows {
-		m := k.newCode(nil)
-		return m.store([]operand{to}, m.constant(float64(n*s)))
+		m := k.NewCode(nil)
+		return m.Store([]draft.Operand{to}, m.Constant(float64(n*s)))
 	}
 	w := k.rows
-	w.view.Strides, w.shape = w.view.Strides[:1], []int{n}
-	sum := k.fresh(tensor.F64, nil)
-	m := k.newCode([]int{n})
-	v, none := m.load(w), m.constant(0)
-	if err := m.sumAlong(sum, m.do(program.Select, m.do(program.Greater, v, none), v, none), true); err != nil {
+	w.View.Strides, w.Shape = w.View.Strides[:1], []int{n}
+	sum := k.Fresh(tensor.F64, nil)
+	m := k.NewCode([]int{n})
+	v, none := m.Load(w), m.Constant(0)
+	if err := m.SumAlong(sum, m.Do(program.Select, m.Do(program.Greater, v, none), v, none), true); err != nil {
 		return err
 	}
-	m = k.newCode(nil)
-	return m.store([]operand{to}, m.do(program.Mul, m.load(sum), m.constant(float64(s))))
+	m = k.NewCode(nil)
+	return m.Store([]draft.Operand{to}, m.Do(program.Mul, m.Load(sum), m.Constant(float64(s))))
 }
 
 // statistics combines the records of all ranks and updates the running statistics. Only nodes
 // of the layer read the node's value, so it stays empty.
-func (k *overRanks) statistics(c *current) (operand, error) {
+func (k *overRanks) statistics(c *current) (draft.Operand, error) {
 	ch := k.space[1]
-	none := number(0, tensor.F64, k.sizes.of(c.n))
+	none := draft.Number(0, tensor.F64, k.sizes.of(c.n))
 	mean, variance := k.Layer.Stats()
 	runMean, err := k.state("running mean", mean)
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
 	runVar, err := k.state("running variance", variance)
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	k.mean, k.rstd = k.fresh(tensor.F64, []int{ch}), k.fresh(tensor.F64, []int{ch})
+	k.mean, k.rstd = k.Fresh(tensor.F64, []int{ch}), k.Fresh(tensor.F64, []int{ch})
 	if *k.Training {
 		err = k.combine(c.in[0], runMean, runVar)
 	} else {
-		k.count, k.cost = number(1, tensor.F64, nil), number(1, tensor.F64, nil)
-		m := k.newCode([]int{ch})
-		err = m.store([]operand{k.mean, k.rstd}, m.load(runMean), k.inverse(m, m.load(runVar)))
+		k.count, k.cost = draft.Number(1, tensor.F64, nil), draft.Number(1, tensor.F64, nil)
+		m := k.NewCode([]int{ch})
+		err = m.Store([]draft.Operand{k.mean, k.rstd}, m.Load(runMean), k.inverse(m, m.Load(runVar)))
 	}
 	if err != nil {
-		return operand{}, err
+		return draft.Operand{}, err
 	}
-	dt := runMean.dtype
-	k.high, k.low, k.scale = k.fresh(dt, []int{ch}), k.fresh(dt, []int{ch}), k.fresh(dt, []int{ch})
-	m := k.newCode([]int{ch})
-	if err := m.store([]operand{k.high, k.scale}, m.load(k.mean), m.load(k.rstd)); err != nil {
-		return operand{}, err
+	dt := runMean.DType
+	k.high, k.low, k.scale = k.Fresh(dt, []int{ch}), k.Fresh(dt, []int{ch}), k.Fresh(dt, []int{ch})
+	m := k.NewCode([]int{ch})
+	if err := m.Store([]draft.Operand{k.high, k.scale}, m.Load(k.mean), m.Load(k.rstd)); err != nil {
+		return draft.Operand{}, err
 	}
-	m = k.newCode([]int{ch})
-	return none, m.store([]operand{k.low}, m.do(program.Sub, m.load(k.mean), m.load(k.high)))
+	m = k.NewCode([]int{ch})
+	return none, m.Store([]draft.Operand{k.low}, m.Do(program.Sub, m.Load(k.mean), m.Load(k.high)))
 }
 
 // inverse returns 1/sqrt(v + epsilon).
-func (k *overRanks) inverse(m *code, v int) int {
-	root := m.do(program.Sqrt, m.do(program.Add, v, m.constant(k.Layer.Config().Epsilon)))
-	return m.do(program.Div, m.constant(1), root)
+func (k *overRanks) inverse(m *draft.Code, v int) int {
+	root := m.Do(program.Sqrt, m.Do(program.Add, v, m.Constant(k.Layer.Config().Epsilon)))
+	return m.Do(program.Div, m.Constant(1), root)
 }
 
 // combine computes statistics from the records (R, 1+2C). It takes distances from the mean of
 // rank 0 first, then from the mean of all, so it subtracts no large numbers.
-func (k *overRanks) combine(all, runMean, runVar operand) error {
-	ranks, ch := all.shape[0], k.space[1]
-	all = k.wholeOf(all)
+func (k *overRanks) combine(all, runMean, runVar draft.Operand) error {
+	ranks, ch := all.Shape[0], k.space[1]
+	all = k.WholeOf(all)
 	row := 1 + 2*ch
-	column := func(from int, strides ...int) operand { // of the records, over (R, C) or (R)
-		return operand{
-			view:  program.View{Value: all.view.Value, Offset: from, Strides: strides},
-			shape: []int{ranks, ch}[:len(strides)], dtype: tensor.F64,
+	column := func(from int, strides ...int) draft.Operand { // of the records, over (R, C) or (R)
+		return draft.Operand{
+			View:  program.View{Value: all.View.Value, Offset: from, Strides: strides},
+			Shape: []int{ranks, ch}[:len(strides)], DType: tensor.F64,
 		}
 	}
 	weight, means, squares := column(0, row, 0), column(1, row, 1), column(1+ch, row, 1)
-	k.count = k.fresh(tensor.F64, nil)
-	m := k.newCode([]int{ranks})
-	if err := m.sumAlong(k.count, m.load(column(0, row)), true); err != nil {
+	k.count = k.Fresh(tensor.F64, nil)
+	m := k.NewCode([]int{ranks})
+	if err := m.SumAlong(k.count, m.Load(column(0, row)), true); err != nil {
 		return err
 	}
-	k.cost = number(1, tensor.F64, nil)
+	k.cost = draft.Number(1, tensor.F64, nil)
 	if !k.Layer.Config().SumOfCosts {
 		k.cost = column(k.Layer.Rank() * row)
-		k.cost.shape = nil
+		k.cost.Shape = nil
 	}
-	shift := k.fresh(tensor.F64, []int{ch})
-	m = k.newCode([]int{ranks, ch})
-	d := m.do(program.Sub, m.load(means), m.load(column(1, 0, 1)))
-	if err := m.sumAlong(shift, m.do(program.Mul, m.load(weight), d), true, false); err != nil {
+	shift := k.Fresh(tensor.F64, []int{ch})
+	m = k.NewCode([]int{ranks, ch})
+	d := m.Do(program.Sub, m.Load(means), m.Load(column(1, 0, 1)))
+	if err := m.SumAlong(shift, m.Do(program.Mul, m.Load(weight), d), true, false); err != nil {
 		return err
 	}
-	m = k.newCode([]int{ch})
-	n, none := m.load(k.count), m.constant(0)
+	m = k.NewCode([]int{ch})
+	n, none := m.Load(k.count), m.Constant(0)
 	first := column(1, 1)
-	first.shape = []int{ch}
-	r := m.do(program.Add, m.load(first), m.do(program.Div, m.load(shift), n))
-	if err := m.store([]operand{k.mean}, m.do(program.Select, m.do(program.Greater, n, none), r, none)); err != nil {
+	first.Shape = []int{ch}
+	r := m.Do(program.Add, m.Load(first), m.Do(program.Div, m.Load(shift), n))
+	if err := m.Store([]draft.Operand{k.mean}, m.Do(program.Select, m.Do(program.Greater, n, none), r, none)); err != nil {
 		return err
 	}
-	sum := k.fresh(tensor.F64, []int{ch})
-	m = k.newCode([]int{ranks, ch})
+	sum := k.Fresh(tensor.F64, []int{ch})
+	m = k.NewCode([]int{ranks, ch})
 	mean := k.mean
-	mean.view.Strides, mean.shape = []int{0, 1}, []int{ranks, ch}
-	d = m.do(program.Sub, m.load(means), m.load(mean))
-	r = m.do(program.Add, m.load(squares), m.do(program.Mul, m.load(weight), m.do(program.Mul, d, d)))
-	if err := m.sumAlong(sum, r, true, false); err != nil {
+	mean.View.Strides, mean.Shape = []int{0, 1}, []int{ranks, ch}
+	d = m.Do(program.Sub, m.Load(means), m.Load(mean))
+	r = m.Do(program.Add, m.Load(squares), m.Do(program.Mul, m.Load(weight), m.Do(program.Mul, d, d)))
+	if err := m.SumAlong(sum, r, true, false); err != nil {
 		return err
 	}
 	return k.move(sum, runMean, runVar)
@@ -227,128 +228,128 @@ func (k *overRanks) combine(all, runMean, runVar operand) error {
 
 // move computes 1/sqrt(variance+epsilon) from the sums of squared distances. It updates the
 // running statistics if any row of any rank has a weight.
-func (k *overRanks) move(sum, runMean, runVar operand) error {
-	m := k.newCode(sum.shape)
-	n, one, none := m.load(k.count), m.constant(1), m.constant(0)
-	some := m.do(program.Greater, n, none)
-	s := m.load(sum)
-	variance := m.do(program.Select, some, m.do(program.Div, s, n), none)
-	unbiased := m.do(program.Select, m.do(program.GreaterEqual, n, m.constant(2)), m.do(program.Div, s, m.do(program.Sub, n, one)), variance)
+func (k *overRanks) move(sum, runMean, runVar draft.Operand) error {
+	m := k.NewCode(sum.Shape)
+	n, one, none := m.Load(k.count), m.Constant(1), m.Constant(0)
+	some := m.Do(program.Greater, n, none)
+	s := m.Load(sum)
+	variance := m.Do(program.Select, some, m.Do(program.Div, s, n), none)
+	unbiased := m.Do(program.Select, m.Do(program.GreaterEqual, n, m.Constant(2)), m.Do(program.Div, s, m.Do(program.Sub, n, one)), variance)
 	momentum := k.Layer.Config().Momentum
-	toward := func(run operand, to int) int {
-		old := m.load(run)
-		r := m.do(program.Add, m.do(program.Mul, old, m.constant(1-momentum)), m.do(program.Mul, to, m.constant(momentum)))
-		return m.do(program.Select, some, r, old)
+	toward := func(run draft.Operand, to int) int {
+		old := m.Load(run)
+		r := m.Do(program.Add, m.Do(program.Mul, old, m.Constant(1-momentum)), m.Do(program.Mul, to, m.Constant(momentum)))
+		return m.Do(program.Select, some, r, old)
 	}
-	mean, running := toward(runMean, m.load(k.mean)), toward(runVar, unbiased)
-	return m.store([]operand{k.rstd, runMean, runVar}, k.inverse(m, variance), mean, running)
+	mean, running := toward(runMean, m.Load(k.mean)), toward(runVar, unbiased)
+	return m.Store([]draft.Operand{k.rstd, runMean, runVar}, k.inverse(m, variance), mean, running)
 }
 
 // normalized returns (x - mean) / sqrt(variance + epsilon), in the dtype of x.
-func (k *overRanks) normalized(m *code, x operand) int {
-	d := m.do(program.Sub, m.load(x), m.load(k.along(k.high, k.space)))
-	if x.dtype != tensor.F64 { // the mean is high + low; f64 needs only high
-		d = m.do(program.Sub, d, m.load(k.along(k.low, k.space)))
+func (k *overRanks) normalized(m *draft.Code, x draft.Operand) int {
+	d := m.Do(program.Sub, m.Load(x), m.Load(k.along(k.high, k.space)))
+	if x.DType != tensor.F64 { // the mean is high + low; f64 needs only high
+		d = m.Do(program.Sub, d, m.Load(k.along(k.low, k.space)))
 	}
-	return m.do(program.Mul, d, m.load(k.along(k.scale, k.space)))
+	return m.Do(program.Mul, d, m.Load(k.along(k.scale, k.space)))
 }
 
 // apply computes y.
-func (k *overRanks) apply(c *current) (operand, error) {
-	x := k.reshape(k.stored(c.in[0]), k.space)
+func (k *overRanks) apply(c *current) (draft.Operand, error) {
+	x := k.Reshape(k.Stored(c.in[0]), k.space)
 	rest := c.in[2:]
 	if k.Rows {
 		rest = rest[1:]
 	}
-	m := k.newCode(k.space)
+	m := k.NewCode(k.space)
 	r := k.normalized(m, x)
 	if k.Scale {
-		r = m.do(program.Mul, r, m.load(k.along(rest[0], k.space)))
+		r = m.Do(program.Mul, r, m.Load(k.along(rest[0], k.space)))
 		rest = rest[1:]
 	}
 	if k.Bias {
-		r = m.do(program.Add, r, m.load(k.along(rest[0], k.space)))
+		r = m.Do(program.Add, r, m.Load(k.along(rest[0], k.space)))
 	}
-	y, err := m.result(k.counted(m, r), c.dtype)
+	y, err := m.Result(k.counted(m, r), c.dtype)
 	if err != nil {
 		return y, err
 	}
-	return k.reshape(y, c.in[0].shape), nil
+	return k.Reshape(y, c.in[0].Shape), nil
 }
 
 // makeSums computes sum(dy) and sum(dy*xhat) of this rank, times the weight of its cost (k.cost).
 // Without that weight they are the gradients of bias and scale.
-func (k *overRanks) makeSums(c *current) (operand, error) {
+func (k *overRanks) makeSums(c *current) (draft.Operand, error) {
 	ch := k.space[1]
-	dy, x := k.reshape(k.stored(c.in[0]), k.space), k.reshape(k.stored(c.in[1]), k.space)
+	dy, x := k.Reshape(k.Stored(c.in[0]), k.space), k.Reshape(k.Stored(c.in[1]), k.space)
 	for i := range k.sums {
-		k.sums[i] = k.fresh(tensor.F64, []int{ch})
-		m := k.newCode(k.space)
-		r := m.load(dy)
+		k.sums[i] = k.Fresh(tensor.F64, []int{ch})
+		m := k.NewCode(k.space)
+		r := m.Load(dy)
 		if i == 1 {
-			d := m.do(program.Sub, m.load(x), m.load(k.along(k.mean, k.space)))
-			r = m.do(program.Mul, r, m.do(program.Mul, d, m.load(k.along(k.rstd, k.space))))
+			d := m.Do(program.Sub, m.Load(x), m.Load(k.along(k.mean, k.space)))
+			r = m.Do(program.Mul, r, m.Do(program.Mul, d, m.Load(k.along(k.rstd, k.space))))
 		}
-		if err := m.sumAlong(k.sums[i], k.counted(m, r), true, false, true); err != nil {
-			return operand{}, err
+		if err := m.SumAlong(k.sums[i], k.counted(m, r), true, false, true); err != nil {
+			return draft.Operand{}, err
 		}
 	}
 	if !*k.Training {
-		return number(0, tensor.F64, k.sizes.of(c.n)), nil
+		return draft.Number(0, tensor.F64, k.sizes.of(c.n)), nil
 	}
-	both := k.fresh(tensor.F64, []int{2 * ch})
-	m := k.newCode([]int{ch})
-	cost := m.load(k.cost)
-	return both, m.store([]operand{part(both, 0, ch), part(both, ch, ch)},
-		m.do(program.Mul, m.load(k.sums[0]), cost), m.do(program.Mul, m.load(k.sums[1]), cost))
+	both := k.Fresh(tensor.F64, []int{2 * ch})
+	m := k.NewCode([]int{ch})
+	cost := m.Load(k.cost)
+	return both, m.Store([]draft.Operand{draft.Part(both, 0, ch), draft.Part(both, ch, ch)},
+		m.Do(program.Mul, m.Load(k.sums[0]), cost), m.Do(program.Mul, m.Load(k.sums[1]), cost))
 }
 
 // inputGrad computes dx = scale/sqrt(variance+epsilon) * (dy - w*(sum(dy) +
 // xhat*sum(dy*xhat))/n). w is the weight of the row, and n the sum of the weights of all rows of
 // all ranks. The sums are those of all ranks, divided by the weight of this rank's cost.
-func (k *overRanks) inputGrad(c *current) (operand, error) {
+func (k *overRanks) inputGrad(c *current) (draft.Operand, error) {
 	ch := k.space[1]
-	dy, x := k.reshape(k.stored(c.in[0]), k.space), k.reshape(k.stored(c.in[1]), k.space)
-	space := k.newCode(k.space)
-	r := space.load(dy)
+	dy, x := k.Reshape(k.Stored(c.in[0]), k.space), k.Reshape(k.Stored(c.in[1]), k.space)
+	space := k.NewCode(k.space)
+	r := space.Load(dy)
 	if *k.Training {
-		total := k.wholeOf(c.in[3])
-		means := []operand{k.fresh(x.dtype, []int{ch}), k.fresh(x.dtype, []int{ch})}
-		m := k.newCode([]int{ch})
-		n, none := m.do(program.Mul, m.load(k.count), m.load(k.cost)), m.constant(0)
-		some := m.do(program.Greater, n, none)
+		total := k.WholeOf(c.in[3])
+		means := []draft.Operand{k.Fresh(x.DType, []int{ch}), k.Fresh(x.DType, []int{ch})}
+		m := k.NewCode([]int{ch})
+		n, none := m.Do(program.Mul, m.Load(k.count), m.Load(k.cost)), m.Constant(0)
+		some := m.Do(program.Greater, n, none)
 		var stores []int
 		for i := range means {
-			sum := m.load(part(total, i*ch, ch))
-			stores = append(stores, m.do(program.Select, some, m.do(program.Div, sum, n), none))
+			sum := m.Load(draft.Part(total, i*ch, ch))
+			stores = append(stores, m.Do(program.Select, some, m.Do(program.Div, sum, n), none))
 		}
-		if err := m.store(means, stores...); err != nil {
-			return operand{}, err
+		if err := m.Store(means, stores...); err != nil {
+			return draft.Operand{}, err
 		}
-		away := space.do(program.Mul, k.normalized(space, x), space.load(k.along(means[1], k.space)))
-		away = space.do(program.Add, space.load(k.along(means[0], k.space)), away)
+		away := space.Do(program.Mul, k.normalized(space, x), space.Load(k.along(means[1], k.space)))
+		away = space.Do(program.Add, space.Load(k.along(means[0], k.space)), away)
 		if k.Rows {
-			away = space.do(program.Mul, away, space.load(k.rows))
+			away = space.Do(program.Mul, away, space.Load(k.rows))
 		}
-		r = space.do(program.Sub, r, away)
+		r = space.Do(program.Sub, r, away)
 	}
-	r = space.do(program.Mul, r, space.load(k.along(k.scale, k.space)))
+	r = space.Do(program.Mul, r, space.Load(k.along(k.scale, k.space)))
 	if k.Scale {
-		r = space.do(program.Mul, r, space.load(k.along(c.in[len(c.in)-1], k.space)))
+		r = space.Do(program.Mul, r, space.Load(k.along(c.in[len(c.in)-1], k.space)))
 	}
-	dx, err := space.result(k.counted(space, r), c.dtype)
+	dx, err := space.Result(k.counted(space, r), c.dtype)
 	if err != nil {
 		return dx, err
 	}
-	return k.reshape(dx, c.in[0].shape), nil
+	return k.Reshape(dx, c.in[0].Shape), nil
 }
 
 // own returns this rank's part of the gradient of scale or bias.
-func (k *overRanks) own(c *current, sum operand) (operand, error) {
-	m := k.newCode(sum.shape)
-	o, err := m.result(m.load(sum), c.dtype)
+func (k *overRanks) own(c *current, sum draft.Operand) (draft.Operand, error) {
+	m := k.NewCode(sum.Shape)
+	o, err := m.Result(m.Load(sum), c.dtype)
 	if err != nil {
 		return o, err
 	}
-	return k.reshape(o, k.sizes.of(c.n)), nil
+	return k.Reshape(o, k.sizes.of(c.n)), nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -79,7 +80,7 @@ type updating struct {
 }
 
 // emit adds the update. operands returns parameters and gradients.
-func (x *updating) emit(operands func(i int) (weight, grad operand, err error)) error {
+func (x *updating) emit(operands func(i int) (weight, grad draft.Operand, err error)) error {
 	u := &update{cfg: x.cfg, gradientZero: x.zero, norm: program.None, skipped: program.None}
 	for i, to := range []*program.ID{&u.rate, &u.scale, &u.pow1, &u.pow2, &u.count} {
 		*to = x.outside([]string{"rate", "scale", "beta1^t", "beta2^t", "steps"}[i], program.State, x.words[i])
@@ -95,13 +96,13 @@ func (x *updating) emit(operands func(i int) (weight, grad operand, err error)) 
 		if err != nil {
 			return fmt.Errorf("update of %q: %w", called(n), err)
 		}
-		p := updated{name: n.Name(), whole: w.shape, weight: w, grad: g, at: -1}
-		shape := slices.Clone(w.shape)
+		p := updated{name: n.Name(), whole: w.Shape, weight: w, grad: g, at: -1}
+		shape := slices.Clone(w.Shape)
 		if x.shard != nil {
 			p.weight, p.grad = x.shard.pieces(n, w, g, x.pieces[i])
 			shape = []int{x.pieces[i].Len}
 		}
-		if p.weight.len() > 0 {
+		if p.weight.Len() > 0 {
 			for k, name := range x.cfg.Slots() {
 				p.slots = append(p.slots, x.outside(n.Name()+" "+name, program.State, x.at[i][k], shape...))
 			}
@@ -109,12 +110,12 @@ func (x *updating) emit(operands func(i int) (weight, grad operand, err error)) 
 		u.params = append(u.params, p)
 	}
 	x.out.norm, x.out.skipped = u.norm, u.skipped
-	begin := len(x.p.Steps)
+	begin := len(x.Program.Steps)
 	if x.shard == nil {
-		return u.emit(x.builder)
+		return u.emit(x.Builder)
 	}
 	u.sum = x.shard.e.sumRanks
-	if err := u.emit(x.builder); err != nil {
+	if err := u.emit(x.Builder); err != nil {
 		return err
 	}
 	x.shard.spread(u, x.nodes, x.outputs, begin, !u.cfg.Measures() && x.cfg.Name != optim.LAMB)
@@ -124,7 +125,7 @@ func (x *updating) emit(operands func(i int) (weight, grad operand, err error)) 
 // update adds the update that ends each run.
 func (l *lowering) update() error {
 	x := &updating{work: l.work, memory: l.opt.Update, shard: l.shard, outputs: l.g.outputs}
-	return x.emit(func(i int) (operand, operand, error) {
+	return x.emit(func(i int) (draft.Operand, draft.Operand, error) {
 		p := l.g.params[i]
 		w, ok := l.values[p.node]
 		g, there := l.values[p.grad]
@@ -133,14 +134,14 @@ func (l *lowering) update() error {
 		}
 		for _, d := range l.out.duals {
 			if d.param == i && l.shard == nil {
-				g = l.whole(d.id)
+				g = l.Whole(d.id)
 			}
 		}
-		if g.isNum && !l.out.exchange.staged() {
-			g = l.stored(g)
+		if g.IsNum && !l.out.exchange.staged() {
+			g = l.Stored(g)
 		}
-		if g.len() == w.len() { // shapes may differ in dimensions of 1
-			g = l.reshape(g, w.shape)
+		if g.Len() == w.Len() { // shapes may differ in dimensions of 1
+			g = l.Reshape(g, w.Shape)
 		}
 		return w, g, nil
 	})
@@ -152,15 +153,15 @@ func updateAlone(o loweringOptions, weights []tensor.Buffer) (*lowered, []progra
 	u := o.Update
 	x := &updating{work: newWork(o.Name), memory: u}
 	grads := make([]program.ID, len(u.nodes))
-	err := x.emit(func(i int) (operand, operand, error) {
+	err := x.emit(func(i int) (draft.Operand, draft.Operand, error) {
 		n, at := u.nodes[i], weights[i]
 		shape := slices.Clone(o.Shapes[n])
-		w := x.whole(x.outside(n.Name(), program.Param, at, shape...))
-		grads[i] = x.p.Add(program.Value{
+		w := x.Whole(x.outside(n.Name(), program.Param, at, shape...))
+		grads[i] = x.Program.Add(program.Value{
 			Name: "d " + n.Name(), DType: at.DType(), Shape: shape, Role: program.Gradient, Place: program.Outside,
 		})
 		x.out.follow = append(x.out.follow, &grads[i])
-		return w, x.whole(grads[i]), nil
+		return w, x.Whole(grads[i]), nil
 	})
 	if err == nil {
 		err = x.out.finish(&o)

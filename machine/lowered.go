@@ -9,6 +9,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -70,62 +71,62 @@ func (l *lowered) group(g *dist.Group) int {
 
 // work has the parts of a lowering that its families of rules share.
 type work struct {
-	*builder
+	*draft.Builder
 	out   *lowered
 	sizes *sizes
 }
 
 // newWork returns the parts for an empty program.
 func newWork(name string) work {
-	b := newBuilder(name)
-	return work{builder: b, out: &lowered{p: b.p, drops: map[uintptr]int{}, norm: program.None, skipped: program.None}}
+	b := draft.New(name)
+	return work{Builder: b, out: &lowered{p: b.Program, drops: map[uintptr]int{}, norm: program.None, skipped: program.None}}
 }
 
 // outside returns a new Outside value with a fixed binding to b.
 func (w *work) outside(name string, role program.Role, b tensor.Buffer, shape ...int) program.ID {
-	id := w.p.Add(program.Value{Name: name, DType: b.DType(), Shape: shape, Role: role, Place: program.Outside})
+	id := w.Program.Add(program.Value{Name: name, DType: b.DType(), Shape: shape, Role: role, Place: program.Outside})
 	w.out.fixed = append(w.out.fixed, fixed{id, b})
 	return id
 }
 
 // state returns the value of a tensor that an op keeps from step to step.
-func (w *work) state(name string, t gtensor.Tensor) (operand, error) {
+func (w *work) state(name string, t gtensor.Tensor) (draft.Operand, error) {
 	d, ok := t.(*gtensor.Dense)
 	if !ok {
-		return operand{}, fmt.Errorf("%s: %T is not a dense tensor", name, t)
+		return draft.Operand{}, fmt.Errorf("%s: %T is not a dense tensor", name, t)
 	}
 	dt, err := values.DType(d.Dtype())
 	if err != nil {
-		return operand{}, fmt.Errorf("%s: %w", name, err)
+		return draft.Operand{}, fmt.Errorf("%s: %w", name, err)
 	}
 	at, err := values.Memory(d, dt)
 	if err != nil {
-		return operand{}, fmt.Errorf("%s: %w", name, err)
+		return draft.Operand{}, fmt.Errorf("%s: %w", name, err)
 	}
-	id := w.p.Add(program.Value{
-		Name: w.label + " " + name, DType: dt, Shape: []int{at.Len()}, Role: program.State, Place: program.Outside,
+	id := w.Program.Add(program.Value{
+		Name: w.Label + " " + name, DType: dt, Shape: []int{at.Len()}, Role: program.State, Place: program.Outside,
 	})
 	w.out.states = append(w.out.states, state{id, at})
-	return w.whole(id), nil
+	return w.Whole(id), nil
 }
 
 // call adds a step that runs a host function.
 func (w *work) call(f *call, in, out []program.View) {
 	w.out.calls = append(w.out.calls, f)
-	w.add(program.Step{Op: &program.Call{Func: len(w.out.calls) - 1, Label: f.label, Copies: f.op != nil}, In: in, Out: out})
+	w.Add(program.Step{Op: &program.Call{Func: len(w.out.calls) - 1, Label: f.label, Copies: f.op != nil}, In: in, Out: out})
 }
 
 // through adds a step with one result of the given shape.
-func (w *work) through(op program.Op, in []operand, c *current, shape []int) (operand, error) {
+func (w *work) through(op program.Op, in []draft.Operand, c *current, shape []int) (draft.Operand, error) {
 	if c.f.err != nil {
-		return operand{}, c.f.err
+		return draft.Operand{}, c.f.err
 	}
 	s := program.Step{Op: op}
 	for _, o := range in {
-		s.In = append(s.In, w.stored(o).view)
+		s.In = append(s.In, w.Stored(o).View)
 	}
-	to := w.fresh(c.dtype, shape)
-	s.Out = []program.View{to.view}
-	w.add(s)
+	to := w.Fresh(c.dtype, shape)
+	s.Out = []program.View{to.View}
+	w.Add(s)
 	return to, nil
 }

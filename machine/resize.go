@@ -7,6 +7,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/values"
 )
 
@@ -24,7 +25,7 @@ func (m *Machine) present() (shapes map[*gorgonia.Node][]int, resized bool, err 
 			continue
 		}
 		got := slices.Clone([]int(v.Shape()))
-		if len(got) != len(built) || m.isParam(n) || sizeOf(got) == 0 {
+		if len(got) != len(built) || m.isParam(n) || draft.SizeOf(got) == 0 {
 			return nil, false, fmt.Errorf("input %q: its value has %w: %v, and the graph %v", called(n), ErrShape, got, built)
 		}
 		shapes[n], resized = got, true

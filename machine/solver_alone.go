@@ -9,6 +9,7 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -33,7 +34,7 @@ func newOwnUpdate(m *Machine, u *memory) (*ownUpdate, error) {
 		if err != nil {
 			return nil, fmt.Errorf("update of %q: %w", called(n), err)
 		}
-		st, err := d.param(n, dt, max(sizeOf(m.shapes[n]), 1), m.now.exchange)
+		st, err := d.param(n, dt, max(draft.SizeOf(m.shapes[n]), 1), m.now.exchange)
 		if err != nil {
 			return nil, fmt.Errorf("update of %q: %w", called(n), err)
 		}

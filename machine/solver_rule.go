@@ -2,6 +2,7 @@ package machine
 
 import (
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -23,37 +24,37 @@ type update struct {
 	count        program.ID // f64: number of steps
 	norm         program.ID // f64, if measured: of the scaled gradients, before clipping
 	skipped      program.ID // f64, with SkipNonFinite: number of skipped steps
-	total        operand
+	total        draft.Operand
 	terms        []*terms
 	counted      bool // pow1, pow2 and count include this step
 	gradientZero bool // gradients become 0 after their use
 	first        int  // index of the first step that updates a parameter
 
-	sum func(o operand) // adds the sum over the ranks' pieces; nil if a rank has all
+	sum func(o draft.Operand) // adds the sum over the ranks' pieces; nil if a rank has all
 }
 
 // updated is a parameter in a program.
 type updated struct {
 	name   string
-	whole  []int   // shape of the parameter; weight may be a piece of it, even an empty one
-	at     int     // index of the step that updates it, or -1
-	weight operand // flat once emit has begun, as is grad
-	grad   operand
+	whole  []int         // shape of the parameter; weight may be a piece of it, even an empty one
+	at     int           // index of the step that updates it, or -1
+	weight draft.Operand // flat once emit has begun, as is grad
+	grad   draft.Operand
 	slots  []program.ID
 
 	decay, factor float64 // weight decay, and factor of the rate
 	terms         *terms
-	trust         operand // of LAMB: the trust ratio; a number if it is 1
+	trust         draft.Operand // of LAMB: the trust ratio; a number if it is 1
 }
 
 // emit adds the steps of the update.
-func (u *update) emit(b *builder) error {
+func (u *update) emit(b *draft.Builder) error {
 	for i := range u.params {
 		p := &u.params[i]
 		p.decay, p.factor = u.cfg.Of(p.name, p.whole)
-		b.label = "update " + p.name
-		flat := []int{p.weight.len()}
-		p.weight, p.grad = b.reshape(p.weight, flat), b.reshape(p.grad, flat)
+		b.Label = "update " + p.name
+		flat := []int{p.weight.Len()}
+		p.weight, p.grad = b.Reshape(p.weight, flat), b.Reshape(p.grad, flat)
 	}
 	if u.cfg.Measures() {
 		if err := u.measure(b); err != nil {
@@ -63,7 +64,7 @@ func (u *update) emit(b *builder) error {
 	for i := range u.params {
 		p := &u.params[i]
 		var err error
-		if p.terms, err = u.termsOf(b, p.weight.dtype, p.factor); err != nil {
+		if p.terms, err = u.termsOf(b, p.weight.DType, p.factor); err != nil {
 			return err
 		}
 	}
@@ -72,24 +73,24 @@ func (u *update) emit(b *builder) error {
 			return err
 		}
 	}
-	u.first = len(b.p.Steps)
+	u.first = len(b.Program.Steps)
 	for i := range u.params {
 		p := &u.params[i]
-		if p.at = -1; p.weight.len() == 0 {
+		if p.at = -1; p.weight.Len() == 0 {
 			continue
 		}
 		if err := u.step(b, p); err != nil {
 			return err
 		}
-		p.at = len(b.p.Steps) - 1
+		p.at = len(b.Program.Steps) - 1
 	}
 	return nil
 }
 
 // element builds the code of an update, element by element.
 type element struct {
-	*code
-	b      *builder
+	*draft.Code
+	b      *draft.Builder
 	u      *update
 	p      *updated
 	t      *terms
@@ -100,22 +101,22 @@ type element struct {
 
 // elements returns the code over the elements of a parameter, with the registers of its weight and
 // its scaled, clipped gradient.
-func (u *update) elements(b *builder, p *updated) (c *element, w, g int) {
-	c = &element{code: b.newCode(p.weight.shape), b: b, u: u, p: p, t: p.terms, finite: -1}
+func (u *update) elements(b *draft.Builder, p *updated) (c *element, w, g int) {
+	c = &element{Code: b.NewCode(p.weight.Shape), b: b, u: u, p: p, t: p.terms, finite: -1}
 	if u.cfg.Measures() {
-		c.finite = c.load(c.t.finite)
+		c.finite = c.Load(c.t.finite)
 	}
-	w = c.load(p.weight)
-	g = c.do(program.Mul, c.load(c.t.scale), c.load(p.grad))
+	w = c.Load(p.weight)
+	g = c.Do(program.Mul, c.Load(c.t.scale), c.Load(p.grad))
 	if bound := u.cfg.ClipValue; bound > 0 {
-		g = c.do(program.Minimum, c.do(program.Maximum, g, c.constant(-bound)), c.constant(bound))
+		g = c.Do(program.Minimum, c.Do(program.Maximum, g, c.Constant(-bound)), c.Constant(bound))
 	}
 	return c, w, g
 }
 
 // step adds the Map that updates one parameter.
-func (u *update) step(b *builder, p *updated) error {
-	b.label = "update " + p.name
+func (u *update) step(b *draft.Builder, p *updated) error {
+	b.Label = "update " + p.name
 	c, w, g := u.elements(b, p)
 	var next int
 	switch u.cfg.Name {
@@ -128,34 +129,34 @@ func (u *update) step(b *builder, p *updated) error {
 	case optim.Lion:
 		next = c.lion(w, g)
 	default:
-		next = c.do(program.Sub, w, c.do(program.Mul, c.load(c.t.rate), c.decayed(w, g)))
+		next = c.Do(program.Sub, w, c.Do(program.Mul, c.Load(c.t.rate), c.decayed(w, g)))
 	}
 	c.keep(next, w, p.weight)
 	if u.cfg.EMADecay > 0 {
 		c.average(next, w)
 	}
 	if u.gradientZero {
-		c.outs, c.stores = append(c.outs, p.grad.view), append(c.stores, c.constant(0))
+		c.outs, c.stores = append(c.outs, p.grad.View), append(c.stores, c.Constant(0))
 	}
-	if c.err != nil {
-		return c.err
+	if c.Err != nil {
+		return c.Err
 	}
-	b.add(program.Step{Op: &program.Map{Space: c.space, Code: c.code.code, Stores: c.stores}, In: c.in, Out: c.outs})
+	b.Add(program.Step{Op: &program.Map{Space: c.Space, Code: c.Code.Instrs, Stores: c.stores}, In: c.In, Out: c.outs})
 	return nil
 }
 
 // keep stores a new value over the old one, unless the norm is not finite.
-func (c *element) keep(next, old int, at operand) {
+func (c *element) keep(next, old int, at draft.Operand) {
 	if c.finite >= 0 {
-		next = c.do(program.Select, c.finite, next, old)
+		next = c.Do(program.Select, c.finite, next, old)
 	}
-	c.outs, c.stores = append(c.outs, at.view), append(c.stores, next)
+	c.outs, c.stores = append(c.outs, at.View), append(c.stores, next)
 }
 
 // slot returns state k over the space, and its register.
-func (c *element) slot(k int) (operand, int) {
-	o := c.b.reshape(c.b.whole(c.p.slots[k]), c.space)
-	return o, c.load(o)
+func (c *element) slot(k int) (draft.Operand, int) {
+	o := c.b.Reshape(c.b.Whole(c.p.slots[k]), c.Space)
+	return o, c.Load(o)
 }
 
 // decayed returns the gradient plus weight decay.
@@ -163,16 +164,16 @@ func (c *element) decayed(w, g int) int {
 	if c.p.decay == 0 {
 		return g
 	}
-	return c.do(program.Add, g, c.do(program.Mul, c.constant(c.p.decay), w))
+	return c.Do(program.Add, g, c.Do(program.Mul, c.Constant(c.p.decay), w))
 }
 
 // less returns w minus change, and minus the rate times decoupled weight decay.
 func (c *element) less(w, change int) int {
 	if c.p.decay != 0 {
-		fade := c.do(program.Mul, c.load(c.t.rate), c.constant(c.p.decay))
-		change = c.do(program.Add, change, c.do(program.Mul, fade, w))
+		fade := c.Do(program.Mul, c.Load(c.t.rate), c.Constant(c.p.decay))
+		change = c.Do(program.Add, change, c.Do(program.Mul, fade, w))
 	}
-	return c.do(program.Sub, w, change)
+	return c.Do(program.Sub, w, change)
 }
 
 // moments returns the moments of this step, for Adam and LAMB, and a function that stores them.
@@ -180,8 +181,8 @@ func (c *element) moments(g int) (m, v int, keep func()) {
 	cfg := &c.u.cfg
 	meanAt, mean := c.slot(0)
 	squareAt, square := c.slot(1)
-	m = c.do(program.Add, c.do(program.Mul, c.constant(cfg.Beta1), mean), c.do(program.Mul, c.constant(1-cfg.Beta1), g))
-	v = c.do(program.Add, c.do(program.Mul, c.constant(cfg.Beta2), square), c.do(program.Mul, c.do(program.Mul, c.constant(1-cfg.Beta2), g), g))
+	m = c.Do(program.Add, c.Do(program.Mul, c.Constant(cfg.Beta1), mean), c.Do(program.Mul, c.Constant(1-cfg.Beta1), g))
+	v = c.Do(program.Add, c.Do(program.Mul, c.Constant(cfg.Beta2), square), c.Do(program.Mul, c.Do(program.Mul, c.Constant(1-cfg.Beta2), g), g))
 	return m, v, func() {
 		c.keep(m, mean, meanAt)
 		c.keep(v, square, squareAt)
@@ -190,8 +191,8 @@ func (c *element) moments(g int) (m, v int, keep func()) {
 
 // along returns the direction of moments.
 func (c *element) along(m, v int) int {
-	below := c.do(program.Add, c.do(program.Div, c.do(program.Sqrt, v), c.load(c.t.root)), c.constant(c.u.cfg.Epsilon))
-	return c.do(program.Div, c.do(program.Mul, c.load(c.t.size), m), below)
+	below := c.Do(program.Add, c.Do(program.Div, c.Do(program.Sqrt, v), c.Load(c.t.root)), c.Constant(c.u.cfg.Epsilon))
+	return c.Do(program.Div, c.Do(program.Mul, c.Load(c.t.size), m), below)
 }
 
 func (c *element) adam(w, g int) int {
@@ -203,12 +204,12 @@ func (c *element) adam(w, g int) int {
 	top := v
 	if c.u.cfg.AMSGrad {
 		at, largest := c.slot(2)
-		top = c.do(program.Maximum, largest, v)
+		top = c.Do(program.Maximum, largest, v)
 		c.keep(top, largest, at)
 	}
 	keep()
 	if coupled {
-		return c.do(program.Sub, w, c.along(m, top))
+		return c.Do(program.Sub, w, c.along(m, top))
 	}
 	return c.less(w, c.along(m, top))
 }
@@ -216,38 +217,38 @@ func (c *element) adam(w, g int) int {
 func (c *element) momentum(w, g int) int {
 	cfg, t := &c.u.cfg, c.t
 	at, buffer := c.slot(0)
-	keep, now := c.constant(cfg.Momentum), g
+	keep, now := c.Constant(cfg.Momentum), g
 	if cfg.Dampening != 0 {
-		keep, now = c.load(t.keep), c.do(program.Mul, c.load(t.add), g)
+		keep, now = c.Load(t.keep), c.Do(program.Mul, c.Load(t.add), g)
 	}
-	b := c.do(program.Add, c.do(program.Mul, keep, buffer), now)
+	b := c.Do(program.Add, c.Do(program.Mul, keep, buffer), now)
 	c.keep(b, buffer, at)
 	along := b
 	if cfg.Nesterov {
-		along = c.do(program.Add, g, c.do(program.Mul, c.constant(cfg.Momentum), b))
+		along = c.Do(program.Add, g, c.Do(program.Mul, c.Constant(cfg.Momentum), b))
 	}
-	return c.do(program.Sub, w, c.do(program.Mul, c.load(t.rate), along))
+	return c.Do(program.Sub, w, c.Do(program.Mul, c.Load(t.rate), along))
 }
 
 func (c *element) lion(w, g int) int {
 	cfg := &c.u.cfg
 	at, mean := c.slot(0)
 	mix := func(beta float64) int {
-		return c.do(program.Add, c.do(program.Mul, c.constant(beta), mean), c.do(program.Mul, c.constant(1-beta), g))
+		return c.Do(program.Add, c.Do(program.Mul, c.Constant(beta), mean), c.Do(program.Mul, c.Constant(1-beta), g))
 	}
-	direction, zero := mix(cfg.Beta1), c.constant(0)
+	direction, zero := mix(cfg.Beta1), c.Constant(0)
 	c.keep(mix(cfg.Beta2), mean, at)
-	sign := c.do(program.Select, c.do(program.Less, direction, zero), c.constant(-1), direction) // a NaN stays
-	sign = c.do(program.Select, c.do(program.Greater, direction, zero), c.constant(1), sign)
-	return c.less(w, c.do(program.Mul, c.load(c.t.rate), sign))
+	sign := c.Do(program.Select, c.Do(program.Less, direction, zero), c.Constant(-1), direction) // a NaN stays
+	sign = c.Do(program.Select, c.Do(program.Greater, direction, zero), c.Constant(1), sign)
+	return c.less(w, c.Do(program.Mul, c.Load(c.t.rate), sign))
 }
 
 // average moves the moving average, the last state, toward next, the new weight.
 func (c *element) average(next, w int) {
 	at, average := c.slot(len(c.p.slots) - 1)
-	from := c.do(program.Select, c.load(c.t.first), w, average)
-	step := c.do(program.Mul, c.constant(1-c.u.cfg.EMADecay), c.do(program.Sub, next, from))
-	c.keep(c.do(program.Add, from, step), average, at)
+	from := c.Do(program.Select, c.Load(c.t.first), w, average)
+	step := c.Do(program.Mul, c.Constant(1-c.u.cfg.EMADecay), c.Do(program.Sub, next, from))
+	c.keep(c.Do(program.Add, from, step), average, at)
 }
 
 // lambDirection returns the direction in which LAMB moves the weight.
@@ -256,17 +257,17 @@ func (c *element) lambDirection(w, m, v int) int { return c.decayed(w, c.along(m
 func (c *element) lamb(w, g int) int {
 	m, v, keep := c.moments(g)
 	keep()
-	rate := c.do(program.Mul, c.load(c.t.rate), c.load(c.p.trust))
-	return c.do(program.Sub, w, c.do(program.Mul, rate, c.lambDirection(w, m, v)))
+	rate := c.Do(program.Mul, c.Load(c.t.rate), c.Load(c.p.trust))
+	return c.Do(program.Sub, w, c.Do(program.Mul, rate, c.lambDirection(w, m, v)))
 }
 
 // adapt adds the trust ratios of the parameters with weight decay, from f64 sums of squared weights
 // and directions. The update computes the directions again, which costs less than to store them.
-func (u *update) adapt(b *builder) error {
+func (u *update) adapt(b *draft.Builder) error {
 	var adapted []*updated
 	for i := range u.params {
 		p := &u.params[i]
-		if p.trust = number(1, p.weight.dtype, nil); p.decay != 0 {
+		if p.trust = draft.Number(1, p.weight.DType, nil); p.decay != 0 {
 			adapted = append(adapted, p)
 		}
 	}
@@ -274,26 +275,26 @@ func (u *update) adapt(b *builder) error {
 		return nil
 	}
 	n := []int{len(adapted)}
-	b.label = "squares of weights and directions"
-	weights, directions := b.fresh(tensor.F64, n), b.fresh(tensor.F64, n)
+	b.Label = "squares of weights and directions"
+	weights, directions := b.Fresh(tensor.F64, n), b.Fresh(tensor.F64, n)
 	for i, p := range adapted {
-		b.label = "squares of " + p.name
-		if p.weight.len() == 0 {
-			b.zero(directions, i)
-			b.zero(weights, i)
+		b.Label = "squares of " + p.name
+		if p.weight.Len() == 0 {
+			b.Zero(directions, i)
+			b.Zero(weights, i)
 			continue
 		}
 		c, w, g := u.elements(b, p)
 		m, v, _ := c.moments(g)
 		along := c.lambDirection(w, m, v)
-		c.do(program.Mul, along, along)
-		if err := c.sumTo(directions, i); err != nil {
+		c.Do(program.Mul, along, along)
+		if err := c.SumTo(directions, i); err != nil {
 			return err
 		}
-		norm := b.newCode(p.weight.shape)
-		w = norm.load(p.weight)
-		norm.do(program.Mul, w, w)
-		if err := norm.sumTo(weights, i); err != nil {
+		norm := b.NewCode(p.weight.Shape)
+		w = norm.Load(p.weight)
+		norm.Do(program.Mul, w, w)
+		if err := norm.SumTo(weights, i); err != nil {
 			return err
 		}
 	}
@@ -305,30 +306,30 @@ func (u *update) adapt(b *builder) error {
 }
 
 // ratios adds the Map over all trust ratios, into a vector for each dtype.
-func (u *update) ratios(b *builder, adapted []*updated, weights, directions operand) error {
-	b.label = "trust ratios"
-	c := b.newCode(weights.shape)
-	w, d, zero := c.load(weights), c.load(directions), c.constant(0)
-	ratio := c.do(program.Div, c.do(program.Sqrt, w), c.do(program.Sqrt, d))
+func (u *update) ratios(b *draft.Builder, adapted []*updated, weights, directions draft.Operand) error {
+	b.Label = "trust ratios"
+	c := b.NewCode(weights.Shape)
+	w, d, zero := c.Load(weights), c.Load(directions), c.Constant(0)
+	ratio := c.Do(program.Div, c.Do(program.Sqrt, w), c.Do(program.Sqrt, d))
 	for _, x := range []int{w, d} {
-		ratio = c.do(program.Select, c.do(program.Equal, x, zero), c.constant(1), ratio)
+		ratio = c.Do(program.Select, c.Do(program.Equal, x, zero), c.Constant(1), ratio)
 	}
-	step := program.Step{In: c.in}
-	op := &program.Map{Space: c.space, Code: c.code}
+	step := program.Step{In: c.In}
+	op := &program.Map{Space: c.Space, Code: c.Instrs}
 	for _, dt := range []tensor.DType{tensor.F32, tensor.F64} {
-		all := operand{}
+		all := draft.Operand{}
 		for i, p := range adapted {
-			if p.weight.dtype != dt {
+			if p.weight.DType != dt {
 				continue
 			}
-			if len(all.shape) == 0 {
-				all = b.fresh(dt, weights.shape)
-				step.Out, op.Stores = append(step.Out, all.view), append(op.Stores, ratio)
+			if len(all.Shape) == 0 {
+				all = b.Fresh(dt, weights.Shape)
+				step.Out, op.Stores = append(step.Out, all.View), append(op.Stores, ratio)
 			}
-			p.trust = operand{view: program.View{Value: all.view.Value, Offset: i}, dtype: dt}
+			p.trust = draft.Operand{View: program.View{Value: all.View.Value, Offset: i}, DType: dt}
 		}
 	}
 	step.Op = op
-	b.add(step)
-	return c.err
+	b.Add(step)
+	return c.Err
 }

@@ -69,7 +69,7 @@ func newUpdateRun(t *testing.T, c optim.Config, params []testParam, optimize boo
 	t.Helper()
 	l := newWork("update")
 	u := &update{cfg: c.WithDefaults()}
-	x := &updateRun{u: u, p: l.p, memory: map[program.ID][]byte{}}
+	x := &updateRun{u: u, p: l.Program, memory: map[program.ID][]byte{}}
 	for i, id := range []*program.ID{&u.rate, &u.scale, &u.pow1, &u.pow2, &u.count, &u.norm, &u.skipped} {
 		*id = l.outside(fmt.Sprint("word ", i), program.State, tensor.Of(make([]float64, 1)))
 		x.ids = append(x.ids, id)
@@ -87,8 +87,8 @@ func newUpdateRun(t *testing.T, c optim.Config, params []testParam, optimize boo
 		q := updated{
 			name:   fmt.Sprint("w", i),
 			whole:  shape,
-			weight: l.whole(l.outside(fmt.Sprint("w", i), program.Param, w, shape...)),
-			grad:   l.whole(l.outside(fmt.Sprint("d", i), program.Gradient, g, shape...)),
+			weight: l.Whole(l.outside(fmt.Sprint("w", i), program.Param, w, shape...)),
+			grad:   l.Whole(l.outside(fmt.Sprint("d", i), program.Gradient, g, shape...)),
 		}
 		var slots []tensor.Buffer
 		for _, name := range c.Slots() {
@@ -102,14 +102,14 @@ func newUpdateRun(t *testing.T, c optim.Config, params []testParam, optimize boo
 		x.slots = append(x.slots, slots)
 		u.params = append(u.params, q)
 	}
-	if err := u.emit(l.builder); err != nil {
+	if err := u.emit(l.Builder); err != nil {
 		t.Fatal(err)
 	}
 	l.out.follow = x.ids
 	if err := l.out.finish(&loweringOptions{NoOptimize: !optimize, OnGPU: true, Aside: cudaexec.Aside}); err != nil {
 		t.Fatal(err)
 	}
-	if err := program.Validate(l.p); err != nil {
+	if err := program.Validate(l.Program); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range l.out.fixed {

@@ -9,6 +9,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -148,7 +149,7 @@ func (s *solver) fits(i int, p optim.ParamState) error {
 		if slot.Name != names[k] || (len(slot.F64) > 0) != (s.at[i][k].DType() == tensor.F64) && n > 0 && piece.Len > 0 {
 			return fmt.Errorf("slot %d is %q with %d elements, want %q with %d: %w", k, slot.Name, n, names[k], piece.Len, optim.ErrMismatch)
 		}
-		if size := max(sizeOf(s.m.shapes[s.nodes[i]]), 1); p.Offset < 0 || p.Offset > size-n {
+		if size := max(draft.SizeOf(s.m.shapes[s.nodes[i]]), 1); p.Offset < 0 || p.Offset > size-n {
 			return fmt.Errorf("slot %d %q has %d elements from %d on, of %d: %w", k, slot.Name, n, p.Offset, size, optim.ErrMismatch)
 		}
 		if err := covers(p, n, piece); err != nil && piece.Len > 0 {

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -14,36 +15,36 @@ type terms struct {
 	dtype  tensor.DType
 	factor float64
 
-	rate, scale operand
-	size, root  operand // of Adam and LAMB
-	keep, add   operand // of momentum with dampening
-	finite      operand // 1 if the norm is finite, if it is measured
-	first       operand // 1 at the first step, with EMADecay
+	rate, scale draft.Operand
+	size, root  draft.Operand // of Adam and LAMB
+	keep, add   draft.Operand // of momentum with dampening
+	finite      draft.Operand // 1 if the norm is finite, if it is measured
+	first       draft.Operand // 1 at the first step, with EMADecay
 }
 
 // measure adds the sum of the squared gradients, in f64.
-func (u *update) measure(b *builder) error {
-	b.label = "squared gradients"
-	each := b.fresh(tensor.F64, []int{len(u.params)})
+func (u *update) measure(b *draft.Builder) error {
+	b.Label = "squared gradients"
+	each := b.Fresh(tensor.F64, []int{len(u.params)})
 	for i := range u.params {
 		g := u.params[i].grad
-		if g.len() == 0 {
-			b.zero(each, i)
+		if g.Len() == 0 {
+			b.Zero(each, i)
 			continue
 		}
-		m := b.newCode(g.shape)
-		r := m.load(g)
-		m.do(program.Mul, r, r)
-		b.label = "squares of d " + u.params[i].name
-		if err := m.sumTo(each, i); err != nil {
+		m := b.NewCode(g.Shape)
+		r := m.Load(g)
+		m.Do(program.Mul, r, r)
+		b.Label = "squares of d " + u.params[i].name
+		if err := m.SumTo(each, i); err != nil {
 			return err
 		}
 	}
-	b.label = "squared norm"
-	u.total = b.fresh(tensor.F64, nil)
-	m := b.newCode(each.shape)
-	m.load(each)
-	if err := m.sumTo(u.total, 0); err != nil || u.sum == nil {
+	b.Label = "squared norm"
+	u.total = b.Fresh(tensor.F64, nil)
+	m := b.NewCode(each.Shape)
+	m.Load(each)
+	if err := m.SumTo(u.total, 0); err != nil || u.sum == nil {
 		return err
 	}
 	u.sum(u.total)
@@ -52,8 +53,8 @@ func (u *update) measure(b *builder) error {
 
 // termCode builds the code of the terms.
 type termCode struct {
-	*code
-	b      *builder
+	*draft.Code
+	b      *draft.Builder
 	u      *update
 	dt     tensor.DType
 	finite int // register; -1 if the norm is not measured
@@ -62,18 +63,18 @@ type termCode struct {
 }
 
 // term stores register r as a term.
-func (c *termCode) term(r int) operand {
-	o := c.b.fresh(c.dt, nil)
+func (c *termCode) term(r int) draft.Operand {
+	o := c.b.Fresh(c.dt, nil)
 	c.store(r, o)
 	return o
 }
 
-func (c *termCode) store(r int, o operand) {
-	c.outs, c.stores = append(c.outs, o.view), append(c.stores, r)
+func (c *termCode) store(r int, o draft.Operand) {
+	c.outs, c.stores = append(c.outs, o.View), append(c.stores, r)
 }
 
 // termsOf returns the terms of a parameter's dtype and factor. The first call counts the step.
-func (u *update) termsOf(b *builder, dt tensor.DType, factor float64) (*terms, error) {
+func (u *update) termsOf(b *draft.Builder, dt tensor.DType, factor float64) (*terms, error) {
 	for _, t := range u.terms {
 		if t.dtype == dt && t.factor == factor {
 			return t, nil
@@ -81,11 +82,11 @@ func (u *update) termsOf(b *builder, dt tensor.DType, factor float64) (*terms, e
 	}
 	t := &terms{dtype: dt, factor: factor}
 	u.terms = append(u.terms, t)
-	b.label = "terms of the step"
-	c := &termCode{code: b.newCode(nil), b: b, u: u, dt: dt, finite: -1}
-	rate, scale := c.load(b.whole(u.rate)), c.load(b.whole(u.scale))
+	b.Label = "terms of the step"
+	c := &termCode{Code: b.NewCode(nil), b: b, u: u, dt: dt, finite: -1}
+	rate, scale := c.Load(b.Whole(u.rate)), c.Load(b.Whole(u.scale))
 	if factor != 1 {
-		rate = c.do(program.Mul, rate, c.constant(factor))
+		rate = c.Do(program.Mul, rate, c.Constant(factor))
 	}
 	if u.cfg.Measures() {
 		scale = c.clip(scale)
@@ -94,13 +95,13 @@ func (u *update) termsOf(b *builder, dt tensor.DType, factor float64) (*terms, e
 	t.scale, t.rate = c.term(scale), c.term(rate)
 	u.makeTerms(c, t, rate)
 	u.counted = true
-	b.add(program.Step{Op: &program.Map{Space: c.space, Code: c.code.code, Stores: c.stores}, In: c.in, Out: c.outs})
-	return t, c.err
+	b.Add(program.Step{Op: &program.Map{Space: c.Space, Code: c.Code.Instrs, Stores: c.stores}, In: c.In, Out: c.outs})
+	return t, c.Err
 }
 
 // makeTerms adds the terms that depend on the number of steps.
 func (u *update) makeTerms(c *termCode, t *terms, rate int) {
-	one := c.constant(1)
+	one := c.Constant(1)
 	switch u.cfg.Name {
 	case optim.Adam, optim.AdamW, optim.LAMB:
 		p1, p2 := c.counted(u.pow1, u.cfg.Beta1), c.counted(u.pow2, u.cfg.Beta2)
@@ -108,61 +109,61 @@ func (u *update) makeTerms(c *termCode, t *terms, rate int) {
 		if u.cfg.Name == optim.LAMB {
 			size = one
 		}
-		t.size = c.term(c.do(program.Div, size, c.do(program.Sub, one, p1)))
-		t.root = c.term(c.do(program.Sqrt, c.do(program.Sub, one, p2)))
+		t.size = c.term(c.Do(program.Div, size, c.Do(program.Sub, one, p1)))
+		t.root = c.term(c.Do(program.Sqrt, c.Do(program.Sub, one, p2)))
 	}
 	if u.cfg.Dampening == 0 && u.cfg.EMADecay == 0 {
 		return
 	}
-	before, zero := c.before(), c.constant(0)
+	before, zero := c.before(), c.Constant(0)
 	if u.cfg.Dampening != 0 { // dampening starts with the second step
-		later := c.do(program.Greater, before, zero)
-		t.keep = c.term(c.do(program.Select, later, c.constant(u.cfg.Momentum), zero))
-		t.add = c.term(c.do(program.Select, later, c.constant(1-u.cfg.Dampening), one))
+		later := c.Do(program.Greater, before, zero)
+		t.keep = c.term(c.Do(program.Select, later, c.Constant(u.cfg.Momentum), zero))
+		t.add = c.term(c.Do(program.Select, later, c.Constant(1-u.cfg.Dampening), one))
 	}
 	if u.cfg.EMADecay > 0 {
-		t.first = c.term(c.do(program.Equal, before, zero))
+		t.first = c.term(c.Do(program.Equal, before, zero))
 	}
 }
 
 // clip returns the scale of gradients with a bounded norm; 0 if the norm is not finite. It sets
 // c.finite.
 func (c *termCode) clip(scale int) int {
-	norm := c.do(program.Mul, scale, c.do(program.Sqrt, c.load(c.u.total)))
-	c.finite = c.do(program.Equal, c.do(program.Sub, norm, norm), c.constant(0))
+	norm := c.Do(program.Mul, scale, c.Do(program.Sqrt, c.Load(c.u.total)))
+	c.finite = c.Do(program.Equal, c.Do(program.Sub, norm, norm), c.Constant(0))
 	if !c.u.counted {
-		c.store(norm, c.b.whole(c.u.norm))
+		c.store(norm, c.b.Whole(c.u.norm))
 		if c.u.cfg.SkipNonFinite {
-			before := c.load(c.b.whole(c.u.skipped))
-			c.store(c.do(program.Select, c.finite, before, c.do(program.Add, before, c.constant(1))), c.b.whole(c.u.skipped))
+			before := c.Load(c.b.Whole(c.u.skipped))
+			c.store(c.Do(program.Select, c.finite, before, c.Do(program.Add, before, c.Constant(1))), c.b.Whole(c.u.skipped))
 		}
 	}
 	if limit := c.u.cfg.ClipNorm; limit > 0 && !math.IsInf(limit, 1) {
-		factor := c.do(program.Minimum, c.do(program.Div, c.constant(limit), c.do(program.Add, norm, c.constant(1e-6))), c.constant(1))
-		scale = c.do(program.Mul, scale, factor)
+		factor := c.Do(program.Minimum, c.Do(program.Div, c.Constant(limit), c.Do(program.Add, norm, c.Constant(1e-6))), c.Constant(1))
+		scale = c.Do(program.Mul, scale, factor)
 	}
-	return c.do(program.Select, c.finite, scale, c.constant(0))
+	return c.Do(program.Select, c.finite, scale, c.Constant(0))
 }
 
 // counted returns a power of beta for this step, and stores it.
 func (c *termCode) counted(id program.ID, beta float64) int {
-	now := c.load(c.b.whole(id))
+	now := c.Load(c.b.Whole(id))
 	if c.u.counted {
 		return now
 	}
-	next := c.do(program.Mul, now, c.constant(beta))
+	next := c.Do(program.Mul, now, c.Constant(beta))
 	c.advance(next, now, id)
 	return next
 }
 
 // before returns the number of steps before this one, and counts this one.
 func (c *termCode) before() int {
-	now := c.load(c.b.whole(c.u.count))
-	one := c.constant(1)
+	now := c.Load(c.b.Whole(c.u.count))
+	one := c.Constant(1)
 	if c.u.counted { // now includes this step, unless the step is skipped and needs no number
-		return c.do(program.Sub, now, one)
+		return c.Do(program.Sub, now, one)
 	}
-	c.advance(c.do(program.Add, now, one), now, c.u.count)
+	c.advance(c.Do(program.Add, now, one), now, c.u.count)
 	return now
 }
 
@@ -170,7 +171,7 @@ func (c *termCode) before() int {
 // finite, as the step is skipped.
 func (c *termCode) advance(next, now int, id program.ID) {
 	if c.finite >= 0 {
-		next = c.do(program.Select, c.finite, next, now)
+		next = c.Do(program.Select, c.finite, next, now)
 	}
-	c.store(next, c.b.whole(id))
+	c.store(next, c.b.Whole(id))
 }

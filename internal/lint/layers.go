@@ -103,6 +103,7 @@ var layers = []layer{
 	},
 	{"internal/program", []string{"dist", "tensor"}, "a compiled program is data; it is the only link between front and back halves"},
 	{"internal/program/oracle", []string{"dist", "tensor", "internal/program"}, "it runs programs in plain loops, for comparison with back halves"},
+	{"internal/program/draft", []string{"tensor", "internal/program"}, "it builds programs, from any source"},
 	{"internal/cudagen", []string{"tensor", "internal/program"}, "it makes kernel text from steps, without a device"},
 	{"internal/cublas", []string{"internal/cuda", "internal/dl"}, "a binding uses its library and devices"},
 	{"internal/cudnn", []string{"internal/cuda", "internal/dl"}, "a binding uses its library and devices"},
@@ -120,7 +121,7 @@ var layers = []layer{
 		"machine",
 		[]string{
 			"dist", "dist/launch", "symmetric", "tensor", "ops", "optim", "dist/ddp", "internal/blas", "internal/cublas", "internal/cuda",
-			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/hostexec", "internal/program", "internal/values",
+			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/hostexec", "internal/program", "internal/program/draft", "internal/values",
 		},
 		"it compiles graphs to programs and passes them to a back half",
 	},

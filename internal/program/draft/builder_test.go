@@ -1,4 +1,4 @@
-package machine
+package draft
 
 import (
 	"math"
@@ -10,9 +10,9 @@ import (
 
 // A number is in memory once for a type, and 0 is another one than -0.
 func TestNumbersInMemoryAreKnownByTheirBits(t *testing.T) {
-	l := newBuilder("numbers")
+	l := New("numbers")
 	id := func(num float64, dt tensor.DType) program.ID {
-		return l.stored(operand{isNum: true, num: num, dtype: dt}).view.Value
+		return l.Stored(Operand{IsNum: true, Num: num, DType: dt}).View.Value
 	}
 	zero := id(0, tensor.F32)
 	if again := id(0, tensor.F32); again != zero {
@@ -25,7 +25,7 @@ func TestNumbersInMemoryAreKnownByTheirBits(t *testing.T) {
 	if minus == zero {
 		t.Fatal("0 and -0 are one value")
 	}
-	if data := l.p.Values[minus].Data; data[3] != 0x80 {
+	if data := l.Program.Values[minus].Data; data[3] != 0x80 {
 		t.Errorf("-0 is % x in memory", data)
 	}
 }
