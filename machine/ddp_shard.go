@@ -10,6 +10,7 @@ import (
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/internal/program/draft"
+	"github.com/symgrad/symgrad/internal/update"
 	"github.com/symgrad/symgrad/ops"
 )
 
@@ -179,9 +180,9 @@ func (s *sharding) gatherFirst() {
 // spread moves the steps of an update, from number begin on, to the earliest valid places. It also
 // adds the allgathers of weights. params are the parameters of the update, and outputs those of the
 // graph. apart says that the update needs no sum over all gradients.
-func (s *sharding) spread(u *update, params, outputs gorgonia.Nodes, begin int, apart bool) {
+func (s *sharding) spread(u *update.Update, params, outputs gorgonia.Nodes, begin int, apart bool) {
 	e := s.e
-	main, head := slices.Clone(e.Program.Steps[:begin]), slices.Clone(e.Program.Steps[begin:u.first])
+	main, head := slices.Clone(e.Program.Steps[:begin]), slices.Clone(e.Program.Steps[begin:u.First])
 	for _, n := range outputs {
 		for _, b := range s.views[n] {
 			s.read[b] = begin
@@ -192,10 +193,10 @@ func (s *sharding) spread(u *update, params, outputs gorgonia.Nodes, begin int, 
 		steps []program.Step
 	}
 	blocks := make([]block, len(e.plan.Buckets))
-	for i := range u.params {
-		if p := &u.params[i]; p.at >= 0 {
+	for i := range u.Params {
+		if p := &u.Params[i]; p.At >= 0 {
 			b := &blocks[e.plan.Params[slices.Index(e.params, params[i])].Bucket]
-			b.steps = append(b.steps, e.Program.Steps[p.at])
+			b.steps = append(b.steps, e.Program.Steps[p.At])
 		}
 	}
 	for i := range blocks {

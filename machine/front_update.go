@@ -9,6 +9,7 @@ import (
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/internal/program/draft"
+	"github.com/symgrad/symgrad/internal/update"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -81,44 +82,44 @@ type updating struct {
 
 // emit adds the update. operands returns parameters and gradients.
 func (x *updating) emit(operands func(i int) (weight, grad draft.Operand, err error)) error {
-	u := &update{cfg: x.cfg, gradientZero: x.zero, norm: program.None, skipped: program.None}
-	for i, to := range []*program.ID{&u.rate, &u.scale, &u.pow1, &u.pow2, &u.count} {
+	u := &update.Update{Config: x.cfg, GradientZero: x.zero, Norm: program.None, Skipped: program.None}
+	for i, to := range []*program.ID{&u.Rate, &u.Scale, &u.Pow1, &u.Pow2, &u.Count} {
 		*to = x.outside([]string{"rate", "scale", "beta1^t", "beta2^t", "steps"}[i], program.State, x.words[i])
 	}
-	if u.cfg.Measures() {
-		u.norm = x.outside("norm", program.Output, x.normAt)
+	if u.Config.Measures() {
+		u.Norm = x.outside("norm", program.Output, x.normAt)
 	}
 	if x.cfg.SkipNonFinite {
-		u.skipped = x.outside("skipped steps", program.Output, x.words[5])
+		u.Skipped = x.outside("skipped steps", program.Output, x.words[5])
 	}
 	for i, n := range x.nodes {
 		w, g, err := operands(i)
 		if err != nil {
 			return fmt.Errorf("update of %q: %w", called(n), err)
 		}
-		p := updated{name: n.Name(), whole: w.Shape, weight: w, grad: g, at: -1}
+		p := update.Param{Name: n.Name(), Whole: w.Shape, Weight: w, Grad: g, At: -1}
 		shape := slices.Clone(w.Shape)
 		if x.shard != nil {
-			p.weight, p.grad = x.shard.pieces(n, w, g, x.pieces[i])
+			p.Weight, p.Grad = x.shard.pieces(n, w, g, x.pieces[i])
 			shape = []int{x.pieces[i].Len}
 		}
-		if p.weight.Len() > 0 {
+		if p.Weight.Len() > 0 {
 			for k, name := range x.cfg.Slots() {
-				p.slots = append(p.slots, x.outside(n.Name()+" "+name, program.State, x.at[i][k], shape...))
+				p.Slots = append(p.Slots, x.outside(n.Name()+" "+name, program.State, x.at[i][k], shape...))
 			}
 		}
-		u.params = append(u.params, p)
+		u.Params = append(u.Params, p)
 	}
-	x.out.norm, x.out.skipped = u.norm, u.skipped
+	x.out.norm, x.out.skipped = u.Norm, u.Skipped
 	begin := len(x.Program.Steps)
 	if x.shard == nil {
-		return u.emit(x.Builder)
+		return u.Emit(x.Builder)
 	}
-	u.sum = x.shard.e.sumRanks
-	if err := u.emit(x.Builder); err != nil {
+	u.Sum = x.shard.e.sumRanks
+	if err := u.Emit(x.Builder); err != nil {
 		return err
 	}
-	x.shard.spread(u, x.nodes, x.outputs, begin, !u.cfg.Measures() && x.cfg.Name != optim.LAMB)
+	x.shard.spread(u, x.nodes, x.outputs, begin, !u.Config.Measures() && x.cfg.Name != optim.LAMB)
 	return nil
 }
 

@@ -104,6 +104,7 @@ var layers = []layer{
 	{"internal/program", []string{"dist", "tensor"}, "a compiled program is data; it is the only link between front and back halves"},
 	{"internal/program/oracle", []string{"dist", "tensor", "internal/program"}, "it runs programs in plain loops, for comparison with back halves"},
 	{"internal/program/draft", []string{"tensor", "internal/program"}, "it builds programs, from any source"},
+	{"internal/update", []string{"tensor", "optim", "internal/program", "internal/program/draft"}, "an update is steps on weights and gradients, from any source"},
 	{"internal/cudagen", []string{"tensor", "internal/program"}, "it makes kernel text from steps, without a device"},
 	{"internal/cublas", []string{"internal/cuda", "internal/dl"}, "a binding uses its library and devices"},
 	{"internal/cudnn", []string{"internal/cuda", "internal/dl"}, "a binding uses its library and devices"},
@@ -121,7 +122,7 @@ var layers = []layer{
 		"machine",
 		[]string{
 			"dist", "dist/launch", "symmetric", "tensor", "ops", "optim", "dist/ddp", "internal/blas", "internal/cublas", "internal/cuda",
-			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/hostexec", "internal/program", "internal/program/draft", "internal/values",
+			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/hostexec", "internal/program", "internal/program/draft", "internal/update", "internal/values",
 		},
 		"it compiles graphs to programs and passes them to a back half",
 	},
@@ -153,6 +154,7 @@ var inTests = map[string][]string{
 	"internal/hostexec": {"internal/program/oracle"},
 	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
 	"internal/cudaexec": {"internal/program/oracle"},
+	"internal/update":   {"internal/program/oracle", "internal/values"},
 	"internal/cudagen":  {"internal/program/oracle", "internal/cuda"}, // runs its kernels
 	"dist/launch":       {"internal/cli/clitest"},
 	"internal/shm":      {"dist/launch"},                             // its ranks are processes, started there

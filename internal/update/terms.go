@@ -1,4 +1,4 @@
-package machine
+package update
 
 import (
 	"math"
@@ -23,11 +23,11 @@ type terms struct {
 }
 
 // measure adds the sum of the squared gradients, in f64.
-func (u *update) measure(b *draft.Builder) error {
+func (u *Update) measure(b *draft.Builder) error {
 	b.Label = "squared gradients"
-	each := b.Fresh(tensor.F64, []int{len(u.params)})
-	for i := range u.params {
-		g := u.params[i].grad
+	each := b.Fresh(tensor.F64, []int{len(u.Params)})
+	for i := range u.Params {
+		g := u.Params[i].Grad
 		if g.Len() == 0 {
 			b.Zero(each, i)
 			continue
@@ -35,7 +35,7 @@ func (u *update) measure(b *draft.Builder) error {
 		m := b.NewCode(g.Shape)
 		r := m.Load(g)
 		m.Do(program.Mul, r, r)
-		b.Label = "squares of d " + u.params[i].name
+		b.Label = "squares of d " + u.Params[i].Name
 		if err := m.SumTo(each, i); err != nil {
 			return err
 		}
@@ -44,10 +44,10 @@ func (u *update) measure(b *draft.Builder) error {
 	u.total = b.Fresh(tensor.F64, nil)
 	m := b.NewCode(each.Shape)
 	m.Load(each)
-	if err := m.SumTo(u.total, 0); err != nil || u.sum == nil {
+	if err := m.SumTo(u.total, 0); err != nil || u.Sum == nil {
 		return err
 	}
-	u.sum(u.total)
+	u.Sum(u.total)
 	return nil
 }
 
@@ -55,7 +55,7 @@ func (u *update) measure(b *draft.Builder) error {
 type termCode struct {
 	*draft.Code
 	b      *draft.Builder
-	u      *update
+	u      *Update
 	dt     tensor.DType
 	finite int // register; -1 if the norm is not measured
 	outs   []program.View
@@ -74,7 +74,7 @@ func (c *termCode) store(r int, o draft.Operand) {
 }
 
 // termsOf returns the terms of a parameter's dtype and factor. The first call counts the step.
-func (u *update) termsOf(b *draft.Builder, dt tensor.DType, factor float64) (*terms, error) {
+func (u *Update) termsOf(b *draft.Builder, dt tensor.DType, factor float64) (*terms, error) {
 	for _, t := range u.terms {
 		if t.dtype == dt && t.factor == factor {
 			return t, nil
@@ -84,11 +84,11 @@ func (u *update) termsOf(b *draft.Builder, dt tensor.DType, factor float64) (*te
 	u.terms = append(u.terms, t)
 	b.Label = "terms of the step"
 	c := &termCode{Code: b.NewCode(nil), b: b, u: u, dt: dt, finite: -1}
-	rate, scale := c.Load(b.Whole(u.rate)), c.Load(b.Whole(u.scale))
+	rate, scale := c.Load(b.Whole(u.Rate)), c.Load(b.Whole(u.Scale))
 	if factor != 1 {
 		rate = c.Do(program.Mul, rate, c.Constant(factor))
 	}
-	if u.cfg.Measures() {
+	if u.Config.Measures() {
 		scale = c.clip(scale)
 		t.finite = c.term(c.finite)
 	}
@@ -100,28 +100,28 @@ func (u *update) termsOf(b *draft.Builder, dt tensor.DType, factor float64) (*te
 }
 
 // makeTerms adds the terms that depend on the number of steps.
-func (u *update) makeTerms(c *termCode, t *terms, rate int) {
+func (u *Update) makeTerms(c *termCode, t *terms, rate int) {
 	one := c.Constant(1)
-	switch u.cfg.Name {
+	switch u.Config.Name {
 	case optim.Adam, optim.AdamW, optim.LAMB:
-		p1, p2 := c.counted(u.pow1, u.cfg.Beta1), c.counted(u.pow2, u.cfg.Beta2)
+		p1, p2 := c.counted(u.Pow1, u.Config.Beta1), c.counted(u.Pow2, u.Config.Beta2)
 		size := rate
-		if u.cfg.Name == optim.LAMB {
+		if u.Config.Name == optim.LAMB {
 			size = one
 		}
 		t.size = c.term(c.Do(program.Div, size, c.Do(program.Sub, one, p1)))
 		t.root = c.term(c.Do(program.Sqrt, c.Do(program.Sub, one, p2)))
 	}
-	if u.cfg.Dampening == 0 && u.cfg.EMADecay == 0 {
+	if u.Config.Dampening == 0 && u.Config.EMADecay == 0 {
 		return
 	}
 	before, zero := c.before(), c.Constant(0)
-	if u.cfg.Dampening != 0 { // dampening starts with the second step
+	if u.Config.Dampening != 0 { // dampening starts with the second step
 		later := c.Do(program.Greater, before, zero)
-		t.keep = c.term(c.Do(program.Select, later, c.Constant(u.cfg.Momentum), zero))
-		t.add = c.term(c.Do(program.Select, later, c.Constant(1-u.cfg.Dampening), one))
+		t.keep = c.term(c.Do(program.Select, later, c.Constant(u.Config.Momentum), zero))
+		t.add = c.term(c.Do(program.Select, later, c.Constant(1-u.Config.Dampening), one))
 	}
-	if u.cfg.EMADecay > 0 {
+	if u.Config.EMADecay > 0 {
 		t.first = c.term(c.Do(program.Equal, before, zero))
 	}
 }
@@ -132,13 +132,13 @@ func (c *termCode) clip(scale int) int {
 	norm := c.Do(program.Mul, scale, c.Do(program.Sqrt, c.Load(c.u.total)))
 	c.finite = c.Do(program.Equal, c.Do(program.Sub, norm, norm), c.Constant(0))
 	if !c.u.counted {
-		c.store(norm, c.b.Whole(c.u.norm))
-		if c.u.cfg.SkipNonFinite {
-			before := c.Load(c.b.Whole(c.u.skipped))
-			c.store(c.Do(program.Select, c.finite, before, c.Do(program.Add, before, c.Constant(1))), c.b.Whole(c.u.skipped))
+		c.store(norm, c.b.Whole(c.u.Norm))
+		if c.u.Config.SkipNonFinite {
+			before := c.Load(c.b.Whole(c.u.Skipped))
+			c.store(c.Do(program.Select, c.finite, before, c.Do(program.Add, before, c.Constant(1))), c.b.Whole(c.u.Skipped))
 		}
 	}
-	if limit := c.u.cfg.ClipNorm; limit > 0 && !math.IsInf(limit, 1) {
+	if limit := c.u.Config.ClipNorm; limit > 0 && !math.IsInf(limit, 1) {
 		factor := c.Do(program.Minimum, c.Do(program.Div, c.Constant(limit), c.Do(program.Add, norm, c.Constant(1e-6))), c.Constant(1))
 		scale = c.Do(program.Mul, scale, factor)
 	}
@@ -158,12 +158,12 @@ func (c *termCode) counted(id program.ID, beta float64) int {
 
 // before returns the number of steps before this one, and counts this one.
 func (c *termCode) before() int {
-	now := c.Load(c.b.Whole(c.u.count))
+	now := c.Load(c.b.Whole(c.u.Count))
 	one := c.Constant(1)
 	if c.u.counted { // now includes this step, unless the step is skipped and needs no number
 		return c.Do(program.Sub, now, one)
 	}
-	c.advance(c.Do(program.Add, now, one), now, c.u.count)
+	c.advance(c.Do(program.Add, now, one), now, c.u.Count)
 	return now
 }
 

@@ -1,6 +1,7 @@
-package machine
+package update
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -9,8 +10,8 @@ import (
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
-	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/program/oracle"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
@@ -58,7 +59,7 @@ func testParams(rng *rand.Rand) []testParam {
 
 // updateRun is the program of an optimizer with memory on the host.
 type updateRun struct {
-	u      *update
+	u      *Update
 	p      *program.Program
 	memory map[program.ID][]byte
 	ids    []*program.ID
@@ -67,11 +68,16 @@ type updateRun struct {
 
 func newUpdateRun(t *testing.T, c optim.Config, params []testParam, optimize bool) *updateRun {
 	t.Helper()
-	l := newWork("update")
-	u := &update{cfg: c.WithDefaults()}
-	x := &updateRun{u: u, p: l.Program, memory: map[program.ID][]byte{}}
-	for i, id := range []*program.ID{&u.rate, &u.scale, &u.pow1, &u.pow2, &u.count, &u.norm, &u.skipped} {
-		*id = l.outside(fmt.Sprint("word ", i), program.State, tensor.Of(make([]float64, 1)))
+	b := draft.New("update")
+	u := &Update{Config: c.WithDefaults()}
+	x := &updateRun{u: u, p: b.Program, memory: map[program.ID][]byte{}}
+	outside := func(name string, role program.Role, at tensor.Buffer, shape ...int) program.ID {
+		id := b.Program.Add(program.Value{Name: name, DType: at.DType(), Shape: shape, Role: role, Place: program.Outside})
+		x.memory[id] = at.Raw()
+		return id
+	}
+	for i, id := range []*program.ID{&u.Rate, &u.Scale, &u.Pow1, &u.Pow2, &u.Count, &u.Norm, &u.Skipped} {
+		*id = outside(fmt.Sprint("word ", i), program.State, tensor.Of(make([]float64, 1)))
 		x.ids = append(x.ids, id)
 	}
 	for i, p := range params {
@@ -84,11 +90,11 @@ func newUpdateRun(t *testing.T, c optim.Config, params []testParam, optimize boo
 			t.Fatal(err)
 		}
 		shape := p.weight.Shape()
-		q := updated{
-			name:   fmt.Sprint("w", i),
-			whole:  shape,
-			weight: l.Whole(l.outside(fmt.Sprint("w", i), program.Param, w, shape...)),
-			grad:   l.Whole(l.outside(fmt.Sprint("d", i), program.Gradient, g, shape...)),
+		q := Param{
+			Name:   fmt.Sprint("w", i),
+			Whole:  shape,
+			Weight: b.Whole(outside(fmt.Sprint("w", i), program.Param, w, shape...)),
+			Grad:   b.Whole(outside(fmt.Sprint("d", i), program.Gradient, g, shape...)),
 		}
 		var slots []tensor.Buffer
 		for _, name := range c.Slots() {
@@ -96,24 +102,22 @@ func newUpdateRun(t *testing.T, c optim.Config, params []testParam, optimize boo
 			if err != nil {
 				t.Fatal(err)
 			}
-			q.slots = append(q.slots, l.outside(name, program.State, zeros, shape...))
+			q.Slots = append(q.Slots, outside(name, program.State, zeros, shape...))
 			slots = append(slots, zeros)
 		}
 		x.slots = append(x.slots, slots)
-		u.params = append(u.params, q)
+		u.Params = append(u.Params, q)
 	}
-	if err := u.emit(l.Builder); err != nil {
+	if err := u.Emit(b); err != nil {
 		t.Fatal(err)
 	}
-	l.out.follow = x.ids
-	if err := l.out.finish(&loweringOptions{NoOptimize: !optimize, OnGPU: true, Aside: cudaexec.Aside}); err != nil {
-		t.Fatal(err)
+	finish := program.Pack
+	if optimize {
+		finish = program.Optimize
 	}
-	if err := program.Validate(l.Program); err != nil {
+	b.Program.Rows, b.Program.Again = true, true // as for a GPU
+	if err := errors.Join(finish(b.Program), program.Plan(b.Program), program.Validate(b.Program)); err != nil {
 		t.Fatal(err)
-	}
-	for _, f := range l.out.fixed {
-		x.memory[f.id] = f.at.Raw()
 	}
 	x.set(2, 1)
 	x.set(3, 1)
@@ -271,7 +275,7 @@ func TestAnUpdateByGradientsThatAreNoNumbersChangesNothing(t *testing.T) {
 	params[1].grad.Float64s()[2] = math.NaN()
 	before := map[program.ID]string{}
 	for i := range x.p.Values {
-		if id := program.ID(i); x.p.Values[i].Place == program.Outside && id != x.u.norm {
+		if id := program.ID(i); x.p.Values[i].Place == program.Outside && id != x.u.Norm {
 			before[id] = string(x.memory[id])
 		}
 	}

@@ -1,4 +1,5 @@
-package machine
+// Package update turns the update of an optimizer into steps of a program.
+package update
 
 import (
 	"github.com/symgrad/symgrad/internal/program"
@@ -7,7 +8,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// update adds the steps of an optimizer to a program. The rules are those of package optim, with
+// Update adds the steps of an optimizer to a program. The rules are those of package optim, with
 // formulas in sgd.go, adam.go, lamb.go, lion.go, clip.go and average.go. Numbers that change from
 // step to step are computed on the device, from words that the host sets or the program counts:
 //
@@ -15,74 +16,74 @@ import (
 //	terms    of the step: rate, bias corrections       one Map for each dtype and factor of the rate
 //	squares  of each weight and direction, and ratios  of LAMB
 //	weights  and states                                a Map for each parameter
-type update struct {
-	cfg    optim.Config // with defaults
-	params []updated
+type Update struct {
+	Config optim.Config // with defaults
+	Params []Param
 
-	rate, scale  program.ID // f64, set by the host
-	pow1, pow2   program.ID // f64: beta1 and beta2 to the number of steps
-	count        program.ID // f64: number of steps
-	norm         program.ID // f64, if measured: of the scaled gradients, before clipping
-	skipped      program.ID // f64, with SkipNonFinite: number of skipped steps
+	Rate, Scale  program.ID // f64, set by the host
+	Pow1, Pow2   program.ID // f64: beta1 and beta2 to the number of steps
+	Count        program.ID // f64: number of steps
+	Norm         program.ID // f64, if measured: of the scaled gradients, before clipping
+	Skipped      program.ID // f64, with SkipNonFinite: number of skipped steps
 	total        draft.Operand
 	terms        []*terms
-	counted      bool // pow1, pow2 and count include this step
-	gradientZero bool // gradients become 0 after their use
-	first        int  // index of the first step that updates a parameter
+	counted      bool // Pow1, Pow2 and Count include this step
+	GradientZero bool // gradients become 0 after their use
+	First        int  // index of the first step that updates a parameter
 
-	sum func(o draft.Operand) // adds the sum over the ranks' pieces; nil if a rank has all
+	Sum func(o draft.Operand) // adds the sum over the ranks' pieces; nil if a rank has all
 }
 
-// updated is a parameter in a program.
-type updated struct {
-	name   string
-	whole  []int         // shape of the parameter; weight may be a piece of it, even an empty one
-	at     int           // index of the step that updates it, or -1
-	weight draft.Operand // flat once emit has begun, as is grad
-	grad   draft.Operand
-	slots  []program.ID
+// Param is a parameter in a program.
+type Param struct {
+	Name   string
+	Whole  []int         // shape of the parameter; Weight may be a piece of it, even an empty one
+	At     int           // index of the step that updates it, or -1
+	Weight draft.Operand // flat once Emit has begun, as is Grad
+	Grad   draft.Operand
+	Slots  []program.ID
 
 	decay, factor float64 // weight decay, and factor of the rate
 	terms         *terms
 	trust         draft.Operand // of LAMB: the trust ratio; a number if it is 1
 }
 
-// emit adds the steps of the update.
-func (u *update) emit(b *draft.Builder) error {
-	for i := range u.params {
-		p := &u.params[i]
-		p.decay, p.factor = u.cfg.Of(p.name, p.whole)
-		b.Label = "update " + p.name
-		flat := []int{p.weight.Len()}
-		p.weight, p.grad = b.Reshape(p.weight, flat), b.Reshape(p.grad, flat)
+// Emit adds the steps of the update to b, and sets First and At.
+func (u *Update) Emit(b *draft.Builder) error {
+	for i := range u.Params {
+		p := &u.Params[i]
+		p.decay, p.factor = u.Config.Of(p.Name, p.Whole)
+		b.Label = "update " + p.Name
+		flat := []int{p.Weight.Len()}
+		p.Weight, p.Grad = b.Reshape(p.Weight, flat), b.Reshape(p.Grad, flat)
 	}
-	if u.cfg.Measures() {
+	if u.Config.Measures() {
 		if err := u.measure(b); err != nil {
 			return err
 		}
 	}
-	for i := range u.params {
-		p := &u.params[i]
+	for i := range u.Params {
+		p := &u.Params[i]
 		var err error
-		if p.terms, err = u.termsOf(b, p.weight.DType, p.factor); err != nil {
+		if p.terms, err = u.termsOf(b, p.Weight.DType, p.factor); err != nil {
 			return err
 		}
 	}
-	if u.cfg.Name == optim.LAMB {
+	if u.Config.Name == optim.LAMB {
 		if err := u.adapt(b); err != nil {
 			return err
 		}
 	}
-	u.first = len(b.Program.Steps)
-	for i := range u.params {
-		p := &u.params[i]
-		if p.at = -1; p.weight.Len() == 0 {
+	u.First = len(b.Program.Steps)
+	for i := range u.Params {
+		p := &u.Params[i]
+		if p.At = -1; p.Weight.Len() == 0 {
 			continue
 		}
 		if err := u.step(b, p); err != nil {
 			return err
 		}
-		p.at = len(b.Program.Steps) - 1
+		p.At = len(b.Program.Steps) - 1
 	}
 	return nil
 }
@@ -91,8 +92,8 @@ func (u *update) emit(b *draft.Builder) error {
 type element struct {
 	*draft.Code
 	b      *draft.Builder
-	u      *update
-	p      *updated
+	u      *Update
+	p      *Param
 	t      *terms
 	finite int // register; -1 without
 	outs   []program.View
@@ -101,25 +102,25 @@ type element struct {
 
 // elements returns the code over the elements of a parameter, with the registers of its weight and
 // its scaled, clipped gradient.
-func (u *update) elements(b *draft.Builder, p *updated) (c *element, w, g int) {
-	c = &element{Code: b.NewCode(p.weight.Shape), b: b, u: u, p: p, t: p.terms, finite: -1}
-	if u.cfg.Measures() {
+func (u *Update) elements(b *draft.Builder, p *Param) (c *element, w, g int) {
+	c = &element{Code: b.NewCode(p.Weight.Shape), b: b, u: u, p: p, t: p.terms, finite: -1}
+	if u.Config.Measures() {
 		c.finite = c.Load(c.t.finite)
 	}
-	w = c.Load(p.weight)
-	g = c.Do(program.Mul, c.Load(c.t.scale), c.Load(p.grad))
-	if bound := u.cfg.ClipValue; bound > 0 {
+	w = c.Load(p.Weight)
+	g = c.Do(program.Mul, c.Load(c.t.scale), c.Load(p.Grad))
+	if bound := u.Config.ClipValue; bound > 0 {
 		g = c.Do(program.Minimum, c.Do(program.Maximum, g, c.Constant(-bound)), c.Constant(bound))
 	}
 	return c, w, g
 }
 
 // step adds the Map that updates one parameter.
-func (u *update) step(b *draft.Builder, p *updated) error {
-	b.Label = "update " + p.name
+func (u *Update) step(b *draft.Builder, p *Param) error {
+	b.Label = "update " + p.Name
 	c, w, g := u.elements(b, p)
 	var next int
-	switch u.cfg.Name {
+	switch u.Config.Name {
 	case optim.Adam, optim.AdamW:
 		next = c.adam(w, g)
 	case optim.Momentum, optim.Nesterov:
@@ -131,12 +132,12 @@ func (u *update) step(b *draft.Builder, p *updated) error {
 	default:
 		next = c.Do(program.Sub, w, c.Do(program.Mul, c.Load(c.t.rate), c.decayed(w, g)))
 	}
-	c.keep(next, w, p.weight)
-	if u.cfg.EMADecay > 0 {
+	c.keep(next, w, p.Weight)
+	if u.Config.EMADecay > 0 {
 		c.average(next, w)
 	}
-	if u.gradientZero {
-		c.outs, c.stores = append(c.outs, p.grad.View), append(c.stores, c.Constant(0))
+	if u.GradientZero {
+		c.outs, c.stores = append(c.outs, p.Grad.View), append(c.stores, c.Constant(0))
 	}
 	if c.Err != nil {
 		return c.Err
@@ -155,7 +156,7 @@ func (c *element) keep(next, old int, at draft.Operand) {
 
 // slot returns state k over the space, and its register.
 func (c *element) slot(k int) (draft.Operand, int) {
-	o := c.b.Reshape(c.b.Whole(c.p.slots[k]), c.Space)
+	o := c.b.Reshape(c.b.Whole(c.p.Slots[k]), c.Space)
 	return o, c.Load(o)
 }
 
@@ -178,7 +179,7 @@ func (c *element) less(w, change int) int {
 
 // moments returns the moments of this step, for Adam and LAMB, and a function that stores them.
 func (c *element) moments(g int) (m, v int, keep func()) {
-	cfg := &c.u.cfg
+	cfg := &c.u.Config
 	meanAt, mean := c.slot(0)
 	squareAt, square := c.slot(1)
 	m = c.Do(program.Add, c.Do(program.Mul, c.Constant(cfg.Beta1), mean), c.Do(program.Mul, c.Constant(1-cfg.Beta1), g))
@@ -191,18 +192,18 @@ func (c *element) moments(g int) (m, v int, keep func()) {
 
 // along returns the direction of moments.
 func (c *element) along(m, v int) int {
-	below := c.Do(program.Add, c.Do(program.Div, c.Do(program.Sqrt, v), c.Load(c.t.root)), c.Constant(c.u.cfg.Epsilon))
+	below := c.Do(program.Add, c.Do(program.Div, c.Do(program.Sqrt, v), c.Load(c.t.root)), c.Constant(c.u.Config.Epsilon))
 	return c.Do(program.Div, c.Do(program.Mul, c.Load(c.t.size), m), below)
 }
 
 func (c *element) adam(w, g int) int {
-	coupled := c.u.cfg.Name == optim.Adam
+	coupled := c.u.Config.Name == optim.Adam
 	if coupled {
 		g = c.decayed(w, g)
 	}
 	m, v, keep := c.moments(g)
 	top := v
-	if c.u.cfg.AMSGrad {
+	if c.u.Config.AMSGrad {
 		at, largest := c.slot(2)
 		top = c.Do(program.Maximum, largest, v)
 		c.keep(top, largest, at)
@@ -215,7 +216,7 @@ func (c *element) adam(w, g int) int {
 }
 
 func (c *element) momentum(w, g int) int {
-	cfg, t := &c.u.cfg, c.t
+	cfg, t := &c.u.Config, c.t
 	at, buffer := c.slot(0)
 	keep, now := c.Constant(cfg.Momentum), g
 	if cfg.Dampening != 0 {
@@ -231,7 +232,7 @@ func (c *element) momentum(w, g int) int {
 }
 
 func (c *element) lion(w, g int) int {
-	cfg := &c.u.cfg
+	cfg := &c.u.Config
 	at, mean := c.slot(0)
 	mix := func(beta float64) int {
 		return c.Do(program.Add, c.Do(program.Mul, c.Constant(beta), mean), c.Do(program.Mul, c.Constant(1-beta), g))
@@ -245,9 +246,9 @@ func (c *element) lion(w, g int) int {
 
 // average moves the moving average, the last state, toward next, the new weight.
 func (c *element) average(next, w int) {
-	at, average := c.slot(len(c.p.slots) - 1)
+	at, average := c.slot(len(c.p.Slots) - 1)
 	from := c.Do(program.Select, c.Load(c.t.first), w, average)
-	step := c.Do(program.Mul, c.Constant(1-c.u.cfg.EMADecay), c.Do(program.Sub, next, from))
+	step := c.Do(program.Mul, c.Constant(1-c.u.Config.EMADecay), c.Do(program.Sub, next, from))
 	c.keep(c.Do(program.Add, from, step), average, at)
 }
 
@@ -263,11 +264,11 @@ func (c *element) lamb(w, g int) int {
 
 // adapt adds the trust ratios of the parameters with weight decay, from f64 sums of squared weights
 // and directions. The update computes the directions again, which costs less than to store them.
-func (u *update) adapt(b *draft.Builder) error {
-	var adapted []*updated
-	for i := range u.params {
-		p := &u.params[i]
-		if p.trust = draft.Number(1, p.weight.DType, nil); p.decay != 0 {
+func (u *Update) adapt(b *draft.Builder) error {
+	var adapted []*Param
+	for i := range u.Params {
+		p := &u.Params[i]
+		if p.trust = draft.Number(1, p.Weight.DType, nil); p.decay != 0 {
 			adapted = append(adapted, p)
 		}
 	}
@@ -278,8 +279,8 @@ func (u *update) adapt(b *draft.Builder) error {
 	b.Label = "squares of weights and directions"
 	weights, directions := b.Fresh(tensor.F64, n), b.Fresh(tensor.F64, n)
 	for i, p := range adapted {
-		b.Label = "squares of " + p.name
-		if p.weight.Len() == 0 {
+		b.Label = "squares of " + p.Name
+		if p.Weight.Len() == 0 {
 			b.Zero(directions, i)
 			b.Zero(weights, i)
 			continue
@@ -291,22 +292,22 @@ func (u *update) adapt(b *draft.Builder) error {
 		if err := c.SumTo(directions, i); err != nil {
 			return err
 		}
-		norm := b.NewCode(p.weight.Shape)
-		w = norm.Load(p.weight)
+		norm := b.NewCode(p.Weight.Shape)
+		w = norm.Load(p.Weight)
 		norm.Do(program.Mul, w, w)
 		if err := norm.SumTo(weights, i); err != nil {
 			return err
 		}
 	}
-	if u.sum != nil {
-		u.sum(weights)
-		u.sum(directions)
+	if u.Sum != nil {
+		u.Sum(weights)
+		u.Sum(directions)
 	}
 	return u.ratios(b, adapted, weights, directions)
 }
 
 // ratios adds the Map over all trust ratios, into a vector for each dtype.
-func (u *update) ratios(b *draft.Builder, adapted []*updated, weights, directions draft.Operand) error {
+func (u *Update) ratios(b *draft.Builder, adapted []*Param, weights, directions draft.Operand) error {
 	b.Label = "trust ratios"
 	c := b.NewCode(weights.Shape)
 	w, d, zero := c.Load(weights), c.Load(directions), c.Constant(0)
@@ -319,7 +320,7 @@ func (u *update) ratios(b *draft.Builder, adapted []*updated, weights, direction
 	for _, dt := range []tensor.DType{tensor.F32, tensor.F64} {
 		all := draft.Operand{}
 		for i, p := range adapted {
-			if p.weight.DType != dt {
+			if p.Weight.DType != dt {
 				continue
 			}
 			if len(all.Shape) == 0 {
