@@ -9,8 +9,8 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/internal/hostexec"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/program"
-	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -18,7 +18,7 @@ import (
 
 // compiled is a program for given shapes of inputs, loaded and with memory.
 type compiled struct {
-	*lowered
+	*lower.Lowered
 	m       *Machine
 	runner  program.Runner
 	gpu     *onDevice // nil on the CPU
@@ -31,7 +31,7 @@ type compiled struct {
 
 // source is an input and the place of its value at the last run.
 type source struct {
-	binding
+	lower.Binding
 	gdt   gtensor.Dtype
 	dtype tensor.DType
 	value gorgonia.Value
@@ -49,7 +49,7 @@ func (m *Machine) build(shapes map[*gorgonia.Node][]int, resized bool) (*compile
 	if m.device != nil {
 		err = c.loadOnDevice(c.env())
 	} else {
-		c.runner, err = hostexec.New(c.p, m.onHost(), c.env())
+		c.runner, err = hostexec.New(c.Program, m.onHost(), c.env())
 	}
 	if err != nil {
 		return nil, err
@@ -62,28 +62,28 @@ func (m *Machine) build(shapes map[*gorgonia.Node][]int, resized bool) (*compile
 
 // program compiles the graph for inputs of given shapes without loading it.
 func (m *Machine) program(shapes map[*gorgonia.Node][]int, resized bool) (*compiled, error) {
-	l, err := lower(m.g, m.options(shapes, resized))
+	l, err := lower.Graph(m.g, m.options(shapes, resized))
 	if err != nil {
 		return nil, err
 	}
-	return &compiled{lowered: l, m: m}, nil
+	return &compiled{Lowered: l, m: m}, nil
 }
 
 // options returns the settings of lowering for inputs of given shapes.
-func (m *Machine) options(shapes map[*gorgonia.Node][]int, resized bool) loweringOptions {
+func (m *Machine) options(shapes map[*gorgonia.Node][]int, resized bool) lower.Options {
 	o := m.cfg.lowering(m.device != nil)
 	o.Shapes, o.Resized, o.Drops, o.DDP, o.Manner = shapes, resized, m.drops, m.ddp, m.as
 	if m.device != nil && m.cfg.Solver != nil {
-		o.Update = m.solve.memory
+		o.Update = m.solve.Update
 	}
 	return o
 }
 
 // env returns the groups and host functions that the program calls.
 func (c *compiled) env() program.Env {
-	env := program.Env{Groups: c.groups}
-	for _, f := range c.calls {
-		env.Calls = append(env.Calls, f.run)
+	env := program.Env{Groups: c.Groups}
+	for _, f := range c.Calls {
+		env.Calls = append(env.Calls, f.Run)
 	}
 	if c.m.cfg.Watch {
 		env.Watch = c.watch
@@ -108,19 +108,19 @@ func (c *compiled) place() error {
 	if c.gpu != nil {
 		return c.placeOnDevice()
 	}
-	for _, s := range c.states {
-		if err := c.runner.Bind(s.id, s.at); err != nil {
+	for _, s := range c.States {
+		if err := c.runner.Bind(s.ID, s.At); err != nil {
 			return err
 		}
 	}
-	if c.p.Clock != program.None {
-		if err := c.runner.Bind(c.p.Clock, tensor.Of(c.m.clock)); err != nil {
+	if c.Program.Clock != program.None {
+		if err := c.runner.Bind(c.Program.Clock, tensor.Of(c.m.clock)); err != nil {
 			return err
 		}
 	}
-	for _, b := range c.inputs {
-		dt := c.p.Values[b.id].DType
-		c.sources = append(c.sources, source{binding: b, gdt: b.node.Dtype(), dtype: dt})
+	for _, b := range c.Inputs {
+		dt := c.Program.Values[b.ID].DType
+		c.sources = append(c.sources, source{Binding: b, gdt: b.Node.Dtype(), dtype: dt})
 	}
 	if err := c.placeOutputs(); err != nil {
 		return err
@@ -133,20 +133,20 @@ func (c *compiled) place() error {
 
 // placeOutputs makes the values of outputs. Programs for other shapes share memory of equal length.
 func (c *compiled) placeOutputs() error {
-	c.values, c.memory = make([]gorgonia.Value, len(c.outputs)), make([]tensor.Buffer, len(c.outputs))
-	for i, o := range c.outputs {
-		if c.hookOf(o.id) >= 0 {
+	c.values, c.memory = make([]gorgonia.Value, len(c.Outputs)), make([]tensor.Buffer, len(c.Outputs))
+	for i, o := range c.Outputs {
+		if c.hookOf(o.ID) >= 0 {
 			continue // the reducer has the memory: see placeHooks
 		}
-		dt := c.p.Values[o.id].DType
-		b, err := c.m.memoryFor(place{o.node, false}, dt, max(draft.SizeOf(o.shape), 1))
+		dt := c.Program.Values[o.ID].DType
+		b, err := c.m.memoryFor(place{o.Node, false}, dt, max(values.Size(o.Shape), 1))
 		if err != nil {
-			return fmt.Errorf("output %q: %w", called(o.node), err)
+			return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 		}
 		if err := c.setOutput(i, b); err != nil {
 			return err
 		}
-		if err := c.runner.Bind(o.id, b); err != nil {
+		if err := c.runner.Bind(o.ID, b); err != nil {
 			return err
 		}
 	}
@@ -155,15 +155,15 @@ func (c *compiled) placeOutputs() error {
 
 // hookOf returns the hook whose reduced gradient is value id, or -1.
 func (c *compiled) hookOf(id program.ID) int {
-	return slices.IndexFunc(c.hooks, func(h *hook) bool { return h.reduced == id })
+	return slices.IndexFunc(c.Hooks, func(h *lower.Hook) bool { return h.Reduced == id })
 }
 
 // setOutput makes b the memory of output i's value.
 func (c *compiled) setOutput(i int, b tensor.Buffer) error {
-	o := c.outputs[i]
-	v, err := values.Over(b, o.node.Dtype(), o.shape, o.node.IsScalar() && o.given == nil)
+	o := c.Outputs[i]
+	v, err := values.Over(b, o.Node.Dtype(), o.Shape, o.Node.IsScalar() && o.Given == nil)
 	if err != nil {
-		return fmt.Errorf("output %q: %w", called(o.node), err)
+		return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 	}
 	c.values[i], c.memory[i] = v, b
 	return nil
@@ -186,16 +186,16 @@ func (m *Machine) memoryFor(p place, dt tensor.DType, n int) (tensor.Buffer, err
 
 // placeDuals binds the gradients of parameters with a dual value.
 func (c *compiled) placeDuals() error {
-	for _, d := range c.duals {
-		v, err := d.node.Grad()
+	for _, d := range c.Duals {
+		v, err := d.Node.Grad()
 		if err != nil {
-			return fmt.Errorf("gradient of %q: %w", called(d.node), err)
+			return fmt.Errorf("gradient of %q: %w", lower.Called(d.Node), err)
 		}
-		b, err := values.Memory(v, c.p.Values[d.id].DType)
+		b, err := values.Memory(v, c.Program.Values[d.ID].DType)
 		if err != nil {
-			return fmt.Errorf("gradient of %q: %w", called(d.node), err)
+			return fmt.Errorf("gradient of %q: %w", lower.Called(d.Node), err)
 		}
-		if err := c.runner.Bind(d.id, b); err != nil {
+		if err := c.runner.Bind(d.ID, b); err != nil {
 			return err
 		}
 		c.apart = append(c.apart, b)
@@ -205,8 +205,8 @@ func (c *compiled) placeDuals() error {
 
 // changed reports whether an op has changed since the program was made.
 func (c *compiled) changed() bool {
-	for i := range c.marks {
-		if c.marks[i].changed() {
+	for i := range c.Marks {
+		if c.Marks[i].Changed() {
 			return true
 		}
 	}
@@ -230,7 +230,7 @@ func (c *compiled) bind() (resized bool, err error) {
 		s := &c.sources[i]
 		fits, err := c.source(s)
 		if err != nil {
-			return false, fmt.Errorf("input %q: %w", called(s.node), err)
+			return false, fmt.Errorf("input %q: %w", lower.Called(s.Node), err)
 		}
 		if !fits {
 			return true, nil
@@ -241,11 +241,11 @@ func (c *compiled) bind() (resized bool, err error) {
 
 // source binds one input. It reports whether its shape is the program's.
 func (c *compiled) source(s *source) (fits bool, err error) {
-	v := s.node.Value()
+	v := s.Node.Value()
 	if v == nil {
 		return false, fmt.Errorf("%w; give it one with gorgonia.Let", ErrNoValue)
 	}
-	if !values.SameShape(v.Shape(), s.shape) {
+	if !values.SameShape(v.Shape(), s.Shape) {
 		return false, nil
 	}
 	at, err := values.Memory(v, s.dtype)
@@ -263,7 +263,7 @@ func (c *compiled) source(s *source) (fits bool, err error) {
 		return true, nil
 	}
 	s.at = at
-	return true, c.runner.Bind(s.id, at)
+	return true, c.runner.Bind(s.ID, at)
 }
 
 // copied copies the elements of d to memory of the machine.
@@ -276,7 +276,7 @@ func (s *source) copied(d *gtensor.Dense) (tensor.Buffer, error) {
 
 func (s *source) makeOwn() (err error) {
 	if s.own.IsZero() {
-		s.own, err = values.New(s.dtype, max(draft.SizeOf(s.shape), 1))
+		s.own, err = values.New(s.dtype, max(values.Size(s.Shape), 1))
 	}
 	return err
 }
@@ -284,8 +284,8 @@ func (s *source) makeOwn() (err error) {
 // let gives output nodes their values if they have others. It makes new tensor headers, because
 // Gorgonia recycles those of values that it unbinds.
 func (c *compiled) let() error {
-	for i, o := range c.outputs {
-		if o.node.Value() == c.values[i] && c.values[i] != nil {
+	for i, o := range c.Outputs {
+		if o.Node.Value() == c.values[i] && c.values[i] != nil {
 			continue
 		}
 		if c.memory[i].IsZero() {
@@ -297,13 +297,13 @@ func (c *compiled) let() error {
 		if err := c.setOutput(i, c.memory[i]); err != nil {
 			return err
 		}
-		if v := c.values[i]; !o.node.IsScalar() && !o.node.Shape().Eq(v.Shape()) {
-			if err := values.Try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(o.node) }); err != nil {
-				return fmt.Errorf("output %q: %w", called(o.node), err)
+		if v := c.values[i]; !o.Node.IsScalar() && !o.Node.Shape().Eq(v.Shape()) {
+			if err := values.Try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(o.Node) }); err != nil {
+				return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 			}
 		}
-		if err := o.let(c.values[i]); err != nil {
-			return fmt.Errorf("output %q: %w", called(o.node), err)
+		if err := o.Let(c.values[i]); err != nil {
+			return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 		}
 	}
 	return nil
@@ -312,7 +312,7 @@ func (c *compiled) let() error {
 // adopt makes the node's value that of output i if both have the same memory, which happens when
 // programs of a machine alternate.
 func (c *compiled) adopt(i int) bool {
-	v := c.outputs[i].node.Value()
+	v := c.Outputs[i].Node.Value()
 	if c.gpu == nil || v == nil || c.values[i] == nil || v.Dtype() != c.values[i].Dtype() || !v.Shape().Eq(c.values[i].Shape()) {
 		return false
 	}
@@ -328,7 +328,7 @@ func (c *compiled) adopt(i int) bool {
 func (c *compiled) watch(step int, out []tensor.Buffer) error {
 	for _, b := range out {
 		if i := nanIn(b); i >= 0 {
-			return fmt.Errorf("element %d of the result is %w, first at node %q", i, ErrNaN, c.p.Steps[step].Name)
+			return fmt.Errorf("element %d of the result is %w, first at node %q", i, ErrNaN, c.Program.Steps[step].Name)
 		}
 	}
 	return nil
@@ -345,32 +345,20 @@ func nanIn(b tensor.Buffer) int {
 	return -1
 }
 
-// let sets v as the value of the output's node. A shape that differs from the node's is set
-// afterwards, since gorgonia.UnsafeLet compares shapes.
-func (b *binding) let(v gorgonia.Value) error {
-	if err := gorgonia.UnsafeLet(b.node, v); err != nil {
-		return err
-	}
-	if d, ok := v.(*gtensor.Dense); ok && b.given != nil {
-		return d.Reshape(*b.given...)
-	}
-	return nil
-}
-
 // gradientOf returns the memory of the gradient of parameter i after a run.
 func (c *compiled) gradientOf(i int) (tensor.Buffer, error) {
-	for _, o := range c.duals {
-		if o.param == i {
-			return c.runner.Memory(o.id)
+	for _, o := range c.Duals {
+		if o.Param == i {
+			return c.runner.Memory(o.ID)
 		}
 	}
-	for _, o := range c.outputs {
-		if o.param != i && o.node != c.m.g.params[i].grad {
+	for _, o := range c.Outputs {
+		if o.Param != i && o.Node != c.m.g.Params[i].Grad {
 			continue
 		}
-		at, err := c.runner.Memory(o.id)
-		if err == nil && o.slot {
-			return at.Slice(o.offset, o.offset+max(draft.SizeOf(o.shape), 1))
+		at, err := c.runner.Memory(o.ID)
+		if err == nil && o.Slot {
+			return at.Slice(o.Offset, o.Offset+max(values.Size(o.Shape), 1))
 		}
 		return at, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -194,19 +195,19 @@ func (d *device) memoryFor(p place, dt tensor.DType, n int) (tensor.Buffer, erro
 }
 
 // param returns the parameter of a node on the device.
-func (d *device) param(n *gorgonia.Node, dt tensor.DType, length int, in *exchange) (*stored, error) {
+func (d *device) param(n *gorgonia.Node, dt tensor.DType, length int, in *lower.Exchange) (*stored, error) {
 	if s, ok := d.params[n]; ok {
 		return s, nil
 	}
 	s := &stored{name: n.Name(), node: n}
 	if other := d.shared(n, dt, length); other != nil {
 		s.at, s.lent = other.at, true
-	} else if b, ok := in.valueOf(n); ok {
+	} else if b, ok := in.ValueOf(n); ok {
 		s.at = b
 	} else {
 		var err error
 		if s.at, err = d.alloc(dt, length); err != nil {
-			return nil, fmt.Errorf("parameter %q: %w", called(n), err)
+			return nil, fmt.Errorf("parameter %q: %w", lower.Called(n), err)
 		}
 	}
 	d.params[n] = s

@@ -7,8 +7,8 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/program"
-	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -26,19 +26,19 @@ type onDevice struct {
 func (c *compiled) loadOnDevice(env program.Env) error {
 	m := c.m
 	var symmetric []tensor.Buffer
-	if c.exchange != nil {
-		symmetric = c.exchange.layout.Symmetric
+	if c.Exchange != nil {
+		symmetric = c.Exchange.Layout.Symmetric
 	}
 	cfg, err := m.device.config(&m.cfg, symmetric)
 	if err != nil {
 		return err
 	}
-	if cfg.Arena, err = m.device.arena(c.p.Arena); err != nil {
+	if cfg.Arena, err = m.device.arena(c.Program.Arena); err != nil {
 		return err
 	}
 	cfg.TuneAlone = len(m.all) > 0 // made in a run, perhaps on this rank only, as its batch has another size
 	cfg.Before = func() error { return m.device.waitForRanks(c) }
-	r, err := cudaexec.New(c.p, cfg, env)
+	r, err := cudaexec.New(c.Program, cfg, env)
 	if err != nil {
 		return err
 	}
@@ -53,21 +53,21 @@ func (c *compiled) loadOnDevice(env program.Env) error {
 // placeOnDevice binds values that stay on the device.
 func (c *compiled) placeOnDevice() error {
 	d := c.m.device
-	for _, f := range c.fixed {
-		if err := c.runner.Bind(f.id, f.at); err != nil {
+	for _, f := range c.Fixed {
+		if err := c.runner.Bind(f.ID, f.At); err != nil {
 			return err
 		}
 	}
-	for _, s := range c.states {
-		at := s.at
+	for _, s := range c.States {
+		at := s.At
 		if at.Device() == tensor.Host {
-			st, err := d.state(c.p.Values[s.id].Name, s.at)
+			st, err := d.state(c.Program.Values[s.ID].Name, s.At)
 			if err != nil {
 				return err
 			}
 			at = st.at
 		}
-		if err := c.runner.Bind(s.id, at); err != nil {
+		if err := c.runner.Bind(s.ID, at); err != nil {
 			return err
 		}
 	}
@@ -80,8 +80,8 @@ func (c *compiled) placeOnDevice() error {
 	if err := c.placeDualsOnDevice(); err != nil {
 		return err
 	}
-	if c.exchange != nil && !c.m.first {
-		c.m.clock[1] = uint64(c.exchange.layout.Group.Rank() * c.samples)
+	if c.Exchange != nil && !c.m.first {
+		c.m.clock[1] = uint64(c.Exchange.Layout.Group.Rank() * c.Samples)
 	}
 	return nil
 }
@@ -90,23 +90,23 @@ func (c *compiled) placeOnDevice() error {
 // run.
 func (c *compiled) placeParams() error {
 	d := c.m.device
-	c.gpu.params = make([]*stored, len(c.inputs))
-	for i, b := range c.inputs {
-		v := &c.p.Values[b.id]
-		c.sources = append(c.sources, source{binding: b, gdt: b.node.Dtype(), dtype: v.DType})
+	c.gpu.params = make([]*stored, len(c.Inputs))
+	for i, b := range c.Inputs {
+		v := &c.Program.Values[b.ID]
+		c.sources = append(c.sources, source{Binding: b, gdt: b.Node.Dtype(), dtype: v.DType})
 		n := v.Len()
-		if b.slot {
-			n = max(draft.SizeOf(b.shape), 1)
+		if b.Slot {
+			n = max(values.Size(b.Shape), 1)
 		}
-		if v.Role != program.Param && d.shared(b.node, v.DType, n) == nil {
+		if v.Role != program.Param && d.shared(b.Node, v.DType, n) == nil {
 			continue
 		}
-		s, err := d.param(b.node, v.DType, n, c.exchange)
+		s, err := d.param(b.Node, v.DType, n, c.Exchange)
 		if err != nil {
 			return err
 		}
-		if !b.slot { // a part of a bucket is bound with the bucket
-			if err := c.runner.Bind(b.id, s.at); err != nil {
+		if !b.Slot { // a part of a bucket is bound with the bucket
+			if err := c.runner.Bind(b.ID, s.at); err != nil {
 				return err
 			}
 		}
@@ -117,25 +117,25 @@ func (c *compiled) placeParams() error {
 
 // placeOutputsOnDevice gives outputs memory on the device, and on the host for their values.
 func (c *compiled) placeOutputsOnDevice() error {
-	c.values, c.memory = make([]gorgonia.Value, len(c.outputs)), make([]tensor.Buffer, len(c.outputs))
-	for i, o := range c.outputs {
-		dt := c.p.Values[o.id].DType
-		n := max(draft.SizeOf(o.shape), 1)
-		host, err := c.m.memoryFor(place{o.node, false}, dt, n)
+	c.values, c.memory = make([]gorgonia.Value, len(c.Outputs)), make([]tensor.Buffer, len(c.Outputs))
+	for i, o := range c.Outputs {
+		dt := c.Program.Values[o.ID].DType
+		n := max(values.Size(o.Shape), 1)
+		host, err := c.m.memoryFor(place{o.Node, false}, dt, n)
 		if err != nil {
-			return fmt.Errorf("output %q: %w", called(o.node), err)
+			return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 		}
 		if err := c.setOutput(i, host); err != nil {
 			return err
 		}
-		if o.slot {
+		if o.Slot {
 			continue // a part of a bucket, which is bound
 		}
-		at, err := c.m.device.memoryFor(place{o.node, false}, dt, n)
+		at, err := c.m.device.memoryFor(place{o.Node, false}, dt, n)
 		if err != nil {
-			return fmt.Errorf("output %q: %w", called(o.node), err)
+			return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 		}
-		if err := c.runner.Bind(o.id, at); err != nil {
+		if err := c.runner.Bind(o.ID, at); err != nil {
 			return err
 		}
 	}
@@ -144,21 +144,21 @@ func (c *compiled) placeOutputsOnDevice() error {
 
 // placeDualsOnDevice gives the gradients of parameters with a dual value memory on the device.
 func (c *compiled) placeDualsOnDevice() error {
-	c.gpu.duals = make([]tensor.Buffer, len(c.duals))
-	for i, o := range c.duals {
-		v, err := o.node.Grad()
+	c.gpu.duals = make([]tensor.Buffer, len(c.Duals))
+	for i, o := range c.Duals {
+		v, err := o.Node.Grad()
 		if err != nil {
-			return fmt.Errorf("gradient of %q: %w", called(o.node), err)
+			return fmt.Errorf("gradient of %q: %w", lower.Called(o.Node), err)
 		}
-		dt := c.p.Values[o.id].DType
+		dt := c.Program.Values[o.ID].DType
 		if c.gpu.duals[i], err = values.Memory(v, dt); err != nil {
-			return fmt.Errorf("gradient of %q: %w", called(o.node), err)
+			return fmt.Errorf("gradient of %q: %w", lower.Called(o.Node), err)
 		}
-		at, err := c.m.device.memoryFor(place{o.node, true}, dt, max(draft.SizeOf(o.shape), 1))
+		at, err := c.m.device.memoryFor(place{o.Node, true}, dt, max(values.Size(o.Shape), 1))
 		if err != nil {
-			return fmt.Errorf("gradient of %q: %w", called(o.node), err)
+			return fmt.Errorf("gradient of %q: %w", lower.Called(o.Node), err)
 		}
-		if err := c.runner.Bind(o.id, at); err != nil {
+		if err := c.runner.Bind(o.ID, at); err != nil {
 			return err
 		}
 	}
@@ -173,10 +173,10 @@ func (c *compiled) bindOnDevice() (resized bool, err error) {
 			return false, err
 		}
 	}
-	if c.exchange.gathers() {
-		err := c.exchange.d.Adopt()
+	if c.Exchange.Gathers() {
+		err := c.Exchange.DDP.Adopt()
 		if err == nil && c.deposits() == nil { // another machine trains; its update may be in flight
-			err = c.exchange.d.Wait()
+			err = c.Exchange.DDP.Wait()
 		}
 		if err != nil {
 			return false, err
@@ -187,11 +187,11 @@ func (c *compiled) bindOnDevice() (resized bool, err error) {
 	}
 	for i := range c.sources {
 		s := &c.sources[i]
-		v := s.node.Value()
+		v := s.Node.Value()
 		switch {
 		case v == nil:
-			return false, fmt.Errorf("input %q: %w; give it one with gorgonia.Let", called(s.node), ErrNoValue)
-		case !values.SameShape(v.Shape(), s.shape):
+			return false, fmt.Errorf("input %q: %w; give it one with gorgonia.Let", lower.Called(s.Node), ErrNoValue)
+		case !values.SameShape(v.Shape(), s.Shape):
 			return true, nil
 		}
 	}
@@ -206,7 +206,7 @@ func (c *compiled) bindOnDevice() (resized bool, err error) {
 			err = c.stage(s)
 		}
 		if err != nil {
-			return false, fmt.Errorf("input %q: %w", called(s.node), err)
+			return false, fmt.Errorf("input %q: %w", lower.Called(s.Node), err)
 		}
 	}
 	return false, c.refreshHost()
@@ -215,7 +215,7 @@ func (c *compiled) bindOnDevice() (resized bool, err error) {
 // refresh copies a parameter to the device if its node has a new value, or always if the host
 // updates it.
 func (d *device) refresh(st *stored, s *source) error {
-	v := s.node.Value()
+	v := s.Node.Value()
 	if st.lent || st.seen == v && !d.copies {
 		return nil
 	}
@@ -246,8 +246,8 @@ func (c *compiled) refreshHost() error {
 	if !c.m.cfg.DualValues {
 		return nil
 	}
-	for i, o := range c.duals {
-		at, err := c.runner.Memory(o.id)
+	for i, o := range c.Duals {
+		at, err := c.runner.Memory(o.ID)
 		if err != nil {
 			return err
 		}
@@ -260,15 +260,15 @@ func (c *compiled) refreshHost() error {
 
 // stage copies an input for the next run while the previous one continues.
 func (c *compiled) stage(s *source) error {
-	v := s.node.Value()
+	v := s.Node.Value()
 	if c.m.cfg.KeepInputs && s.value == v {
 		return nil
 	}
-	room, err := c.gpu.exec.Room(s.id)
+	room, err := c.gpu.exec.Room(s.ID)
 	if err != nil {
 		return err
 	}
-	n := max(draft.SizeOf(s.shape), 1)
+	n := max(values.Size(s.Shape), 1)
 	to, err := bufferOver(room, s.dtype, n)
 	if err != nil {
 		return err
@@ -283,5 +283,5 @@ func (c *compiled) stage(s *source) error {
 		return err
 	}
 	s.value = v
-	return c.gpu.exec.Stage(s.id, room[:to.Bytes()])
+	return c.gpu.exec.Stage(s.ID, room[:to.Bytes()])
 }

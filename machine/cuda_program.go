@@ -6,6 +6,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/lower"
 )
 
 // makeSolver makes the solver of Config.Solver, and finds the DDP that exchanges the gradients.
@@ -21,7 +22,7 @@ func (m *Machine) makeSolver(g *gorgonia.ExprGraph) error {
 		return needsSolver(m.ddp, m.g)
 	}
 	if m.device == nil {
-		if err := m.g.differentiated(); err != nil {
+		if err := m.g.CheckGradients(); err != nil {
 			return fmt.Errorf("solver: %w", err)
 		}
 		var err error
@@ -47,8 +48,8 @@ func (m *Machine) updateOnHost() error {
 
 // needsSolver rejects a graph that d shards, without Config.Solver: its gradients exist only inside
 // a run.
-func needsSolver(d *ddp.DDP, g *graph) error {
-	if d == nil || len(g.params) == 0 || d.Plan().Stage == 0 {
+func needsSolver(d *ddp.DDP, g *lower.Parts) error {
+	if d == nil || len(g.Params) == 0 || d.Plan().Stage == 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: with Stage %d of ddp the update of a GPU's pieces is a part of the run: set Solver in the machine's config",

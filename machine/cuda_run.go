@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
@@ -43,8 +44,8 @@ func (m *Machine) runOnDevice() error {
 	if err := c.checkLate(); err != nil {
 		return err
 	}
-	for _, r := range m.g.reads {
-		if err := m.fetchRead(r.node); err != nil {
+	for _, r := range m.g.Reads {
+		if err := m.fetchRead(r.Node); err != nil {
 			return err
 		}
 	}
@@ -54,7 +55,7 @@ func (m *Machine) runOnDevice() error {
 // fetchRead copies the value of a gorgonia.Read to the host: an output, or a parameter after the
 // run. Other inputs and constants are on the host.
 func (m *Machine) fetchRead(n *gorgonia.Node) error {
-	if n.Op() != nil && !isConstant(n) {
+	if n.Op() != nil && !lower.IsConstant(n) {
 		return m.fetchNode(n)
 	}
 	s, ok := m.device.params[n]
@@ -76,13 +77,13 @@ func (m *Machine) fetchAll() error {
 	if err := c.checkExchange(); err != nil {
 		return err
 	}
-	for i := range c.outputs {
+	for i := range c.Outputs {
 		if err := c.fetch(i); err != nil {
 			return err
 		}
 	}
-	for i, o := range c.duals {
-		at, err := c.runner.Memory(o.id)
+	for i, o := range c.Duals {
+		at, err := c.runner.Memory(o.ID)
 		if err != nil {
 			return err
 		}
@@ -102,17 +103,17 @@ func (m *Machine) fetchAll() error {
 
 // fetch copies output i, whose run is done, to the host.
 func (c *compiled) fetch(i int) error {
-	o := &c.outputs[i]
+	o := &c.Outputs[i]
 	host := c.memory[i]
-	at, err := c.runner.Memory(o.id)
-	if err == nil && o.slot {
-		at, err = at.Slice(o.offset, o.offset+host.Len())
+	at, err := c.runner.Memory(o.ID)
+	if err == nil && o.Slot {
+		at, err = at.Slice(o.Offset, o.Offset+host.Len())
 	}
 	if err == nil {
 		err = c.m.device.read(host, at)
 	}
 	if err != nil {
-		return fmt.Errorf("output %q: %w", called(o.node), err)
+		return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 	}
 	return nil
 }
@@ -120,20 +121,20 @@ func (c *compiled) fetch(i int) error {
 // fetchNode copies the value of an output of the last run. It does not wait for later runs.
 func (m *Machine) fetchNode(n *gorgonia.Node) error {
 	c := m.now
-	for i := range c.outputs {
-		o := &c.outputs[i]
-		if o.node != n {
+	for i := range c.Outputs {
+		o := &c.Outputs[i]
+		if o.Node != n {
 			continue
 		}
-		if o.slot {
+		if o.Slot {
 			if err := m.device.wait(); err != nil {
 				return err
 			}
 			return c.fetch(i)
 		}
-		return c.gpu.exec.Read(o.id, c.memory[i].Raw())
+		return c.gpu.exec.Read(o.ID, c.memory[i].Raw())
 	}
-	return fmt.Errorf("node %q: %w: it is not an output of the machine", nameOf(n), ErrNoValue)
+	return fmt.Errorf("node %q: %w: it is not an output of the machine", lower.NameOf(n), ErrNoValue)
 }
 
 // Sync copies the results of the last run to the nodes: outputs, gradients and, if the machine
@@ -224,27 +225,27 @@ func (m *Machine) Scalar(n *gorgonia.Node) (float64, error) {
 	}
 	v := n.Value()
 	if v == nil || v.Shape().TotalSize() > 1 {
-		return 0, fmt.Errorf("machine %s: node %q: %w of one element", m.cfg.Name, nameOf(n), ErrNoValue)
+		return 0, fmt.Errorf("machine %s: node %q: %w of one element", m.cfg.Name, lower.NameOf(n), ErrNoValue)
 	}
 	x, err := values.Number(v)
 	if err != nil {
-		return 0, fmt.Errorf("machine %s: node %q: %w", m.cfg.Name, nameOf(n), err)
+		return 0, fmt.Errorf("machine %s: node %q: %w", m.cfg.Name, lower.NameOf(n), err)
 	}
 	return x, nil
 }
 
 // deposits returns the exchange of a program that computes gradients, even if it only accumulates
 // them; else nil.
-func (c *compiled) deposits() *exchange {
-	if e := c.exchange; e != nil && e.begun {
+func (c *compiled) deposits() *lower.Exchange {
+	if e := c.Exchange; e != nil && e.Begun {
 		return e
 	}
 	return nil
 }
 
 // exchanges returns the exchange of a program that communicates; else nil.
-func (c *compiled) exchanges() *exchange {
-	if e := c.exchange; e != nil && e.sum != program.None {
+func (c *compiled) exchanges() *lower.Exchange {
+	if e := c.Exchange; e != nil && e.Sum != program.None {
 		return e
 	}
 	return nil
@@ -256,19 +257,19 @@ func (c *compiled) prepareExchange() error {
 	if e == nil {
 		return c.m.current() // the program gathers no weights, so all must be current
 	}
-	run, err := e.d.Next()
+	run, err := e.DDP.Next()
 	if err != nil {
 		return err
 	}
-	if as := mannerOf(run); as != e.manner {
+	if as := lower.MannerOf(run); as != e.Manner {
 		return fmt.Errorf("%w: the next run is a %v, and the last program is for a %v: make one run without NoSync, and do not profile inside NoSync",
-			dist.ErrInvalid, as, e.manner)
+			dist.ErrInvalid, as, e.Manner)
 	}
-	if e.d.Take(c.m) {
-		c.m.device.forgetWords(e.layout.Weights[:])
+	if e.DDP.Take(c.m) {
+		c.m.device.forgetWords(e.Layout.Weights[:])
 	}
-	for i, at := range e.layout.Weights {
-		if !e.manner.reads(i) {
+	for i, at := range e.Layout.Weights {
+		if !e.Manner.Reads(i) {
 			continue
 		}
 		if err := c.m.device.set(c.gpu.exec.Stream(), at, math.Float64bits(run.Weights[i])); err != nil {
@@ -281,7 +282,7 @@ func (c *compiled) prepareExchange() error {
 // exchanged reports the result of queueing a run to the DDP.
 func (c *compiled) exchanged(err error) {
 	if e := c.deposits(); e != nil {
-		e.d.Ran(err)
+		e.DDP.Ran(err)
 	}
 }
 
@@ -292,10 +293,10 @@ func (c *compiled) checkExchange() error {
 		return nil
 	}
 	sum := make([]float64, 1)
-	if err := c.gpu.exec.Read(e.sum, tensor.Of(sum).Raw()); err != nil {
+	if err := c.gpu.exec.Read(e.Sum, tensor.Of(sum).Raw()); err != nil {
 		return err
 	}
-	return e.d.CheckSum(sum[0])
+	return e.DDP.CheckSum(sum[0])
 }
 
 // late is how many runs old an error result is when it is read, so that the host need not wait.
@@ -308,10 +309,10 @@ func (c *compiled) checkLate() error {
 	if e == nil || x.Runs() <= late {
 		return nil
 	}
-	if err := x.ReadRun(x.Runs()-late, e.sum, tensor.Of(c.gpu.late).Raw()); err != nil {
+	if err := x.ReadRun(x.Runs()-late, e.Sum, tensor.Of(c.gpu.late).Raw()); err != nil {
 		return err
 	}
-	return e.d.CheckSum(c.gpu.late[0])
+	return e.DDP.CheckSum(c.gpu.late[0])
 }
 
 // current returns ErrStale if the weights are not those of the last update.

@@ -79,7 +79,7 @@ func (d *device) wait() error {
 // streams of other programs wait for theirs.
 func (d *device) waitForRanks(but *compiled) error {
 	for _, c := range d.used {
-		if len(c.groups) > 0 && c != but {
+		if len(c.Groups) > 0 && c != but {
 			if err := c.runner.Wait(); err != nil {
 				return err
 			}

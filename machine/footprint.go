@@ -11,8 +11,8 @@ import (
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/hostexec"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/program"
-	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -70,7 +70,7 @@ func (m *Machine) Footprint() Footprint {
 	for i := range m.now.places {
 		f.Gradients += m.now.places[i].own.Bytes()
 	}
-	f.Moments = moments(m.now.p)
+	f.Moments = moments(m.now.Program)
 	return f
 }
 
@@ -126,7 +126,7 @@ func Foresee(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (f Fo
 	if cfg.Name == "" {
 		cfg.Name = "program"
 	}
-	outputs = withGradients(g, &cfg, outputs)
+	outputs = cfg.withGradients(g, outputs)
 	on := foreseeOnHost
 	if cfg.Device == CUDA {
 		on = foreseeOnGPU
@@ -187,7 +187,7 @@ func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f
 		return f, err
 	}
 	if updates {
-		if err := m.g.differentiated(); err != nil {
+		if err := m.g.CheckGradients(); err != nil {
 			return f, fmt.Errorf("solver: %w", err)
 		}
 	}
@@ -195,16 +195,16 @@ func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f
 	if err != nil {
 		return f, err
 	}
-	if f.Arena, f.Constants, f.Scratch, err = hostexec.Foresee(c.p, m.onHost(), c.env()); err != nil {
+	if f.Arena, f.Constants, f.Scratch, err = hostexec.Foresee(c.Program, m.onHost(), c.env()); err != nil {
 		return f, err
 	}
-	f.Moments = moments(c.p)
-	for _, o := range c.outputs {
-		if c.hookOf(o.id) < 0 {
-			f.Outputs += int64(max(draft.SizeOf(o.shape), 1)) * int64(c.p.Values[o.id].DType.Size())
+	f.Moments = moments(c.Program)
+	for _, o := range c.Outputs {
+		if c.hookOf(o.ID) < 0 {
+			f.Outputs += int64(max(values.Size(o.Shape), 1)) * int64(c.Program.Values[o.ID].DType.Size())
 		}
 	}
-	for _, h := range c.hooks {
+	for _, h := range c.Hooks {
 		f.Gradients += c.spareBytes(h)
 	}
 	return f, nil
@@ -213,12 +213,12 @@ func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f
 // foreseeOnGPU lowers a graph as build does, for a GPU.
 func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Footprint, error) {
 	var f Footprint
-	all := collect(g, outputs, cfg.Keep...)
-	if err := all.check(); err != nil {
+	all := lower.Collect(g, outputs, cfg.Keep...)
+	if err := all.Check(); err != nil {
 		return f, err
 	}
 	shapes := map[*gorgonia.Node][]int{}
-	for _, n := range all.nodes {
+	for _, n := range all.Nodes {
 		if n.IsVar() {
 			shapes[n] = nil
 			if !n.IsScalar() {
@@ -229,22 +229,22 @@ func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Fo
 	o := cfg.lowering(true)
 	o.Shapes, o.DDP = shapes, ownerOf(g)
 	if cfg.Solver != nil {
-		o.Update = newMemory(all, *cfg.Solver, cfg.DualValues, shapes, o.DDP)
-		if err := o.Update.allocate(all, imagined); err != nil {
+		o.Update = lower.NewUpdate(all, *cfg.Solver, cfg.DualValues, shapes, o.DDP)
+		if err := o.Update.Allocate(all, imagined); err != nil {
 			return f, fmt.Errorf("solver: %w", err)
 		}
 	}
-	l, err := lower(all, o)
+	l, err := lower.Graph(all, o)
 	if err != nil {
 		return f, err
 	}
-	if f.Arena, f.Constants, f.Scratch, f.Inputs, err = cudaexec.Foresee(l.p); err != nil {
+	if f.Arena, f.Constants, f.Scratch, f.Inputs, err = cudaexec.Foresee(l.Program); err != nil {
 		return f, err
 	}
-	f.Moments = moments(l.p)
-	for _, o := range l.outputs {
-		if !o.slot {
-			f.Outputs += l.p.Values[o.id].Bytes()
+	f.Moments = moments(l.Program)
+	for _, o := range l.Outputs {
+		if !o.Slot {
+			f.Outputs += l.Program.Values[o.ID].Bytes()
 		}
 	}
 	return f, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/blas"
 	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -20,14 +21,14 @@ import (
 // Machine is a compiled graph. It is a gorgonia.VM, for one goroutine at a time.
 type Machine struct {
 	cfg     Config
-	g       *graph
+	g       *lower.Parts
 	whole   *gorgonia.ExprGraph         // the graph of g
 	middle  map[*gorgonia.Node]*Machine // machines that compute values for Value
 	blas    *blas.Implementation
 	shapes  map[*gorgonia.Node][]int // shapes of inputs when the graph was built
 	now     *compiled
-	all     []*compiled // by shapes of inputs and manner of run; the first has the graph's own shapes
-	as      manner      // of the next run
+	all     []*compiled  // by shapes of inputs and manner of run; the first has the graph's own shapes
+	as      lower.Manner // of the next run
 	memory  map[place]tensor.Buffer
 	clock   []uint64 // number of the step, and of this rank's first sample
 	first   bool     // SetFirstSample has been called
@@ -80,7 +81,7 @@ func New(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (m *Machi
 			return nil, fmt.Errorf("machine: %s %d is no node of the graph", kind, i)
 		}
 	}
-	outputs = withGradients(g, &cfg, outputs)
+	outputs = cfg.withGradients(g, outputs)
 	m = newMachine(cfg)
 	if p := values.Try(func() { err = m.compile(g, outputs) }); p != nil {
 		err = p
@@ -122,15 +123,15 @@ func (m *Machine) prepare(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 	for _, n := range g.AllNodes() {
 		if op, ok := n.Op().(gorgonia.TrainModeOp); ok {
 			if err := op.SetTraining(!m.cfg.Eval); err != nil {
-				return fmt.Errorf("node %q: %w", called(n), err)
+				return fmt.Errorf("node %q: %w", lower.Called(n), err)
 			}
 		}
 	}
-	m.whole, m.g = g, collect(g, outputs, m.cfg.Keep...)
-	if err := m.g.check(); err != nil {
+	m.whole, m.g = g, lower.Collect(g, outputs, m.cfg.Keep...)
+	if err := m.g.Check(); err != nil {
 		return err
 	}
-	m.reading = make([]gorgonia.Value, len(m.g.reads))
+	m.reading = make([]gorgonia.Value, len(m.g.Reads))
 	m.takeShapes()
 	if err := m.duals(); err != nil {
 		return err
@@ -140,11 +141,11 @@ func (m *Machine) prepare(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 
 // takeShapes records the shapes with which the graph's inputs were built.
 func (m *Machine) takeShapes() {
-	for _, n := range m.g.nodes {
+	for _, n := range m.g.Nodes {
 		if !n.IsVar() {
 			continue
 		}
-		if shape, known := m.g.built[n]; known {
+		if shape, known := m.g.Built[n]; known {
 			m.shapes[n] = shape
 			continue
 		}
@@ -152,7 +153,7 @@ func (m *Machine) takeShapes() {
 		if !n.IsScalar() {
 			m.shapes[n] = slices.Clone([]int(n.Shape()))
 		}
-		m.g.built[n] = m.shapes[n]
+		m.g.Built[n] = m.shapes[n]
 	}
 }
 
@@ -180,19 +181,19 @@ func (m *Machine) open(g *gorgonia.ExprGraph) error {
 //     scalar nodes have numbers.
 func (m *Machine) duals() error {
 	seen := gorgonia.NewNodeSet()
-	for i := range m.g.params {
-		p := &m.g.params[i]
-		first := seen.Add(p.grad)
-		own, err := p.node.Grad()
-		has := err == nil && own != nil && own != p.grad.Value()
-		constant := isConstant(p.grad) && p.node.Value() != nil
-		flat := p.node.IsScalar() && isTensor(p.node.Value())
-		p.dual = has || m.cfg.DualValues || !first || constant || flat
-		if !p.dual || has {
+	for i := range m.g.Params {
+		p := &m.g.Params[i]
+		first := seen.Add(p.Grad)
+		own, err := p.Node.Grad()
+		has := err == nil && own != nil && own != p.Grad.Value()
+		constant := lower.IsConstant(p.Grad) && p.Node.Value() != nil
+		flat := p.Node.IsScalar() && isTensor(p.Node.Value())
+		p.Dual = has || m.cfg.DualValues || !first || constant || flat
+		if !p.Dual || has {
 			continue
 		}
 		if err := m.makeDual(p); err != nil {
-			return fmt.Errorf("gradient of %q: %w", called(p.node), err)
+			return fmt.Errorf("gradient of %q: %w", lower.Called(p.Node), err)
 		}
 	}
 	return nil
@@ -204,8 +205,8 @@ func isTensor(v gorgonia.Value) bool {
 }
 
 // makeDual gives a parameter a gradient value of its own, set to 0.
-func (m *Machine) makeDual(p *param) error {
-	v := p.node.Value()
+func (m *Machine) makeDual(p *lower.Param) error {
+	v := p.Node.Value()
 	if v == nil {
 		return fmt.Errorf("the parameter has %w; give it one with gorgonia.WithValue, WithInit or Let before New", ErrNoValue)
 	}
@@ -217,11 +218,11 @@ func (m *Machine) makeDual(p *param) error {
 	if err != nil {
 		return err
 	}
-	d, err := values.Over(b, v.Dtype(), slices.Clone([]int(v.Shape())), p.node.IsScalar() && !isTensor(v))
+	d, err := values.Over(b, v.Dtype(), slices.Clone([]int(v.Shape())), p.Node.IsScalar() && !isTensor(v))
 	if err != nil {
 		return err
 	}
-	return values.Try(func() { gorgonia.WithGrad(d)(p.node) })
+	return values.Try(func() { gorgonia.WithGrad(d)(p.Node) })
 }
 
 // RunAll runs one step: it reads the inputs, runs the program, and returns when outputs and
@@ -286,13 +287,13 @@ func (m *Machine) finish() error {
 	if err := m.now.let(); err != nil {
 		return err
 	}
-	for i, r := range m.g.reads {
-		v := r.node.Value()
+	for i, r := range m.g.Reads {
+		v := r.Node.Value()
 		if v == nil {
-			return fmt.Errorf("read of %q: %w", called(r.node), ErrNoValue)
+			return fmt.Errorf("read of %q: %w", lower.Called(r.Node), ErrNoValue)
 		}
 		if err := m.read(i, r, v); err != nil {
-			return fmt.Errorf("read of %q: %w", called(r.node), err)
+			return fmt.Errorf("read of %q: %w", lower.Called(r.Node), err)
 		}
 	}
 	return m.executeSets()
@@ -300,13 +301,13 @@ func (m *Machine) finish() error {
 
 // read stores v for a gorgonia.Read: in a copy the first time, in the same memory later, as the
 // tape machine does. A value of another shape gets a new copy.
-func (m *Machine) read(i int, r read, v gorgonia.Value) error {
-	if *r.into != nil && *r.into == m.reading[i] && slices.Equal((*r.into).Shape(), v.Shape()) {
+func (m *Machine) read(i int, r lower.Read, v gorgonia.Value) error {
+	if *r.Into != nil && *r.Into == m.reading[i] && slices.Equal((*r.Into).Shape(), v.Shape()) {
 		dt, err := values.DType(v.Dtype())
 		if err != nil {
 			return err
 		}
-		to, err := values.Memory(*r.into, dt)
+		to, err := values.Memory(*r.Into, dt)
 		if err != nil {
 			return err
 		}
@@ -318,7 +319,7 @@ func (m *Machine) read(i int, r read, v gorgonia.Value) error {
 	if err != nil {
 		return err
 	}
-	*r.into, m.reading[i] = own, own
+	*r.Into, m.reading[i] = own, own
 	return nil
 }
 
@@ -340,13 +341,13 @@ func (m *Machine) Explain() string {
 		return ""
 	}
 	var s strings.Builder
-	s.WriteString(m.now.p.String())
-	if len(m.g.params) == 0 && !m.cfg.Eval {
+	s.WriteString(m.now.Program.String())
+	if len(m.g.Params) == 0 && !m.cfg.Eval {
 		s.WriteString("\nno gradients: for a training, call gorgonia.Grad(cost, learnables...) before New")
 	}
-	for _, f := range m.now.calls {
-		if f.op != nil {
-			fmt.Fprintf(&s, "\n%s runs by its Do on the host, with copies and allocations", f.op)
+	for _, f := range m.now.Calls {
+		if f.Op != nil {
+			fmt.Fprintf(&s, "\n%s runs by its Do on the host, with copies and allocations", f.Op)
 		}
 	}
 	return s.String()
@@ -368,7 +369,7 @@ func (m *Machine) Close() error {
 	var errs []error
 	for _, communicates := range [...]bool{true, false} { // programs that communicate first: they detect dead ranks
 		for _, c := range m.all {
-			if len(c.groups) > 0 == communicates {
+			if len(c.Groups) > 0 == communicates {
 				errs = append(errs, c.runner.Close())
 			}
 		}

@@ -3,17 +3,13 @@ package machine
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/values"
-	"github.com/symgrad/symgrad/ops"
 )
-
-var errNoNodes = errors.New("the graph has no outputs: it has no nodes")
 
 // Let is gorgonia.Let for an input whose value may have another number of samples than in the
 // graph. The node gets the value's shape.
@@ -21,15 +17,15 @@ var errNoNodes = errors.New("the graph has no outputs: it has no nodes")
 // Errors: ErrShape for a value with another number of axes; those of gorgonia.Let.
 func (m *Machine) Let(n *gorgonia.Node, be any) error {
 	if be == nil {
-		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, called(n), ErrNoValue)
+		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, lower.Called(n), ErrNoValue)
 	}
 	if v, ok := be.(gorgonia.Value); ok && !n.IsScalar() && !n.Shape().Eq(v.Shape()) {
 		if err := values.Try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(n) }); err != nil {
-			return fmt.Errorf("machine %s: let %q: %w than the node's: %w", m.cfg.Name, called(n), ErrShape, err)
+			return fmt.Errorf("machine %s: let %q: %w than the node's: %w", m.cfg.Name, lower.Called(n), ErrShape, err)
 		}
 	}
 	if err := gorgonia.Let(n, be); err != nil {
-		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, called(n), err)
+		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, lower.Called(n), err)
 	}
 	return nil
 }
@@ -42,11 +38,11 @@ func (m *Machine) Let(n *gorgonia.Node, be any) error {
 func (m *Machine) Set(a, b *gorgonia.Node) error {
 	v := b.Value()
 	if v == nil {
-		return fmt.Errorf("machine %s: set %q to %q: the latter has %w; name it in Config.Keep", m.cfg.Name, called(a), called(b), ErrNoValue)
+		return fmt.Errorf("machine %s: set %q to %q: the latter has %w; name it in Config.Keep", m.cfg.Name, lower.Called(a), lower.Called(b), ErrNoValue)
 	}
 	own, err := values.Packed(v)
 	if err != nil {
-		return fmt.Errorf("machine %s: set %q to %q: %w", m.cfg.Name, called(a), called(b), err)
+		return fmt.Errorf("machine %s: set %q to %q: %w", m.cfg.Name, lower.Called(a), lower.Called(b), err)
 	}
 	return m.Let(a, own)
 }
@@ -67,7 +63,7 @@ func (m *Machine) Value(n *gorgonia.Node) (gorgonia.Value, error) {
 	}
 	v, err := m.value(n)
 	if err != nil {
-		return nil, fmt.Errorf("machine %s: value of %q: %w", m.cfg.Name, called(n), err)
+		return nil, fmt.Errorf("machine %s: value of %q: %w", m.cfg.Name, lower.Called(n), err)
 	}
 	return v, nil
 }
@@ -76,7 +72,7 @@ func (m *Machine) value(n *gorgonia.Node) (gorgonia.Value, error) {
 	if err := m.Sync(); err != nil {
 		return nil, err
 	}
-	if n.IsVar() || isConstant(n) || slices.Contains(m.g.outputs, n) {
+	if n.IsVar() || lower.IsConstant(n) || slices.Contains(m.g.Outputs, n) {
 		if n.Value() == nil {
 			return nil, ErrNoValue
 		}
@@ -101,22 +97,22 @@ func (m *Machine) middleOf(n *gorgonia.Node) (*Machine, error) {
 	if s, ok := m.middle[n]; ok {
 		return s, nil
 	}
-	if !slices.Contains(m.whole.AllNodes(), n) || isStatement(n) {
+	if !slices.Contains(m.whole.AllNodes(), n) || lower.IsStatement(n) {
 		return nil, fmt.Errorf("%w: it is not a node of the graph with a value", ErrNoValue)
 	}
-	part := m.g.part(m.whole, n)
-	for _, k := range part.nodes {
-		if needsRanks(k) {
-			return nil, fmt.Errorf("it needs other ranks, by node %q: name it in Config.Keep", called(k))
+	part := m.g.Part(m.whole, n)
+	for _, k := range part.Nodes {
+		if lower.NeedsRanks(k) {
+			return nil, fmt.Errorf("it needs other ranks, by node %q: name it in Config.Keep", lower.Called(k))
 		}
 	}
 	cfg := m.cfg
 	cfg.Device, cfg.Solver, cfg.Share, cfg.Keep, cfg.Compute = CPU, nil, nil, nil, ""
 	if cfg.Samples == 0 {
-		cfg.Samples = m.all[0].samples
+		cfg.Samples = m.all[0].Samples
 	}
 	s := newMachine(cfg)
-	s.g, s.drops = part, m.now.drops
+	s.g, s.drops = part, m.now.Drops
 	if err := s.compilePart(m.whole); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -125,29 +121,6 @@ func (m *Machine) middleOf(n *gorgonia.Node) (*Machine, error) {
 	}
 	m.middle[n] = s
 	return s, nil
-}
-
-// part returns the nodes of g that node n needs, as a graph whose output is n. Shapes of inputs and
-// the list of parameters are those of g.
-func (g *graph) part(whole *gorgonia.ExprGraph, n *gorgonia.Node) *graph {
-	built := maps.Clone(g.built)
-	if _, known := built[n]; !known && !n.IsScalar() {
-		built[n] = slices.Clone([]int(n.Shape()))
-	}
-	return &graph{
-		nodes: newCollector(whole).order(gorgonia.Nodes{n}), outputs: gorgonia.Nodes{n}, byNode: g.byNode, built: built,
-	}
-}
-
-// needsRanks reports whether a node communicates or needs a shard.
-func needsRanks(n *gorgonia.Node) bool {
-	switch n.Op().(type) {
-	case *ops.Begin, *ops.Start, *ops.Wait, *ops.Join:
-		return true
-	}
-	_, sends := ops.Describe(n)
-	_, norm := ops.DescribeBatchNorm(n)
-	return sends || norm || ddp.IsShard(n)
 }
 
 // compilePart compiles m.g, which is a part of a graph.
@@ -168,16 +141,16 @@ func (m *Machine) compilePart(whole *gorgonia.ExprGraph) (err error) {
 // saved returns copies of the states of ops.
 func (c *compiled) saved() [][]byte {
 	var all [][]byte
-	for _, s := range c.states {
-		all = append(all, slices.Clone(s.at.Raw()))
+	for _, s := range c.States {
+		all = append(all, slices.Clone(s.At.Raw()))
 	}
 	return all
 }
 
 // restore sets the states of ops to the result of saved.
 func (c *compiled) restore(all [][]byte) {
-	for i, s := range c.states {
-		copy(s.at.Raw(), all[i])
+	for i, s := range c.States {
+		copy(s.At.Raw(), all[i])
 	}
 }
 

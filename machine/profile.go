@@ -46,9 +46,9 @@ func (m *Machine) Profile(n int) (Timeline, error) {
 func (m *Machine) profiled(runs uint64) {
 	m.clock[0] += runs
 	m.device.next = m.clock[0]
-	if e := m.now.deposits(); e != nil && !e.manner.local() {
+	if e := m.now.deposits(); e != nil && !e.Manner.Local() {
 		for range runs {
-			e.d.Ran(nil)
+			e.DDP.Ran(nil)
 		}
 	}
 	if m.solve != nil && m.solve.alone == nil {

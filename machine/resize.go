@@ -7,7 +7,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/symgrad/symgrad/internal/program/draft"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/values"
 )
 
@@ -15,18 +15,18 @@ import (
 func (m *Machine) present() (shapes map[*gorgonia.Node][]int, resized bool, err error) {
 	shapes = make(map[*gorgonia.Node][]int, len(m.shapes))
 	for _, s := range m.now.sources {
-		n, built := s.node, m.shapes[s.node]
+		n, built := s.Node, m.shapes[s.Node]
 		shapes[n] = built
 		v := n.Value()
 		if v == nil {
-			return nil, false, fmt.Errorf("input %q: %w; give it one with gorgonia.Let", called(n), ErrNoValue)
+			return nil, false, fmt.Errorf("input %q: %w; give it one with gorgonia.Let", lower.Called(n), ErrNoValue)
 		}
 		if values.SameShape(v.Shape(), built) {
 			continue
 		}
 		got := slices.Clone([]int(v.Shape()))
-		if len(got) != len(built) || m.isParam(n) || draft.SizeOf(got) == 0 {
-			return nil, false, fmt.Errorf("input %q: its value has %w: %v, and the graph %v", called(n), ErrShape, got, built)
+		if len(got) != len(built) || m.isParam(n) || values.Size(got) == 0 {
+			return nil, false, fmt.Errorf("input %q: its value has %w: %v, and the graph %v", lower.Called(n), ErrShape, got, built)
 		}
 		shapes[n], resized = got, true
 	}
@@ -34,7 +34,7 @@ func (m *Machine) present() (shapes map[*gorgonia.Node][]int, resized bool, err 
 }
 
 func (m *Machine) isParam(n *gorgonia.Node) bool {
-	_, ok := m.g.byNode[n]
+	_, ok := m.g.ByNode[n]
 	return ok
 }
 
@@ -44,15 +44,15 @@ func (m *Machine) choose() error {
 	if e == nil {
 		return nil
 	}
-	run, err := e.d.Next()
+	run, err := e.DDP.Next()
 	if err != nil {
 		return err
 	}
-	if m.as = mannerOf(run); m.as == e.manner {
+	if m.as = lower.MannerOf(run); m.as == e.Manner {
 		return nil
 	}
 	for _, c := range m.all {
-		if c.exchange.manner == m.as && c.isLike(m.now) {
+		if c.Exchange.Manner == m.as && c.isLike(m.now) {
 			return m.use(c)
 		}
 	}
@@ -62,7 +62,7 @@ func (m *Machine) choose() error {
 // isLike reports whether two programs are for inputs of the same shapes.
 func (c *compiled) isLike(o *compiled) bool {
 	for i := range c.sources {
-		if !slices.Equal(c.sources[i].shape, o.sources[i].shape) {
+		if !slices.Equal(c.sources[i].Shape, o.sources[i].Shape) {
 			return false
 		}
 	}
@@ -116,20 +116,20 @@ func (m *Machine) bound() error {
 
 func (m *Machine) refusal(shapes map[*gorgonia.Node][]int) error {
 	for _, s := range m.all[0].sources {
-		if got, want := shapes[s.node], m.shapes[s.node]; !slices.Equal(got, want) {
+		if got, want := shapes[s.Node], m.shapes[s.Node]; !slices.Equal(got, want) {
 			return fmt.Errorf("input %q: its value has %w: %v, and the program is for %v; set NewBatch to recompile",
-				called(s.node), ErrShape, got, want)
+				lower.Called(s.Node), ErrShape, got, want)
 		}
 	}
 	return ErrShape
 }
 
 // manner returns the manner of the program's runs.
-func (c *compiled) manner() manner {
-	if c.exchange == nil {
-		return wholeBatch
+func (c *compiled) manner() lower.Manner {
+	if c.Exchange == nil {
+		return lower.WholeBatch
 	}
-	return c.exchange.manner
+	return c.Exchange.Manner
 }
 
 // isFor reports whether a program is for the manner of the next run and for given shapes of inputs.
@@ -138,7 +138,7 @@ func (c *compiled) isFor(shapes map[*gorgonia.Node][]int) bool {
 		return false
 	}
 	for _, s := range c.sources {
-		if !slices.Equal(s.shape, shapes[s.node]) {
+		if !slices.Equal(s.Shape, shapes[s.Node]) {
 			return false
 		}
 	}

@@ -5,47 +5,24 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/values"
 )
-
-// set is a gorgonia.Set: after each run the value of from is copied to to.
-type set struct {
-	to, from *gorgonia.Node
-}
-
-// check rejects a graph without any effect, and statements that cannot be executed.
-func (g *graph) check() error {
-	if len(g.nodes)+len(g.sets) == 0 {
-		return errNoNodes
-	}
-	for _, s := range g.sets {
-		switch {
-		case s.to == nil || s.from == nil:
-			return fmt.Errorf("a gorgonia.Set needs two nodes")
-		case s.to.Op() != nil:
-			return fmt.Errorf("gorgonia.Set of node %q: it is computed by the op %v; only an input can be set", nameOf(s.to), s.to.Op())
-		case s.to.Dtype() != s.from.Dtype() || !values.SameShape(s.from.Shape(), s.to.Shape()):
-			return fmt.Errorf("gorgonia.Set of node %q, a %v%v, to %q, a %v%v: types and shapes must agree",
-				nameOf(s.to), s.to.Dtype(), s.to.Shape(), nameOf(s.from), s.from.Dtype(), s.from.Shape())
-		}
-	}
-	return nil
-}
 
 // executeSets copies the values of gorgonia.Set after a run. It reads all values before it changes
 // any.
 func (m *Machine) executeSets() error {
-	from := make([]gorgonia.Value, len(m.g.sets))
-	for i, s := range m.g.sets {
-		v, err := m.valueForSet(s.from)
+	from := make([]gorgonia.Value, len(m.g.Sets))
+	for i, s := range m.g.Sets {
+		v, err := m.valueForSet(s.From)
 		if err != nil {
-			return fmt.Errorf("gorgonia.Set of node %q: %w", nameOf(s.to), err)
+			return fmt.Errorf("gorgonia.Set of node %q: %w", lower.NameOf(s.To), err)
 		}
 		from[i] = v
 	}
-	for i, s := range m.g.sets {
-		if err := m.executeSet(s.to, from[i]); err != nil {
-			return fmt.Errorf("gorgonia.Set of node %q: %w", nameOf(s.to), err)
+	for i, s := range m.g.Sets {
+		if err := m.executeSet(s.To, from[i]); err != nil {
+			return fmt.Errorf("gorgonia.Set of node %q: %w", lower.NameOf(s.To), err)
 		}
 	}
 	return nil
@@ -60,7 +37,7 @@ func (m *Machine) valueForSet(n *gorgonia.Node) (gorgonia.Value, error) {
 	}
 	v := n.Value()
 	if v == nil {
-		return nil, fmt.Errorf("node %q: %w", nameOf(n), ErrNoValue)
+		return nil, fmt.Errorf("node %q: %w", lower.NameOf(n), ErrNoValue)
 	}
 	if n.Op() == nil {
 		return values.Packed(v)
@@ -92,7 +69,7 @@ func (m *Machine) executeSet(n *gorgonia.Node, v gorgonia.Value) error {
 	}
 	for _, c := range m.all {
 		for i := range c.sources {
-			if c.sources[i].node == n {
+			if c.sources[i].Node == n {
 				c.sources[i].value = nil
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -52,11 +53,11 @@ func (m *Machine) NewSolver(c optim.Config) (optim.Solver, error) {
 		return m.hostSolver(c)
 	}
 	if m.solve != nil {
-		return nil, fmt.Errorf("machine %s: %w, by %v", m.cfg.Name, ErrSolver, m.solve.cfg)
+		return nil, fmt.Errorf("machine %s: %w, by %v", m.cfg.Name, ErrSolver, m.solve.Config)
 	}
 	s, err := newSolver(m, c)
 	if err == nil {
-		s.alone, err = newOwnUpdate(m, s.memory)
+		s.alone, err = newOwnUpdate(m, s.Update)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("machine %s: solver: %w", m.cfg.Name, err), s.close())
@@ -88,9 +89,9 @@ func (m *Machine) hostModel() []gorgonia.ValueGrad {
 	if m.sharded != nil {
 		return m.sharded.Model()
 	}
-	model := make([]gorgonia.ValueGrad, len(m.g.params))
-	for i, p := range m.g.params {
-		model[i] = p.node
+	model := make([]gorgonia.ValueGrad, len(m.g.Params))
+	for i, p := range m.g.Params {
+		model[i] = p.Node
 	}
 	return model
 }
@@ -98,7 +99,7 @@ func (m *Machine) hostModel() []gorgonia.ValueGrad {
 // solver is an optim.Solver whose steps run on a device, in a program of its own or in the
 // machine's.
 type solver struct {
-	*memory
+	*lower.Update
 	m     *Machine
 	base  float64
 	scale float64
@@ -117,11 +118,11 @@ type solver struct {
 // newSolver returns a solver with the states of all parameters on the device.
 func newSolver(m *Machine, c optim.Config) (*solver, error) {
 	s := &solver{
-		memory: newMemory(m.g, c, m.cfg.DualValues, m.shapes, m.ddp),
+		Update: lower.NewUpdate(m.g, c, m.cfg.DualValues, m.shapes, m.ddp),
 		m:      m, scale: 1, norm: math.NaN(), wide: make([]float64, 1),
 	}
-	s.base = s.cfg.LearningRate
-	if err := s.allocate(m.g, m.device.alloc); err != nil {
+	s.base = s.Config.LearningRate
+	if err := s.Allocate(m.g, m.device.alloc); err != nil {
 		return s, err
 	}
 	return s, s.count(0)
@@ -131,8 +132,8 @@ func newSolver(m *Machine, c optim.Config) (*solver, error) {
 func (s *solver) count(steps int) error {
 	s.steps = steps
 	t := float64(steps)
-	for i, x := range []float64{math.Pow(s.cfg.Beta1, t), math.Pow(s.cfg.Beta2, t), t} {
-		if err := s.m.device.write(s.words[2+i], tensor.Of([]float64{x})); err != nil {
+	for i, x := range []float64{math.Pow(s.Config.Beta1, t), math.Pow(s.Config.Beta2, t), t} {
+		if err := s.m.device.write(s.Words[2+i], tensor.Of([]float64{x})); err != nil {
 			return err
 		}
 	}
@@ -151,8 +152,8 @@ func shardedOwner(g *gorgonia.ExprGraph) *ddp.DDP {
 // hostSolver returns a solver for parameters in host memory. If the graph has a DDP, it is the
 // DDP's, which shards or averages them.
 func (m *Machine) hostSolver(c optim.Config) (optim.Solver, error) {
-	if len(m.g.params) > 0 {
-		if d := ownerOf(m.g.params[0].node.Graph()); d != nil {
+	if len(m.g.Params) > 0 {
+		if d := ownerOf(m.g.Params[0].Node.Graph()); d != nil {
 			s, err := d.NewSolver(c)
 			if err != nil || m.cfg.Solver == nil {
 				return s, err

@@ -8,8 +8,8 @@ import (
 
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/program"
-	"github.com/symgrad/symgrad/internal/program/draft"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -26,23 +26,23 @@ type ownUpdate struct {
 }
 
 // newOwnUpdate loads the program that updates the parameters of m.
-func newOwnUpdate(m *Machine, u *memory) (*ownUpdate, error) {
+func newOwnUpdate(m *Machine, u *lower.Update) (*ownUpdate, error) {
 	d := m.device
-	weights := make([]tensor.Buffer, len(u.nodes))
-	for i, n := range u.nodes {
+	weights := make([]tensor.Buffer, len(u.Nodes))
+	for i, n := range u.Nodes {
 		dt, err := values.DType(n.Dtype())
 		if err != nil {
-			return nil, fmt.Errorf("update of %q: %w", called(n), err)
+			return nil, fmt.Errorf("update of %q: %w", lower.Called(n), err)
 		}
-		st, err := d.param(n, dt, max(draft.SizeOf(m.shapes[n]), 1), m.now.exchange)
+		st, err := d.param(n, dt, max(values.Size(m.shapes[n]), 1), m.now.Exchange)
 		if err != nil {
-			return nil, fmt.Errorf("update of %q: %w", called(n), err)
+			return nil, fmt.Errorf("update of %q: %w", lower.Called(n), err)
 		}
 		weights[i] = st.at
 	}
 	o := m.cfg.lowering(true)
 	o.Name, o.Shapes, o.Update = m.cfg.Name+" update", m.shapes, u
-	l, grads, err := updateAlone(o, weights)
+	l, grads, err := lower.UpdateAlone(o, weights)
 	if err != nil {
 		return nil, err
 	}
@@ -50,14 +50,14 @@ func newOwnUpdate(m *Machine, u *memory) (*ownUpdate, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := cudaexec.New(l.p, cfg, program.Env{})
+	r, err := cudaexec.New(l.Program, cfg, program.Env{})
 	if err != nil {
 		return nil, err
 	}
-	own := &ownUpdate{norm: l.norm, skipped: l.skipped, grads: grads}
+	own := &ownUpdate{norm: l.Norm, skipped: l.Skipped, grads: grads}
 	own.exec, _ = r.(*cudaexec.Exec)
-	for _, f := range l.fixed {
-		if err := r.Bind(f.id, f.at); err != nil {
+	for _, f := range l.Fixed {
+		if err := r.Bind(f.ID, f.At); err != nil {
 			return own, err
 		}
 	}
@@ -83,7 +83,7 @@ func (o *ownUpdate) bind(c *compiled, nodes gorgonia.Nodes) error {
 			err = o.exec.Bind(o.grads[i], at)
 		}
 		if err != nil {
-			return fmt.Errorf("gradient of %q: %w", called(nodes[i]), err)
+			return fmt.Errorf("gradient of %q: %w", lower.Called(nodes[i]), err)
 		}
 	}
 	o.bound = c

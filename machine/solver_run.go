@@ -18,7 +18,7 @@ import (
 // Step implements optim.Solver.
 func (s *solver) Step(model []gorgonia.ValueGrad) error {
 	if err := s.step(model); err != nil {
-		return fmt.Errorf("%s step %d: %w", s.cfg.Name, s.steps+1, err)
+		return fmt.Errorf("%s step %d: %w", s.Config.Name, s.steps+1, err)
 	}
 	return nil
 }
@@ -37,7 +37,7 @@ func (s *solver) step(model []gorgonia.ValueGrad) error {
 	if d.current == nil {
 		return fmt.Errorf("nothing has run: %w", optim.ErrNoGradient)
 	}
-	if err := s.alone.bind(m.now, s.nodes); err != nil {
+	if err := s.alone.bind(m.now, s.Nodes); err != nil {
 		return err
 	}
 	if err := d.dev.Enter(); err != nil {
@@ -53,18 +53,18 @@ func (s *solver) step(model []gorgonia.ValueGrad) error {
 
 // match compares a model with the parameters of the graph.
 func (s *solver) match(model []gorgonia.ValueGrad) error {
-	if len(model) != len(s.nodes) {
-		return fmt.Errorf("the model has %d parameters and the graph gradients of %d: %w", len(model), len(s.nodes), optim.ErrMismatch)
+	if len(model) != len(s.Nodes) {
+		return fmt.Errorf("the model has %d parameters and the graph gradients of %d: %w", len(model), len(s.Nodes), optim.ErrMismatch)
 	}
 	if s.order == nil {
-		s.order = make([]int, 0, len(s.nodes))
+		s.order = make([]int, 0, len(s.Nodes))
 	}
 	s.order = s.order[:0]
 	for i, vg := range model {
 		n, ok := vg.(*gorgonia.Node)
 		at := -1
 		if ok {
-			at = slices.Index(s.nodes, n)
+			at = slices.Index(s.Nodes, n)
 		}
 		if at < 0 || slices.Contains(s.order, at) {
 			s.order = s.order[:0]
@@ -79,8 +79,8 @@ func (s *solver) match(model []gorgonia.ValueGrad) error {
 func (s *solver) steer(on *cuda.Stream) error {
 	d := s.m.device
 	return errors.Join(
-		d.set(on, s.words[0], math.Float64bits(s.LearningRate())),
-		d.set(on, s.words[1], math.Float64bits(s.scale)))
+		d.set(on, s.Words[0], math.Float64bits(s.LearningRate())),
+		d.set(on, s.Words[1], math.Float64bits(s.scale)))
 }
 
 // judge checks the norm of an earlier run, if norms are measured. age is 0 for the newest.
@@ -115,7 +115,7 @@ func (s *solver) unswapped() error {
 
 // prepare prepares a run that includes the update.
 func (s *solver) prepare(c *compiled) error {
-	if s == nil || s.alone != nil || c.manner().local() {
+	if s == nil || s.alone != nil || c.manner().Local() {
 		return nil
 	}
 	if err := s.unswapped(); err != nil {
@@ -126,12 +126,12 @@ func (s *solver) prepare(c *compiled) error {
 
 // ran counts such a run after it was queued.
 func (s *solver) ran(c *compiled) error {
-	if s == nil || s.alone != nil || c.manner().local() {
+	if s == nil || s.alone != nil || c.manner().Local() {
 		return nil
 	}
 	s.last = c
 	s.steps++
-	return s.judge(c.gpu.exec, c.norm, c.skipped, late)
+	return s.judge(c.gpu.exec, c.Norm, c.Skipped, late)
 }
 
 // wait waits for all updates.
@@ -145,7 +145,7 @@ func (s *solver) wait() error {
 	case s.alone != nil:
 		x, norm, skipped = s.alone.exec, s.alone.norm, s.alone.skipped
 	case s.last != nil:
-		x, norm, skipped = s.last.gpu.exec, s.last.norm, s.last.skipped
+		x, norm, skipped = s.last.gpu.exec, s.last.Norm, s.last.Skipped
 	}
 	if x == nil || s.steps == 0 && s.skipped == 0 {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -39,7 +40,7 @@ func (c *compiled) unshare() error {
 	var written []bytesAt
 	for i := range c.sources {
 		s := &c.sources[i]
-		v := s.node.Value()
+		v := s.Node.Value()
 		at := spanOf(v)
 		if at == s.seen {
 			continue
@@ -50,10 +51,10 @@ func (c *compiled) unshare() error {
 		if overlaps(written, at) {
 			own, err := values.Packed(v)
 			if err == nil {
-				err = gorgonia.UnsafeLet(s.node, own)
+				err = gorgonia.UnsafeLet(s.Node, own)
 			}
 			if err != nil {
-				return fmt.Errorf("input %q: a copy of its value, which is in the memory of an output: %w", called(s.node), err)
+				return fmt.Errorf("input %q: a copy of its value, which is in the memory of an output: %w", lower.Called(s.Node), err)
 			}
 			at = spanOf(own)
 		}

@@ -119,10 +119,17 @@ var layers = []layer{
 	},
 	{"internal/values", []string{"tensor"}, "elements of Gorgonia's values are memory, without a graph"},
 	{
+		"internal/lower",
+		[]string{
+			"dist", "dist/ddp", "ops", "optim", "tensor", "internal/program", "internal/program/draft", "internal/update", "internal/values",
+		},
+		"it turns graphs into programs, without a device and without a back half",
+	},
+	{
 		"machine",
 		[]string{
 			"dist", "dist/launch", "symmetric", "tensor", "ops", "optim", "dist/ddp", "internal/blas", "internal/cublas", "internal/cuda",
-			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/hostexec", "internal/program", "internal/program/draft", "internal/update", "internal/values",
+			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/hostexec", "internal/lower", "internal/program", "internal/values",
 		},
 		"it compiles graphs to programs and passes them to a back half",
 	},
@@ -153,6 +160,7 @@ var inTests = map[string][]string{
 	"internal/hosts":    {"internal/hostcost", "internal/shm"},                                             // it predicts their times; one is the transport of a host
 	"internal/hostexec": {"internal/program/oracle"},
 	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
+	"internal/lower":    {"internal/program/oracle", "internal/cudaexec", "machine/machinetest"}, // its programs run, and have kernels
 	"internal/cudaexec": {"internal/program/oracle"},
 	"internal/update":   {"internal/program/oracle", "internal/values"},
 	"internal/cudagen":  {"internal/program/oracle", "internal/cuda"}, // runs its kernels

@@ -271,3 +271,6 @@ func Number(v gorgonia.Value) (float64, error) {
 	}
 	return 0, fmt.Errorf("a constant of type %T is not a number", v.Data())
 }
+
+// Size returns the number of elements of a shape.
+func Size(shape []int) int { return gtensor.Shape(shape).TotalSize() }
