@@ -8,7 +8,6 @@ import (
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
-	"github.com/symgrad/symgrad/internal/hostexec"
 	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/internal/values"
@@ -26,7 +25,7 @@ type compiled struct {
 	values  []gorgonia.Value // of outputs
 	memory  []tensor.Buffer  // of the outputs' values
 	apart   []tensor.Buffer  // gradients of parameters with a dual value
-	places  []hookPlace
+	hooks   hookMemory
 }
 
 // source is an input and the place of its value at the last run.
@@ -38,45 +37,6 @@ type source struct {
 	seen  bytesAt       // place of the value when unshare checked it
 	at    tensor.Buffer // the bound memory: the value's, or own
 	own   tensor.Buffer // for values whose elements are not contiguous
-}
-
-// build compiles and loads the graph for inputs of given shapes.
-func (m *Machine) build(shapes map[*gorgonia.Node][]int, resized bool) (*compiled, error) {
-	c, err := m.program(shapes, resized)
-	if err != nil {
-		return nil, err
-	}
-	if m.device != nil {
-		err = c.loadOnDevice(c.env())
-	} else {
-		c.runner, err = hostexec.New(c.Program, m.onHost(), c.env())
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := c.place(); err != nil {
-		return nil, fmt.Errorf("%w%s", err, closing(c.runner.Close()))
-	}
-	return c, nil
-}
-
-// program compiles the graph for inputs of given shapes without loading it.
-func (m *Machine) program(shapes map[*gorgonia.Node][]int, resized bool) (*compiled, error) {
-	l, err := lower.Graph(m.g, m.options(shapes, resized))
-	if err != nil {
-		return nil, err
-	}
-	return &compiled{Lowered: l, m: m}, nil
-}
-
-// options returns the settings of lowering for inputs of given shapes.
-func (m *Machine) options(shapes map[*gorgonia.Node][]int, resized bool) lower.Options {
-	o := m.cfg.lowering(m.device != nil)
-	o.Shapes, o.Resized, o.Drops, o.DDP, o.Manner = shapes, resized, m.drops, m.ddp, m.as
-	if m.device != nil && m.cfg.Solver != nil {
-		o.Update = m.solve.Update
-	}
-	return o
 }
 
 // env returns the groups and host functions that the program calls.
@@ -91,11 +51,6 @@ func (c *compiled) env() program.Env {
 	return env
 }
 
-// onHost returns the settings of programs on the host.
-func (m *Machine) onHost() hostexec.Config {
-	return hostexec.Config{Threads: m.cfg.Threads, BLAS: m.blas}
-}
-
 func closing(err error) string {
 	if err == nil {
 		return ""
@@ -106,7 +61,7 @@ func closing(err error) string {
 // place binds values whose memory never changes: states, outputs, the clock.
 func (c *compiled) place() error {
 	if c.gpu != nil {
-		return c.placeOnDevice()
+		return c.gpu.place()
 	}
 	for _, s := range c.States {
 		if err := c.runner.Bind(s.ID, s.At); err != nil {
@@ -128,7 +83,7 @@ func (c *compiled) place() error {
 	if err := c.placeDuals(); err != nil {
 		return err
 	}
-	return c.placeHooks()
+	return c.hooks.place()
 }
 
 // placeOutputs makes the values of outputs. Programs for other shapes share memory of equal length.
@@ -136,10 +91,10 @@ func (c *compiled) placeOutputs() error {
 	c.values, c.memory = make([]gorgonia.Value, len(c.Outputs)), make([]tensor.Buffer, len(c.Outputs))
 	for i, o := range c.Outputs {
 		if c.hookOf(o.ID) >= 0 {
-			continue // the reducer has the memory: see placeHooks
+			continue // the reducer has the memory: see hookMemory
 		}
 		dt := c.Program.Values[o.ID].DType
-		b, err := c.m.memoryFor(place{o.Node, false}, dt, max(values.Size(o.Shape), 1))
+		b, err := c.m.memory.of(place{o.Node, false}, dt, max(values.Size(o.Shape), 1))
 		if err != nil {
 			return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 		}
@@ -167,21 +122,6 @@ func (c *compiled) setOutput(i int, b tensor.Buffer) error {
 	}
 	c.values[i], c.memory[i] = v, b
 	return nil
-}
-
-// memoryFor returns memory that lasts as long as the machine.
-func (m *Machine) memoryFor(p place, dt tensor.DType, n int) (tensor.Buffer, error) {
-	if b, ok := m.memory[p]; ok && b.DType() == dt && b.Len() == n {
-		return b, nil
-	}
-	b, err := values.New(dt, n)
-	if err != nil {
-		return b, err
-	}
-	if _, ok := m.memory[p]; !ok {
-		m.memory[p] = b
-	}
-	return b, nil
 }
 
 // placeDuals binds the gradients of parameters with a dual value.
@@ -216,7 +156,7 @@ func (c *compiled) changed() bool {
 // bind binds all inputs. It reports whether one has another shape than the program's.
 func (c *compiled) bind() (resized bool, err error) {
 	if c.gpu != nil {
-		return c.bindOnDevice()
+		return c.gpu.bind()
 	}
 	if d := c.m.sharded; d != nil {
 		if err := d.Adopt(); err != nil {
@@ -236,7 +176,7 @@ func (c *compiled) bind() (resized bool, err error) {
 			return true, nil
 		}
 	}
-	return false, c.bindHooks()
+	return false, c.hooks.bind()
 }
 
 // source binds one input. It reports whether its shape is the program's.
@@ -363,4 +303,52 @@ func (c *compiled) gradientOf(i int) (tensor.Buffer, error) {
 		return at, err
 	}
 	return tensor.Buffer{}, fmt.Errorf("it is not computed: pass it to New as an output: %w", optim.ErrNoGradient)
+}
+
+// isLike reports whether two programs are for inputs of the same shapes.
+func (c *compiled) isLike(o *compiled) bool {
+	for i := range c.sources {
+		if !slices.Equal(c.sources[i].Shape, o.sources[i].Shape) {
+			return false
+		}
+	}
+	return true
+}
+
+// manner returns the manner of the program's runs.
+func (c *compiled) manner() lower.Manner {
+	if c.Exchange == nil {
+		return lower.WholeBatch
+	}
+	return c.Exchange.Manner
+}
+
+// isFor reports whether a program is for the manner of the next run and for given shapes of inputs.
+func (c *compiled) isFor(shapes map[*gorgonia.Node][]int) bool {
+	if c.manner() != c.m.as {
+		return false
+	}
+	for _, s := range c.sources {
+		if !slices.Equal(s.Shape, shapes[s.Node]) {
+			return false
+		}
+	}
+	return true
+}
+
+// deposits returns the exchange of a program that computes gradients, even if it only accumulates
+// them; else nil.
+func (c *compiled) deposits() *lower.Exchange {
+	if e := c.Exchange; e != nil && e.Begun {
+		return e
+	}
+	return nil
+}
+
+// exchanges returns the exchange of a program that communicates; else nil.
+func (c *compiled) exchanges() *lower.Exchange {
+	if e := c.Exchange; e != nil && e.Sum != program.None {
+		return e
+	}
+	return nil
 }

@@ -18,26 +18,32 @@ type hookPlace struct {
 	output            int           // index of the output that is the reduced gradient, or -1
 }
 
-// placeHooks prepares the memory of gradients.
-func (c *compiled) placeHooks() error {
-	c.places = make([]hookPlace, len(c.Hooks))
-	for i, h := range c.Hooks {
-		p := &c.places[i]
-		p.output = -1
-		if h.Reduced != program.None {
-			p.output = slices.IndexFunc(c.Outputs, func(b lower.Binding) bool { return b.ID == h.Reduced })
-		}
-		if r, ok := h.Hook.Reducer().(interface{ Rank() int }); ok && !c.m.first {
-			c.m.clock[1] = uint64(r.Rank() * c.Samples)
-		}
-	}
-	return c.bindHooks()
+// hookMemory has the memory of the gradients that a program on the host passes to reducers.
+type hookMemory struct {
+	c      *compiled
+	places []hookPlace
 }
 
-// bindHooks binds gradients to the memory that their reducers give for the next run.
-func (c *compiled) bindHooks() error {
-	for i, h := range c.Hooks {
-		p := &c.places[i]
+// place prepares the memory of gradients.
+func (k *hookMemory) place() error {
+	k.places = make([]hookPlace, len(k.c.Hooks))
+	for i, h := range k.c.Hooks {
+		p := &k.places[i]
+		p.output = -1
+		if h.Reduced != program.None {
+			p.output = slices.IndexFunc(k.c.Outputs, func(b lower.Binding) bool { return b.ID == h.Reduced })
+		}
+		if r, ok := h.Hook.Reducer().(interface{ Rank() int }); ok && !k.c.m.first {
+			k.c.m.clock[1] = uint64(r.Rank() * k.c.Samples)
+		}
+	}
+	return k.bind()
+}
+
+// bind binds gradients to the memory that their reducers give for the next run.
+func (k *hookMemory) bind() error {
+	for i, h := range k.c.Hooks {
+		p := &k.places[i]
 		var gradient, reduced tensor.Buffer
 		if r, ok := h.Hook.Reducer().(ops.Placed); ok {
 			gradient, reduced = r.Place()
@@ -45,11 +51,11 @@ func (c *compiled) bindHooks() error {
 		h.InPlace, h.Placed = !gradient.IsZero(), !reduced.IsZero()
 		if !h.InPlace && h.Grad != program.None {
 			var err error
-			if gradient, err = c.spare(h, p); err != nil {
+			if gradient, err = k.spare(h, p); err != nil {
 				return err
 			}
 		}
-		if err := c.bindHook(h, p, gradient, reduced); err != nil {
+		if err := k.bindHook(h, p, gradient, reduced); err != nil {
 			return fmt.Errorf("gradient of %q: %w", h.Hook.Param().Name(), err)
 		}
 	}
@@ -57,7 +63,7 @@ func (c *compiled) bindHooks() error {
 }
 
 // spareBytes returns the size of the memory that spare allocates for a hook, or 0.
-func (c *compiled) spareBytes(h *lower.Hook) int64 {
+func (k *hookMemory) spareBytes(h *lower.Hook) int64 {
 	var gradient, reduced tensor.Buffer
 	if r, ok := h.Hook.Reducer().(ops.Placed); ok {
 		gradient, reduced = r.Place()
@@ -71,11 +77,11 @@ func (c *compiled) spareBytes(h *lower.Hook) int64 {
 	default:
 		return 0
 	}
-	return int64(max(values.Size(h.Shape), 1)) * int64(c.Program.Values[id].DType.Size())
+	return int64(max(values.Size(h.Shape), 1)) * int64(k.c.Program.Values[id].DType.Size())
 }
 
 // spare returns memory for a gradient whose reducer has none, allocated at the first call.
-func (c *compiled) spare(h *lower.Hook, p *hookPlace) (tensor.Buffer, error) {
+func (k *hookMemory) spare(h *lower.Hook, p *hookPlace) (tensor.Buffer, error) {
 	if !p.own.IsZero() {
 		return p.own, nil
 	}
@@ -84,13 +90,13 @@ func (c *compiled) spare(h *lower.Hook, p *hookPlace) (tensor.Buffer, error) {
 		id = h.Reduced
 	}
 	var err error
-	p.own, err = values.New(c.Program.Values[id].DType, max(values.Size(h.Shape), 1))
+	p.own, err = values.New(k.c.Program.Values[id].DType, max(values.Size(h.Shape), 1))
 	return p.own, err
 }
 
-func (c *compiled) bindHook(h *lower.Hook, p *hookPlace, gradient, reduced tensor.Buffer) error {
+func (k *hookMemory) bindHook(h *lower.Hook, p *hookPlace, gradient, reduced tensor.Buffer) error {
 	if h.Grad != program.None && p.gradient != gradient {
-		if err := c.runner.Bind(h.Grad, gradient); err != nil {
+		if err := k.c.runner.Bind(h.Grad, gradient); err != nil {
 			return err
 		}
 		p.gradient = gradient
@@ -100,19 +106,19 @@ func (c *compiled) bindHook(h *lower.Hook, p *hookPlace, gradient, reduced tenso
 	}
 	if reduced.IsZero() {
 		var err error
-		if reduced, err = c.spare(h, p); err != nil { // Wait copies to it after Start
+		if reduced, err = k.spare(h, p); err != nil { // Wait copies to it after Start
 			return err
 		}
 	}
 	if p.reduced == reduced {
 		return nil
 	}
-	if err := c.runner.Bind(h.Reduced, reduced); err != nil {
+	if err := k.c.runner.Bind(h.Reduced, reduced); err != nil {
 		return err
 	}
 	p.reduced = reduced
 	if p.output >= 0 {
-		return c.setOutput(p.output, reduced)
+		return k.c.setOutput(p.output, reduced)
 	}
 	return nil
 }

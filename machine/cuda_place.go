@@ -13,8 +13,9 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// onDevice has the device state of a compiled program.
+// onDevice is a compiled program on a device.
 type onDevice struct {
+	*compiled
 	exec   *cudaexec.Exec
 	arena  tensor.Buffer   // other programs may share it
 	params []*stored       // by index of sources; nil for an input that is copied before each run
@@ -22,8 +23,8 @@ type onDevice struct {
 	late   []float64       // destination of checkLate
 }
 
-// loadOnDevice loads the program on the device.
-func (c *compiled) loadOnDevice(env program.Env) error {
+// loadOnDevice loads c on the device of its machine.
+func loadOnDevice(c *compiled, env program.Env) (*onDevice, error) {
 	m := c.m
 	var symmetric []tensor.Buffer
 	if c.Exchange != nil {
@@ -31,69 +32,68 @@ func (c *compiled) loadOnDevice(env program.Env) error {
 	}
 	cfg, err := m.device.config(&m.cfg, symmetric)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if cfg.Arena, err = m.device.arena(c.Program.Arena); err != nil {
-		return err
+		return nil, err
 	}
 	cfg.TuneAlone = len(m.all) > 0 // made in a run, perhaps on this rank only, as its batch has another size
 	cfg.Before = func() error { return m.device.waitForRanks(c) }
 	r, err := cudaexec.New(c.Program, cfg, env)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	x, ok := r.(*cudaexec.Exec)
 	if !ok {
-		return fmt.Errorf("%w: the runner is a %T%s", ErrDevice, r, closing(r.Close()))
+		return nil, fmt.Errorf("%w: the runner is a %T%s", ErrDevice, r, closing(r.Close()))
 	}
-	c.runner, c.gpu = x, &onDevice{exec: x, arena: cfg.Arena, late: make([]float64, 1)}
-	return nil
+	return &onDevice{compiled: c, exec: x, arena: cfg.Arena, late: make([]float64, 1)}, nil
 }
 
-// placeOnDevice binds values that stay on the device.
-func (c *compiled) placeOnDevice() error {
-	d := c.m.device
-	for _, f := range c.Fixed {
-		if err := c.runner.Bind(f.ID, f.At); err != nil {
+// place binds values that stay on the device.
+func (on *onDevice) place() error {
+	d := on.m.device
+	for _, f := range on.Fixed {
+		if err := on.runner.Bind(f.ID, f.At); err != nil {
 			return err
 		}
 	}
-	for _, s := range c.States {
+	for _, s := range on.States {
 		at := s.At
 		if at.Device() == tensor.Host {
-			st, err := d.state(c.Program.Values[s.ID].Name, s.At)
+			st, err := d.state(on.Program.Values[s.ID].Name, s.At)
 			if err != nil {
 				return err
 			}
 			at = st.at
 		}
-		if err := c.runner.Bind(s.ID, at); err != nil {
+		if err := on.runner.Bind(s.ID, at); err != nil {
 			return err
 		}
 	}
-	if err := c.placeParams(); err != nil {
+	if err := on.placeParams(); err != nil {
 		return err
 	}
-	if err := c.placeOutputsOnDevice(); err != nil {
+	if err := on.placeOutputs(); err != nil {
 		return err
 	}
-	if err := c.placeDualsOnDevice(); err != nil {
+	if err := on.placeDuals(); err != nil {
 		return err
 	}
-	if c.Exchange != nil && !c.m.first {
-		c.m.clock[1] = uint64(c.Exchange.Layout.Group.Rank() * c.Samples)
+	if on.Exchange != nil && !on.m.first {
+		on.m.clock[1] = uint64(on.Exchange.Layout.Group.Rank() * on.Samples)
 	}
 	return nil
 }
 
 // placeParams binds parameters, including those of Config.Share. Other inputs are copied at each
 // run.
-func (c *compiled) placeParams() error {
-	d := c.m.device
-	c.gpu.params = make([]*stored, len(c.Inputs))
-	for i, b := range c.Inputs {
-		v := &c.Program.Values[b.ID]
-		c.sources = append(c.sources, source{Binding: b, gdt: b.Node.Dtype(), dtype: v.DType})
+func (on *onDevice) placeParams() error {
+	d := on.m.device
+	on.params = make([]*stored, len(on.Inputs))
+	for i, b := range on.Inputs {
+		v := &on.Program.Values[b.ID]
+		on.sources = append(on.sources, source{Binding: b, gdt: b.Node.Dtype(), dtype: v.DType})
 		n := v.Len()
 		if b.Slot {
 			n = max(values.Size(b.Shape), 1)
@@ -101,92 +101,92 @@ func (c *compiled) placeParams() error {
 		if v.Role != program.Param && d.shared(b.Node, v.DType, n) == nil {
 			continue
 		}
-		s, err := d.param(b.Node, v.DType, n, c.Exchange)
+		s, err := d.param(b.Node, v.DType, n, on.Exchange)
 		if err != nil {
 			return err
 		}
 		if !b.Slot { // a part of a bucket is bound with the bucket
-			if err := c.runner.Bind(b.ID, s.at); err != nil {
+			if err := on.runner.Bind(b.ID, s.at); err != nil {
 				return err
 			}
 		}
-		c.gpu.params[i] = s
+		on.params[i] = s
 	}
 	return nil
 }
 
-// placeOutputsOnDevice gives outputs memory on the device, and on the host for their values.
-func (c *compiled) placeOutputsOnDevice() error {
-	c.values, c.memory = make([]gorgonia.Value, len(c.Outputs)), make([]tensor.Buffer, len(c.Outputs))
-	for i, o := range c.Outputs {
-		dt := c.Program.Values[o.ID].DType
+// placeOutputs gives outputs memory on the device, and on the host for their values.
+func (on *onDevice) placeOutputs() error {
+	on.values, on.memory = make([]gorgonia.Value, len(on.Outputs)), make([]tensor.Buffer, len(on.Outputs))
+	for i, o := range on.Outputs {
+		dt := on.Program.Values[o.ID].DType
 		n := max(values.Size(o.Shape), 1)
-		host, err := c.m.memoryFor(place{o.Node, false}, dt, n)
+		host, err := on.m.memory.of(place{o.Node, false}, dt, n)
 		if err != nil {
 			return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 		}
-		if err := c.setOutput(i, host); err != nil {
+		if err := on.setOutput(i, host); err != nil {
 			return err
 		}
 		if o.Slot {
 			continue // a part of a bucket, which is bound
 		}
-		at, err := c.m.device.memoryFor(place{o.Node, false}, dt, n)
+		at, err := on.m.device.memoryFor(place{o.Node, false}, dt, n)
 		if err != nil {
 			return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 		}
-		if err := c.runner.Bind(o.ID, at); err != nil {
+		if err := on.runner.Bind(o.ID, at); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// placeDualsOnDevice gives the gradients of parameters with a dual value memory on the device.
-func (c *compiled) placeDualsOnDevice() error {
-	c.gpu.duals = make([]tensor.Buffer, len(c.Duals))
-	for i, o := range c.Duals {
+// placeDuals gives the gradients of parameters with a dual value memory on the device.
+func (on *onDevice) placeDuals() error {
+	on.duals = make([]tensor.Buffer, len(on.Duals))
+	for i, o := range on.Duals {
 		v, err := o.Node.Grad()
 		if err != nil {
 			return fmt.Errorf("gradient of %q: %w", lower.Called(o.Node), err)
 		}
-		dt := c.Program.Values[o.ID].DType
-		if c.gpu.duals[i], err = values.Memory(v, dt); err != nil {
+		dt := on.Program.Values[o.ID].DType
+		if on.duals[i], err = values.Memory(v, dt); err != nil {
 			return fmt.Errorf("gradient of %q: %w", lower.Called(o.Node), err)
 		}
-		at, err := c.m.device.memoryFor(place{o.Node, true}, dt, max(values.Size(o.Shape), 1))
+		at, err := on.m.device.memoryFor(place{o.Node, true}, dt, max(values.Size(o.Shape), 1))
 		if err != nil {
 			return fmt.Errorf("gradient of %q: %w", lower.Called(o.Node), err)
 		}
-		if err := c.runner.Bind(o.ID, at); err != nil {
+		if err := on.runner.Bind(o.ID, at); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// bindOnDevice binds all inputs: it copies parameters that have new values, and stages other
+// bind binds all inputs: it copies parameters that have new values, and stages other
 // inputs.
-func (c *compiled) bindOnDevice() (resized bool, err error) {
-	if c.deposits() == nil { // the program gathers no weights, so all must be current
-		if err := c.m.current(); err != nil {
+func (on *onDevice) bind() (resized bool, err error) {
+	if on.deposits() == nil { // the program gathers no weights, so all must be current
+		if err := on.m.current(); err != nil {
 			return false, err
 		}
 	}
-	if c.Exchange.Gathers() {
-		err := c.Exchange.DDP.Adopt()
-		if err == nil && c.deposits() == nil { // another machine trains; its update may be in flight
-			err = c.Exchange.DDP.Wait()
+	if on.Exchange.Gathers() {
+		err := on.Exchange.DDP.Adopt()
+		if err == nil && on.deposits() == nil { // another machine trains; its update may be in flight
+			err = on.Exchange.DDP.Wait()
 		}
 		if err != nil {
 			return false, err
 		}
 	}
-	if err := c.unshare(); err != nil {
+	if err := on.unshare(); err != nil {
 		return false, err
 	}
-	for i := range c.sources {
-		s := &c.sources[i]
+	for i := range on.sources {
+		s := &on.sources[i]
 		v := s.Node.Value()
 		switch {
 		case v == nil:
@@ -195,44 +195,26 @@ func (c *compiled) bindOnDevice() (resized bool, err error) {
 			return true, nil
 		}
 	}
-	if err := c.turn(); err != nil {
+	if err := on.turn(); err != nil {
 		return false, err
 	}
-	for i := range c.sources {
-		s := &c.sources[i]
-		if st := c.gpu.params[i]; st != nil {
-			err = c.m.device.refresh(st, s)
+	for i := range on.sources {
+		s := &on.sources[i]
+		if st := on.params[i]; st != nil {
+			err = on.m.device.refresh(st, s)
 		} else {
-			err = c.stage(s)
+			err = on.stage(s)
 		}
 		if err != nil {
 			return false, fmt.Errorf("input %q: %w", lower.Called(s.Node), err)
 		}
 	}
-	return false, c.refreshHost()
-}
-
-// refresh copies a parameter to the device if its node has a new value, or always if the host
-// updates it.
-func (d *device) refresh(st *stored, s *source) error {
-	v := s.Node.Value()
-	if st.lent || st.seen == v && !d.copies {
-		return nil
-	}
-	if err := d.wait(); err != nil {
-		return err
-	}
-	from, err := values.Memory(v, s.dtype)
-	if err != nil {
-		return err
-	}
-	st.seen = v
-	return d.write(st.at, from)
+	return false, on.refreshHost()
 }
 
 // refreshHost copies other values that the host may have changed since the last run.
-func (c *compiled) refreshHost() error {
-	d := c.m.device
+func (on *onDevice) refreshHost() error {
+	d := on.m.device
 	if !d.copies {
 		return nil
 	}
@@ -243,15 +225,15 @@ func (c *compiled) refreshHost() error {
 			}
 		}
 	}
-	if !c.m.cfg.DualValues {
+	if !on.m.cfg.DualValues {
 		return nil
 	}
-	for i, o := range c.Duals {
-		at, err := c.runner.Memory(o.ID)
+	for i, o := range on.Duals {
+		at, err := on.runner.Memory(o.ID)
 		if err != nil {
 			return err
 		}
-		if err := d.write(at, c.gpu.duals[i]); err != nil {
+		if err := d.write(at, on.duals[i]); err != nil {
 			return err
 		}
 	}
@@ -259,12 +241,12 @@ func (c *compiled) refreshHost() error {
 }
 
 // stage copies an input for the next run while the previous one continues.
-func (c *compiled) stage(s *source) error {
+func (on *onDevice) stage(s *source) error {
 	v := s.Node.Value()
-	if c.m.cfg.KeepInputs && s.value == v {
+	if on.m.cfg.KeepInputs && s.value == v {
 		return nil
 	}
-	room, err := c.gpu.exec.Room(s.ID)
+	room, err := on.exec.Room(s.ID)
 	if err != nil {
 		return err
 	}
@@ -283,5 +265,5 @@ func (c *compiled) stage(s *source) error {
 		return err
 	}
 	s.value = v
-	return c.gpu.exec.Stage(s.ID, room[:to.Bytes()])
+	return on.exec.Stage(s.ID, room[:to.Bytes()])
 }

@@ -44,36 +44,6 @@ func (f Footprint) Total() int64 {
 	return f.Arena + f.Constants + f.Scratch + f.Inputs + f.Outputs + f.Gradients
 }
 
-// Footprint returns the memory of the program for the current shapes.
-func (m *Machine) Footprint() Footprint {
-	var f Footprint
-	if m.now == nil || m.closed {
-		return f
-	}
-	switch r := m.now.runner.(type) {
-	case interface {
-		Footprint() (arena, constants, scratch int64)
-	}:
-		f.Arena, f.Constants, f.Scratch = r.Footprint()
-	case *cudaexec.Exec:
-		f.Arena, f.Constants, f.Scratch, f.Inputs = r.Footprint()
-	}
-	values := m.memory
-	if m.device != nil {
-		values = m.device.memory
-	}
-	for p, b := range values { // a sum, in any order
-		if !p.dual {
-			f.Outputs += b.Bytes()
-		}
-	}
-	for i := range m.now.places {
-		f.Gradients += m.now.places[i].own.Bytes()
-	}
-	f.Moments = moments(m.now.Program)
-	return f
-}
-
 // moments returns the communication of the steps of p.
 func moments(p *program.Program) []Moment {
 	var all []Moment
@@ -205,7 +175,7 @@ func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f
 		}
 	}
 	for _, h := range c.Hooks {
-		f.Gradients += c.spareBytes(h)
+		f.Gradients += c.hooks.spareBytes(h)
 	}
 	return f, nil
 }

@@ -11,155 +11,82 @@ import (
 	"github.com/symgrad/symgrad/internal/values"
 )
 
-// Let is gorgonia.Let for an input whose value may have another number of samples than in the
-// graph. The node gets the value's shape.
-//
-// Errors: ErrShape for a value with another number of axes; those of gorgonia.Let.
-func (m *Machine) Let(n *gorgonia.Node, be any) error {
-	if be == nil {
-		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, lower.Called(n), ErrNoValue)
-	}
-	if v, ok := be.(gorgonia.Value); ok && !n.IsScalar() && !n.Shape().Eq(v.Shape()) {
-		if err := values.Try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(n) }); err != nil {
-			return fmt.Errorf("machine %s: let %q: %w than the node's: %w", m.cfg.Name, lower.Called(n), ErrShape, err)
-		}
-	}
-	if err := gorgonia.Let(n, be); err != nil {
-		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, lower.Called(n), err)
-	}
-	return nil
+// middle has the machines that compute the values of nodes in the middle of a graph.
+type middle struct {
+	m        *Machine
+	machines map[*gorgonia.Node]*Machine
 }
 
-// Set gives input a the current value of node b, as the tape machine's Set does. It is a copy, so
-// that later runs do not change it.
-//
-// Errors: ErrNoValue if b has no value, which a node in the middle of a graph has only with
-// Config.Keep; those of Let.
-func (m *Machine) Set(a, b *gorgonia.Node) error {
-	v := b.Value()
-	if v == nil {
-		return fmt.Errorf("machine %s: set %q to %q: the latter has %w; name it in Config.Keep", m.cfg.Name, lower.Called(a), lower.Called(b), ErrNoValue)
-	}
-	own, err := values.Packed(v)
-	if err != nil {
-		return fmt.Errorf("machine %s: set %q to %q: %w", m.cfg.Name, lower.Called(a), lower.Called(b), err)
-	}
-	return m.Let(a, own)
-}
-
-// Value returns the value of any node for the current inputs and parameters. After a run these are
-// the run's, except for parameters that Config.Solver has updated since. For nodes without a value
-// from the machine, the first call compiles the part of the graph that the node needs, on the CPU.
-// Each call computes that part. Config.Keep costs less for a value that is read after each run.
-//
-// Random numbers are those of the last run. Running statistics do not change.
-//
-// Collective: no; a node that needs other ranks is an error. Returns: when the value is computed.
-// Owns: the value is a copy, which is the caller's. Errors: ErrNoValue with the node or an input;
-// those of New and RunAll; ErrClosed.
-func (m *Machine) Value(n *gorgonia.Node) (gorgonia.Value, error) {
-	if m.closed {
-		return nil, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
-	}
-	v, err := m.value(n)
-	if err != nil {
-		return nil, fmt.Errorf("machine %s: value of %q: %w", m.cfg.Name, lower.Called(n), err)
-	}
-	return v, nil
-}
-
-func (m *Machine) value(n *gorgonia.Node) (gorgonia.Value, error) {
-	if err := m.Sync(); err != nil {
-		return nil, err
-	}
-	if n.IsVar() || lower.IsConstant(n) || slices.Contains(m.g.Outputs, n) {
-		if n.Value() == nil {
-			return nil, ErrNoValue
-		}
-		return values.Packed(n.Value())
-	}
-	s, err := m.middleOf(n)
-	if err != nil {
-		return nil, err
-	}
-	s.clock[0], s.clock[1], s.first = max(m.clock[0], 1)-1, m.clock[1], true
-	before := s.now.saved()
-	err = s.runAll()
-	s.now.restore(before)
-	if err != nil {
-		return nil, err
-	}
-	return values.Packed(n.Value())
-}
-
-// middleOf returns the machine that computes only node n.
-func (m *Machine) middleOf(n *gorgonia.Node) (*Machine, error) {
-	if s, ok := m.middle[n]; ok {
+// of returns the machine that computes only node n.
+func (d *middle) of(n *gorgonia.Node) (*Machine, error) {
+	if s, ok := d.machines[n]; ok {
 		return s, nil
 	}
-	if !slices.Contains(m.whole.AllNodes(), n) || lower.IsStatement(n) {
+	if !slices.Contains(d.m.whole.AllNodes(), n) || lower.IsStatement(n) {
 		return nil, fmt.Errorf("%w: it is not a node of the graph with a value", ErrNoValue)
 	}
-	part := m.g.Part(m.whole, n)
+	part := d.m.g.Part(d.m.whole, n)
 	for _, k := range part.Nodes {
 		if lower.NeedsRanks(k) {
 			return nil, fmt.Errorf("it needs other ranks, by node %q: name it in Config.Keep", lower.Called(k))
 		}
 	}
-	cfg := m.cfg
+	cfg := d.m.cfg
 	cfg.Device, cfg.Solver, cfg.Share, cfg.Keep, cfg.Compute = CPU, nil, nil, nil, ""
 	if cfg.Samples == 0 {
-		cfg.Samples = m.all[0].Samples
+		cfg.Samples = d.m.all[0].Samples
 	}
-	s := newMachine(cfg)
-	s.g, s.drops = part, m.now.Drops
-	if err := s.compilePart(m.whole); err != nil {
-		return nil, errors.Join(err, s.Close())
+	s, err := newPart(cfg, d.m.whole, part, d.m.now.Drops)
+	if err != nil {
+		return nil, err
 	}
-	if m.middle == nil {
-		m.middle = map[*gorgonia.Node]*Machine{}
+	if d.machines == nil {
+		d.machines = map[*gorgonia.Node]*Machine{}
 	}
-	m.middle[n] = s
+	d.machines[n] = s
 	return s, nil
 }
 
-// compilePart compiles m.g, which is a part of a graph.
-func (m *Machine) compilePart(whole *gorgonia.ExprGraph) (err error) {
+// newPart returns a machine for a part of a graph. drops has the numbers of dropouts.
+func newPart(cfg Config, whole *gorgonia.ExprGraph, part *lower.Parts, drops map[uintptr]int) (*Machine, error) {
+	m := newMachine(cfg)
+	m.g, m.drops = part, drops
 	compile := func() error {
 		if err := m.open(whole); err != nil {
 			return err
 		}
-		m.takeShapes()
+		m.shapes = shapesOf(part)
 		return m.compileFirst()
 	}
+	var err error
 	if p := values.Try(func() { err = compile() }); p != nil {
-		return p
+		err = p
 	}
-	return err
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
 }
 
-// saved returns copies of the states of ops.
-func (c *compiled) saved() [][]byte {
+// keepStates returns a function that sets the states of ops to their current elements.
+func keepStates(states []lower.State) (restore func()) {
 	var all [][]byte
-	for _, s := range c.States {
+	for _, s := range states {
 		all = append(all, slices.Clone(s.At.Raw()))
 	}
-	return all
-}
-
-// restore sets the states of ops to the result of saved.
-func (c *compiled) restore(all [][]byte) {
-	for i, s := range c.States {
-		copy(s.At.Raw(), all[i])
+	return func() {
+		for i, s := range states {
+			copy(s.At.Raw(), all[i])
+		}
 	}
 }
 
-// forgetMiddle closes the machines of Value.
-func (m *Machine) forgetMiddle() error {
+// close closes the machines of Value.
+func (d *middle) close() error {
 	var errs []error
-	for _, s := range m.middle { // in any order
+	for _, s := range d.machines { // in any order
 		errs = append(errs, s.Close())
 	}
-	m.middle = nil
+	d.machines = nil
 	return errors.Join(errs...)
 }

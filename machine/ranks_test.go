@@ -83,6 +83,7 @@ func TestProgramsTakeTurns(t *testing.T) {
 			return err
 		}
 		m := &Machine{device: &device{}}
+		m.programs.m = m
 		program := func(as lower.Manner, rows int) *compiled {
 			c := &compiled{m: m, Lowered: &lower.Lowered{Exchange: &lower.Exchange{DDP: r.d, Manner: as, Begun: true}}, runner: &ended{}, gpu: &onDevice{}}
 			c.sources = []source{{Binding: lower.Binding{Node: r.params[0], Shape: []int{rows}}}}
@@ -216,7 +217,10 @@ func TestNobodyReadsWeightsThatAreNotGathered(t *testing.T) {
 		}
 		owner := &Machine{g: &lower.Parts{}, ddp: d, device: &device{}} // nothing has run on it
 		between := &Machine{g: &lower.Parts{}, device: &device{from: owner}}
-		copies := func() error { _, err := (&compiled{Lowered: &lower.Lowered{}, m: owner}).bindOnDevice(); return err }
+		copies := func() error {
+			_, err := (&onDevice{compiled: &compiled{Lowered: &lower.Lowered{}, m: owner}}).bind()
+			return err
+		}
 		reads := map[string]func() error{
 			"the parameters of a machine that has run nothing":  owner.quiet,
 			"the parameters that another machine has from that": between.quiet,

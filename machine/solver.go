@@ -3,14 +3,12 @@ package machine
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/optim"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // NewSolver returns a solver for the parameters of the graph. On the CPU it is optim.New, or
@@ -96,50 +94,6 @@ func (m *Machine) hostModel() []gorgonia.ValueGrad {
 	return model
 }
 
-// solver is an optim.Solver whose steps run on a device, in a program of its own or in the
-// machine's.
-type solver struct {
-	*lower.Update
-	m     *Machine
-	base  float64
-	scale float64
-	steps int // made, according to the host, which learns of skipped ones a few runs later
-	norm  float64
-
-	skipped float64 // steps, according to the host
-	swapped bool    // the parameters hold their averages
-
-	order []int      // by parameter of the last model, the index in nodes; nil before the first
-	wide  []float64  // destination of the norm
-	alone *ownUpdate // nil if the steps are in the machine's programs
-	last  *compiled  // the program of the machine that updated last; may be nil
-}
-
-// newSolver returns a solver with the states of all parameters on the device.
-func newSolver(m *Machine, c optim.Config) (*solver, error) {
-	s := &solver{
-		Update: lower.NewUpdate(m.g, c, m.cfg.DualValues, m.shapes, m.ddp),
-		m:      m, scale: 1, norm: math.NaN(), wide: make([]float64, 1),
-	}
-	s.base = s.Config.LearningRate
-	if err := s.Allocate(m.g, m.device.alloc); err != nil {
-		return s, err
-	}
-	return s, s.count(0)
-}
-
-// count sets the number of steps made. No run may be in flight.
-func (s *solver) count(steps int) error {
-	s.steps = steps
-	t := float64(steps)
-	for i, x := range []float64{math.Pow(s.Config.Beta1, t), math.Pow(s.Config.Beta2, t), t} {
-		if err := s.m.device.write(s.Words[2+i], tensor.Of([]float64{x})); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // shardedOwner returns the DDP of a graph on the host if it shards at least the solver's state;
 // else nil.
 func shardedOwner(g *gorgonia.ExprGraph) *ddp.DDP {
@@ -178,4 +132,51 @@ func (o outside) Step(model []gorgonia.ValueGrad) error {
 		return err
 	}
 	return o.Solver.Step(model)
+}
+
+// makeSolver makes the solver of Config.Solver, and finds the DDP that exchanges the gradients.
+func (m *Machine) makeSolver(g *gorgonia.ExprGraph) error {
+	if m.device != nil {
+		if m.ddp = ownerOf(g); m.ddp != nil {
+			m.alone = m.ddp.Await(func() error { return butNonFinite(m.updated()) })
+		}
+	} else {
+		m.sharded = shardedOwner(g)
+	}
+	if m.cfg.Solver == nil {
+		return needsSolver(m.ddp, m.g)
+	}
+	if m.device == nil {
+		if err := m.g.CheckGradients(); err != nil {
+			return fmt.Errorf("solver: %w", err)
+		}
+		var err error
+		m.host, err = m.hostSolver(*m.cfg.Solver)
+		return err
+	}
+	s, err := newSolver(m, *m.cfg.Solver)
+	m.solve = s
+	if err != nil {
+		return fmt.Errorf("solver: %w", err)
+	}
+	m.device.copies = false
+	return nil
+}
+
+// updateOnHost makes the update of Config.Solver on the CPU.
+func (m *Machine) updateOnHost() error {
+	if m.host == nil {
+		return nil
+	}
+	return m.host.Step(m.hostModel())
+}
+
+// needsSolver rejects a graph that d shards, without Config.Solver: its gradients exist only inside
+// a run.
+func needsSolver(d *ddp.DDP, g *lower.Parts) error {
+	if d == nil || len(g.Params) == 0 || d.Plan().Stage == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: with Stage %d of ddp the update of a GPU's pieces is a part of the run: set Solver in the machine's config",
+		ErrSolver, d.Plan().Stage)
 }

@@ -1,9 +1,7 @@
 package machine
 
 import (
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"gorgonia.org/gorgonia"
@@ -159,60 +157,6 @@ func (s *solver) fits(i int, p optim.ParamState) error {
 	return nil
 }
 
-// LearningRate implements optim.Solver.
-func (s *solver) LearningRate() float64 { return s.Config.Schedule.Rate(s.base, s.steps) }
-
-// SetLearningRate implements optim.Solver.
-func (s *solver) SetLearningRate(base float64) error {
-	if !(base >= 0) || math.IsInf(base, 1) {
-		return fmt.Errorf("%s: learning rate %v: it must be finite and at least 0: %w", s.Config.Name, base, optim.ErrConfig)
-	}
-	s.base = base
-	return nil
-}
-
-// SetGradientScale implements optim.Solver.
-func (s *solver) SetGradientScale(scale float64) error {
-	if !(scale > 0) || math.IsInf(scale, 1) {
-		return fmt.Errorf("%s: gradient scale %v: it must be finite and positive: %w", s.Config.Name, scale, optim.ErrConfig)
-	}
-	s.scale = scale
-	return nil
-}
-
-// settle waits for the last step. Non-finite gradients are no error.
-func (s *solver) settle() error {
-	if s.m.closed {
-		return ErrClosed
-	}
-	return butNonFinite(s.wait())
-}
-
-// butNonFinite returns err, or nil for ErrNonFinite: that step was skipped, a later Step or Sync
-// reports it, and the data on the device are valid.
-func butNonFinite(err error) error {
-	if errors.Is(err, optim.ErrNonFinite) {
-		return nil
-	}
-	return err
-}
-
-// Steps implements optim.Solver. It does not wait, so it may include steps that the last three runs
-// skipped.
-func (s *solver) Steps() int { return s.steps }
-
-// Skipped implements optim.Solver. It does not wait, so it may lack steps that the last three runs
-// skipped.
-func (s *solver) Skipped() int { return int(s.skipped) }
-
-// GradNorm implements optim.Solver. It waits for the last step.
-func (s *solver) GradNorm() float64 {
-	if s.Config.ClipNorm == 0 && !s.Config.SkipNonFinite || s.settle() != nil {
-		return math.NaN()
-	}
-	return s.norm
-}
-
 // SwapAverages implements optim.Solver.
 func (s *solver) SwapAverages(model []gorgonia.ValueGrad) error {
 	if err := s.swapAverages(model); err != nil {
@@ -239,7 +183,7 @@ func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
 	for i, n := range s.Nodes {
 		own, err := s.ownAt(i)
 		if err == nil && !own.IsZero() {
-			err = s.exchange(own, s.States[i][len(s.States[i])-1])
+			err = s.m.device.swap(own, s.States[i][len(s.States[i])-1])
 		}
 		if err != nil {
 			return fmt.Errorf("parameter %q: %w", lower.Called(n), err)
@@ -250,24 +194,6 @@ func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
 		return e.DDP.GatherWeights()
 	}
 	return nil
-}
-
-// exchange swaps two buffers on the device through the host, as it happens rarely and between runs.
-func (s *solver) exchange(a, b tensor.Buffer) error {
-	n := min(a.Len(), b.Len())
-	one, err := values.New(a.DType(), n)
-	if err != nil {
-		return err
-	}
-	other, err := values.New(b.DType(), n)
-	if err != nil {
-		return err
-	}
-	d := s.m.device
-	if err := errors.Join(d.read(one, a), d.read(other, b)); err != nil {
-		return err
-	}
-	return errors.Join(d.write(a, other), d.write(b, one))
 }
 
 // ownAt returns the device memory of the piece of a parameter that this rank updates; the zero

@@ -227,7 +227,7 @@ func (l *lowering) input(n *gorgonia.Node) (draft.Operand, error) {
 		return o, nil
 	}
 	v := program.Value{Name: Called(n), DType: dt, Shape: l.sizes.of(n), Role: program.Input, Place: program.Outside}
-	if l.g.isParam(n) {
+	if l.g.IsParam(n) {
 		v.Role = program.Param
 	}
 	id := l.Program.Add(v)

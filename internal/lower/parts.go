@@ -180,7 +180,8 @@ func WithGradients(g *gorgonia.ExprGraph, outputs gorgonia.Nodes, all, exchanged
 	return wanted
 }
 
-func (g *Parts) isParam(n *gorgonia.Node) bool {
+// IsParam reports whether the graph was differentiated by a node.
+func (g *Parts) IsParam(n *gorgonia.Node) bool {
 	_, ok := g.ByNode[n]
 	return ok
 }
@@ -188,7 +189,7 @@ func (g *Parts) isParam(n *gorgonia.Node) bool {
 // samples returns the samples in the batch: the length of the first input that is not a parameter.
 func (g *Parts) samples(z *sizes) int {
 	for _, n := range g.Nodes {
-		if n.IsVar() && !g.isParam(n) && !ddp.IsShard(n) {
+		if n.IsVar() && !g.IsParam(n) && !ddp.IsShard(n) {
 			if s := z.of(n); len(s) > 0 {
 				return s[0]
 			}

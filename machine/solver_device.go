@@ -10,10 +10,55 @@ import (
 
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
+
+// solver is an optim.Solver whose steps run on a device, in a program of its own or in the
+// machine's.
+type solver struct {
+	*lower.Update
+	m     *Machine
+	base  float64
+	scale float64
+	steps int // made, according to the host, which learns of skipped ones a few runs later
+	norm  float64
+
+	skipped float64 // steps, according to the host
+	swapped bool    // the parameters hold their averages
+
+	order []int      // by parameter of the last model, the index in nodes; nil before the first
+	wide  []float64  // destination of the norm
+	alone *ownUpdate // nil if the steps are in the machine's programs
+	last  *compiled  // the program of the machine that updated last; may be nil
+}
+
+// newSolver returns a solver with the states of all parameters on the device.
+func newSolver(m *Machine, c optim.Config) (*solver, error) {
+	s := &solver{
+		Update: lower.NewUpdate(m.g, c, m.cfg.DualValues, m.shapes, m.ddp),
+		m:      m, scale: 1, norm: math.NaN(), wide: make([]float64, 1),
+	}
+	s.base = s.Config.LearningRate
+	if err := s.Allocate(m.g, m.device.alloc); err != nil {
+		return s, err
+	}
+	return s, s.count(0)
+}
+
+// count sets the number of steps made. No run may be in flight.
+func (s *solver) count(steps int) error {
+	s.steps = steps
+	t := float64(steps)
+	for i, x := range []float64{math.Pow(s.Config.Beta1, t), math.Pow(s.Config.Beta2, t), t} {
+		if err := s.m.device.write(s.Words[2+i], tensor.Of([]float64{x})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Step implements optim.Solver.
 func (s *solver) Step(model []gorgonia.ValueGrad) error {
@@ -167,4 +212,58 @@ func (s *solver) close() error {
 		return nil
 	}
 	return s.alone.close()
+}
+
+// LearningRate implements optim.Solver.
+func (s *solver) LearningRate() float64 { return s.Config.Schedule.Rate(s.base, s.steps) }
+
+// SetLearningRate implements optim.Solver.
+func (s *solver) SetLearningRate(base float64) error {
+	if !(base >= 0) || math.IsInf(base, 1) {
+		return fmt.Errorf("%s: learning rate %v: it must be finite and at least 0: %w", s.Config.Name, base, optim.ErrConfig)
+	}
+	s.base = base
+	return nil
+}
+
+// SetGradientScale implements optim.Solver.
+func (s *solver) SetGradientScale(scale float64) error {
+	if !(scale > 0) || math.IsInf(scale, 1) {
+		return fmt.Errorf("%s: gradient scale %v: it must be finite and positive: %w", s.Config.Name, scale, optim.ErrConfig)
+	}
+	s.scale = scale
+	return nil
+}
+
+// settle waits for the last step. Non-finite gradients are no error.
+func (s *solver) settle() error {
+	if s.m.closed {
+		return ErrClosed
+	}
+	return butNonFinite(s.wait())
+}
+
+// Steps implements optim.Solver. It does not wait, so it may include steps that the last three runs
+// skipped.
+func (s *solver) Steps() int { return s.steps }
+
+// Skipped implements optim.Solver. It does not wait, so it may lack steps that the last three runs
+// skipped.
+func (s *solver) Skipped() int { return int(s.skipped) }
+
+// GradNorm implements optim.Solver. It waits for the last step.
+func (s *solver) GradNorm() float64 {
+	if s.Config.ClipNorm == 0 && !s.Config.SkipNonFinite || s.settle() != nil {
+		return math.NaN()
+	}
+	return s.norm
+}
+
+// butNonFinite returns err, or nil for ErrNonFinite: that step was skipped, a later Step or Sync
+// reports it, and the data on the device are valid.
+func butNonFinite(err error) error {
+	if errors.Is(err, optim.ErrNonFinite) {
+		return nil
+	}
+	return err
 }
