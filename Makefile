@@ -59,8 +59,10 @@ test: data ## run the tests without cgo, as programs are released
 # conformance suite, which shm and sim run.
 SEQUENTIAL := bench/compare|examples/(ddp/mnist|ddp/model|lm/model)|machine/machinetest
 NO_RACE := $(SEQUENTIAL)|config|internal/(conformance|cudagen|hostsim|lint|pins|program/oracle|reduce)
-# Slow tests of one goroutine, in packages with tests of several.
-SEQUENTIAL_TESTS := ^Test(BadArgumentsPanicAsGonumDoes|ResultsEqualGonumsWithinTheBound|ErrorFeedbackSendsEverythingInTheEnd|CompilingTakesMemoryInProportion)$$
+# Slow tests of values, in packages whose other tests run the same code on several goroutines.
+SEQUENTIAL_TESTS := ^Test(BadArgumentsPanicAsGonumDoes|ResultsEqualGonumsWithinTheBound|ErrorFeedbackSendsEverythingInTheEnd|$\
+	CompilingTakesMemoryInProportion|FunctionsAreAccurate|(LargeConvolutions|RandomWindows|RandomMaps)EqualTheOracle|$\
+	(BatchNorm|Softmax|Gather)EqualsTheOracle|WireIsTheSameForEveryStage|HookStateGoesOnWhereItWas|VirtualRanksGiveTheBitsOfRealOnes)$$
 RACE_PKG = $(if $(filter ./...,$(PKG)),$$($(GO) list ./... | grep -vE '/($(NO_RACE))$$'),$(PKG))
 
 # By default the race detector delays the end of each process by a second, and many tests start processes.

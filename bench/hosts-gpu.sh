@@ -11,8 +11,9 @@
 # --bin     folder of symgrad, mlp and backend.test, by default bin/dev
 # --python  a Python with torch; without torch the comparison omits it
 #
-# It needs mpirun of Open MPI and two GPUs; with four it also measures two GPUs a host. Results are in --raw (.bench/hosts)
-# as JSON files, and in short in --out.
+# It needs mpirun of Open MPI and two GPUs. With fewer than four, two GPUs a host are shared by both hosts, which UCX
+# joins; their times say nothing, and are not measured. Results are in --raw (.bench/hosts) as JSON files, and in short
+# in --out.
 #
 # Exit code: 1 when a part failed; 2 for an invalid command line or an unsuitable machine.
 set -euo pipefail
@@ -40,8 +41,7 @@ done
 gpus=$(smi name)
 count=$(grep -c . <<<"$gpus" || true)
 [ "$count" -ge 2 ] || die "needs two GPUs, there are $count"
-layouts=(1)
-[ "$count" -lt 4 ] || layouts+=(2)
+layouts=(1 2)
 
 own_temp
 no_multicast
@@ -49,10 +49,16 @@ export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 limit=120
 failed=0
 
-# Runs a program as ranks of two hosts with GPUS each, or of one host with as many.
+# Runs a program as ranks of two hosts with GPUS each, or of one host with as many. If there are too few, two hosts
+# share them, and one host has one rank for each.
 job() { # NAME HOSTS GPUS PROGRAM ARGUMENT...
 	local name=$1 hosts=$2 each=$3 command=(mpirun --allow-run-as-root --bind-to none) h
 	shift 3
+	if [ $((hosts * each)) -gt "$count" ]; then
+		bin=$bin temp=$temp timed "$name" bash -c "$(declare -f sharing); sharing \"\$@\"" sharing "$@"
+		return
+	fi
+	[ $((2 * each)) -le "$count" ] || each=$((count / 2))
 	if [ "$hosts" -eq 1 ]; then
 		command+=(-np $((2 * each)) "$@")
 	else
@@ -62,6 +68,19 @@ job() { # NAME HOSTS GPUS PROGRAM ARGUMENT...
 		done
 	fi
 	timed "$name" "${command[@]}"
+}
+
+# Runs a program as two ranks on each of two hosts that share two GPUs.
+sharing() { # PROGRAM ARGUMENT...
+	local h pids=() rc=0
+	(umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$temp/secret")
+	for h in 0 1; do
+		SYMGRAD_HOST=h$h UCX_NET_DEVICES=lo "$bin/symgrad" run --nnodes 2 --node-rank "$h" --store 127.0.0.1:29533 \
+			--secret "$temp/secret" -n 2 -- "$@" &
+		pids+=($!)
+	done
+	for h in "${pids[@]}"; do wait "$h" || rc=$?; done
+	return $rc
 }
 
 run_tests() {
@@ -95,7 +114,8 @@ allreduce() { # GPUS
 for part in ${parts//,/ }; do
 	case $part in
 	tests) run_tests ;;
-	train | allreduce) for each in "${layouts[@]}"; do "$part" "$each"; done ;;
+	train) for each in "${layouts[@]}"; do train "$each"; done ;;
+	allreduce) for each in "${layouts[@]}"; do [ $((2 * each)) -gt "$count" ] || allreduce "$each"; done ;;
 	*) die "unknown part \"$part\": use tests, train, allreduce" ;;
 	esac
 done

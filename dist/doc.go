@@ -16,7 +16,7 @@
 // # Files
 //
 //	world.go, group.go, split.go           World, Group and its views, subgroups
-//	verbs.go, call.go, op.go, validate.go  collectives, their values, checks of arguments
+//	verbs.go, op.go, validate.go           collectives, their values, checks of arguments
 //	stream.go, inline.go                   queued operations, operations of blocking views
 //	transport.go, signature.go             interface of backends, comparison of operations
 //	recorder.go, errors.go, context.go     flight recorder, sentinels, contexts of a group
@@ -94,10 +94,10 @@
 // Buffers are in the memory of the rank's GPU, Group.Device, and streams are the GPU's; a group's
 // own stream has the highest priority. A call returns when the operation is queued on the device.
 // Work.Wait returns when the device has passed it and, while checking is on, all ranks have issued
-// it. A view On another stream keeps the order of the group's operations. Views also give the
-// backend promises that allow faster algorithms:
-//   - Group.Symmetric: buffers are at equal heap offsets on all ranks.
-//   - Group.Beside: the GPU computes at the same time, so that algorithms should leave it
+// it. A view On another stream keeps the order of the group's operations. Hints, which
+// Group.With takes, allow faster algorithms:
+//   - Hints.Symmetric: buffers are at equal heap offsets on all ranks.
+//   - Hints.Overlap: the GPU computes at the same time, so that algorithms should leave it
 //     multiprocessors.
 //
 // Memory is from Group.Heap, or from another allocator on that GPU; package kernel runs kernels on

@@ -16,16 +16,14 @@ import (
 // stream; none waits for a peer. Methods may be called from several goroutines, but the order of
 // operations must be the same on all ranks, so one goroutine should issue them.
 type Group struct {
-	c      *core
-	s      Stream
-	name   string
-	batch  *call // the group call that this view collects for, or nil
-	block  bool  // methods return when their operation is done
-	other  bool  // s is not the group's own
-	symm   bool  // buffers are at the same offsets on all ranks
-	beside bool  // the device computes during the operations
-	along  bool  // operations could have begun with the previous ones
-	timed  bool  // operations are timed
+	c     *core
+	s     Stream
+	hints Hints
+	batch *call // the group call that this view collects for, or nil
+	block bool  // methods return when their operation is done
+	other bool  // s is not the group's own
+	along bool  // see package internal/along
+	timed bool  // operations are timed
 }
 
 // call is a group call while its function runs.
@@ -48,9 +46,10 @@ type core struct {
 	seq      uint64
 	newest   Work // the operation queued last, on any stream
 	closed   bool
-	gone     chan struct{} // closed when Close is done
-	stream   Stream        // the group's own
-	children []closer      // subgroups and heaps, closed with the group
+	gone     chan struct{}  // closed when Close is done
+	stream   Stream         // the group's own
+	children []closer       // subgroups and heaps, closed with the group
+	kinds    map[string]int // of Ordinal
 }
 
 type closer interface{ Close() error }
@@ -144,37 +143,15 @@ func (g *Group) Blocking() *Group {
 	return &v
 }
 
-// Named returns a view whose operations carry name, the tensor's, in errors and traces.
-func (g *Group) Named(name string) *Group {
+// With returns a view with the hints of g and those that are set in h. It is a copy of the group,
+// so keep one for operations of every step.
+func (g *Group) With(h Hints) *Group {
 	v := *g
-	v.name = name
-	return &v
-}
-
-// Symmetric returns a view for operations whose buffers are, on every rank, at the same offsets of
-// one symmetric heap, as the buckets of training are. A backend then need not exchange addresses,
-// and can use algorithms that need this: NCCL's symmetric windows, NVSHMEM's collectives without a
-// copy. Results are the same.
-//
-// Collective: all ranks use such a view for the same operations. Errors: its operations return
-// ErrInvalid, and ErrMismatch on all ranks, if a backend detects a broken promise.
-func (g *Group) Symmetric() *Group {
-	v := *g
-	v.symm = true
-	return &v
-}
-
-// Beside returns a view for operations that run while the device computes, as sums of gradients do
-// during the backward pass. On GPUs copy engines then move large operations with symmetric buffers
-// and leave the multiprocessors to the computation. Without computation that may be slower. Results
-// are the same; elsewhere nothing changes. Copy engines cannot be stopped: if the group breaks,
-// destinations may still change, on all ranks.
-//
-// Collective: all ranks use such a view for the same operations. Errors: otherwise its
-// operations return ErrMismatch on all ranks of GPUs.
-func (g *Group) Beside() *Group {
-	v := *g
-	v.beside = true
+	if h.Name != "" {
+		v.hints.Name = h.Name
+	}
+	v.hints.Symmetric = v.hints.Symmetric || h.Symmetric
+	v.hints.Overlap = v.hints.Overlap || h.Overlap
 	return &v
 }
 
@@ -192,7 +169,7 @@ func (g *Group) Timed() *Group {
 // Collective: all ranks, same size. Errors: symmetric.ErrNoSpace; ErrUnsupported if the backend has
 // no heap, or a rank cannot map it; ErrMismatch, ErrAborted, ErrTimeout, ErrClosed.
 func (g *Group) Heap(bytes int64) (symmetric.Heap, error) {
-	if err := g.open(); err != nil {
+	if err := g.c.open(); err != nil {
 		return nil, fmt.Errorf("heap of %d B, rank %d/%d: %w", bytes, g.Rank(), g.Size(), err)
 	}
 	if bytes < 0 {
@@ -202,7 +179,7 @@ func (g *Group) Heap(bytes int64) (symmetric.Heap, error) {
 	if err != nil {
 		return nil, fmt.Errorf("heap of %d B, rank %d/%d: %w", bytes, g.Rank(), g.Size(), err)
 	}
-	if err := g.adopt(h); err != nil {
+	if err := g.c.adopt(h); err != nil {
 		return nil, fmt.Errorf("heap of %d B, rank %d/%d: %w", bytes, g.Rank(), g.Size(), err)
 	}
 	return h, nil
@@ -238,7 +215,11 @@ func (g *Group) Batch(fn func(*Group) error) (Work, error) {
 	if g.block && !g.other && g.c.inline.t != nil {
 		return g.c.inline.batch(g, b.ops)
 	}
-	return g.blocked(g.issue(&Op{Kind: KindBatch, Ops: b.ops, Timed: g.timed}))
+	w, err := g.issue(&Op{Kind: KindBatch, Ops: b.ops, Timed: g.timed})
+	if err != nil || !g.block {
+		return w, err
+	}
+	return w.waited(g.timed)
 }
 
 // Abort makes pending and later operations of the group fail on every rank, with errors that match
@@ -275,10 +256,10 @@ func (g *Group) Close() error {
 	return errors.Join(append(errs, c.t.Close())...)
 }
 
-func (g *Group) open() error {
-	g.c.rec.mu.Lock()
-	defer g.c.rec.mu.Unlock()
-	if g.c.closed {
+func (c *core) open() error {
+	c.rec.mu.Lock()
+	defer c.rec.mu.Unlock()
+	if c.closed {
 		return ErrClosed
 	}
 	return nil
@@ -286,8 +267,7 @@ func (g *Group) open() error {
 
 // adopt makes x a child, or closes it if the group was closed meanwhile. It forgets closed
 // children, since a program may make and close any number.
-func (g *Group) adopt(x closer) error {
-	c := g.c
+func (c *core) adopt(x closer) error {
 	c.rec.mu.Lock()
 	closed := c.closed
 	if !closed {
@@ -303,10 +283,11 @@ func (g *Group) adopt(x closer) error {
 // do implements an operation; at is the root or the peer.
 func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work, error) {
 	if g.block && !g.other && g.batch == nil && g.c.inline.t != nil {
-		return g.c.inline.run(&verb{kind, g.symm, g.timed, at, dst, src, g.name}, red)
+		return g.c.inline.run(&verb{kind, g.hints.Symmetric, g.timed, at, dst, src, g.hints.Name}, red)
 	}
 	var op Op // set field by field, since the compiler would build a whole Op and copy it
-	op.Kind, op.Dst, op.Src, op.Symmetric, op.Beside, op.Along, op.Timed = kind, dst, src, g.symm, g.beside, g.along, g.timed
+	op.Kind, op.Dst, op.Src, op.Timed = kind, dst, src, g.timed
+	op.Symmetric, op.Overlap, op.Along = g.hints.Symmetric, g.hints.Overlap, g.along
 	if red != nil {
 		op.Red = *red
 	}
@@ -316,18 +297,15 @@ func (g *Group) do(kind Kind, dst, src tensor.Buffer, red *RedOp, at int) (Work,
 		op.Root = at
 	}
 	w, err := g.issue(&op)
-	if g.batch != nil {
+	if err != nil || g.batch != nil || !g.block {
 		return w, err
 	}
-	return g.blocked(w, err)
+	return w.waited(g.timed)
 }
 
-// blocked waits for w if the view is blocking.
-func (g *Group) blocked(w Work, err error) (Work, error) {
-	if err != nil || !g.block {
-		return w, err
-	}
-	if err := w.Wait(); err != nil || !g.timed {
+// waited waits for w and returns it if it is timed, else a Work that is done.
+func (w Work) waited(timed bool) (Work, error) {
+	if err := w.Wait(); err != nil || !timed {
 		return Work{}, err
 	}
 	return w, nil
@@ -336,7 +314,7 @@ func (g *Group) blocked(w Work, err error) (Work, error) {
 // issue checks op, numbers it and queues it, or adds it to the open group call.
 func (g *Group) issue(op *Op) (Work, error) {
 	c := g.c
-	op.Name = g.name
+	op.Name = g.hints.Name
 	err := c.validate(op, g.batch != nil)
 	if err == nil && g.s == nil {
 		err = fmt.Errorf("%w: no stream", ErrInvalid)

@@ -25,7 +25,7 @@ func TestGroupSaysWhoItIs(t *testing.T) {
 func TestViewsChangeStreamAndName(t *testing.T) {
 	g, f := group(t, 0, 2)
 	s := stream(t)
-	for _, v := range []*dist.Group{g, g.On(s), g.Named("w"), g.On(s).Named("b"), g} {
+	for _, v := range []*dist.Group{g, g.On(s), g.With(dist.Hints{Name: "w"}), g.On(s).With(dist.Hints{Name: "b"}), g} {
 		if _, err := v.Barrier(); err != nil {
 			t.Fatal(err)
 		}
@@ -46,6 +46,27 @@ func TestViewsChangeStreamAndName(t *testing.T) {
 	}
 }
 
+func TestViewsAddHints(t *testing.T) {
+	g, f := group(t, 0, 2)
+	v := g.With(dist.Hints{Name: "w", Symmetric: true})
+	for _, v := range []*dist.Group{v, v.With(dist.Hints{Overlap: true}), v.With(dist.Hints{Name: "b"}), g} {
+		if _, err := v.Barrier(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []dist.Hints{
+		{Name: "w", Symmetric: true},
+		{Name: "w", Symmetric: true, Overlap: true},
+		{Name: "b", Symmetric: true},
+		{},
+	}
+	for i, op := range f.ops() {
+		if got := (dist.Hints{Name: op.Name, Symmetric: op.Symmetric, Overlap: op.Overlap}); got != want[i] {
+			t.Errorf("operation %d has the hints %+v, want %+v", i, got, want[i])
+		}
+	}
+}
+
 func TestViewOnNoStreamSendsNothing(t *testing.T) {
 	g, f := group(t, 0, 2)
 	v := g.On(nil)
@@ -63,7 +84,7 @@ func TestViewOnNoStreamSendsNothing(t *testing.T) {
 
 func TestNameIsInTheError(t *testing.T) {
 	g, _ := group(t, 0, 2)
-	_, err := g.Named("conv1.bias").AllReduce(f32(1), f32(2), dist.Sum)
+	_, err := g.With(dist.Hints{Name: "conv1.bias"}).AllReduce(f32(1), f32(2), dist.Sum)
 	if err == nil || !strings.Contains(err.Error(), `"conv1.bias"`) {
 		t.Errorf("error %v does not name the tensor", err)
 	}
@@ -75,10 +96,10 @@ func TestBatchIsOneOperation(t *testing.T) {
 	if _, err := g.Barrier(); err != nil {
 		t.Fatal(err)
 	}
-	w, err := g.Named("halo").Batch(func(b *dist.Group) error {
+	w, err := g.With(dist.Hints{Name: "halo"}).Batch(func(b *dist.Group) error {
 		for _, issue := range []call{
 			func(*dist.Group) (dist.Work, error) { return b.Send(f32(4), 2) },
-			func(*dist.Group) (dist.Work, error) { return b.Named("left").Recv(f32(4), 0) },
+			func(*dist.Group) (dist.Work, error) { return b.With(dist.Hints{Name: "left"}).Recv(f32(4), 0) },
 			func(*dist.Group) (dist.Work, error) { return b.On(s).Send(f32(1), 1) }, // to oneself: legal here
 			func(*dist.Group) (dist.Work, error) { return b.AllReduce(f32(2), f32(2), dist.Sum) },
 			func(*dist.Group) (dist.Work, error) { // nested: part of the outer call

@@ -123,7 +123,7 @@ func (in *inline) batch(g *Group, ops []Op) (Work, error) {
 	defer in.c.rec.mu.Unlock()
 	in.idle()
 	op := &in.group
-	*op = Op{Kind: KindBatch, Name: g.name, Ops: ops, Timed: g.timed, now: in}
+	*op = Op{Kind: KindBatch, Name: g.hints.Name, Ops: ops, Timed: g.timed, now: in}
 	op.sign()
 	for i := range ops {
 		ops[i].Seq = in.c.seq + 1

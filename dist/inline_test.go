@@ -56,7 +56,7 @@ func TestBlockingViewRunsOnItsCaller(t *testing.T) {
 	for _, post := range []bool{false, true} {
 		g, f := inlineGroup(t)
 		f.post = post
-		b, x := g.Blocking().Named("w"), f32(3)
+		b, x := g.Blocking().With(dist.Hints{Name: "w"}), f32(3)
 		for i := range 3 {
 			w, err := b.AllReduce(x, x, dist.Sum)
 			if err != nil || !w.Done() {
@@ -126,7 +126,7 @@ func TestCallsOfOnePlaceTakeTurns(t *testing.T) {
 		g, f := inlineGroup(t)
 		for range 5 {
 			for _, name := range names {
-				if _, err := g.Blocking().Named(string(name)).Barrier(); err != nil {
+				if _, err := g.Blocking().With(dist.Hints{Name: string(name)}).Barrier(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -251,7 +251,7 @@ func TestBlockingBatchUsesItsMemoryAgain(t *testing.T) {
 func TestBlockingBatchHasItsName(t *testing.T) {
 	g, f := inlineGroup(t)
 	f.err = errors.New("test")
-	v := g.Named("halo")
+	v := g.With(dist.Hints{Name: "halo"})
 	for _, g := range []*dist.Group{v, v.Blocking()} {
 		if _, err := g.Batch(func(b *dist.Group) error { _, err := b.Barrier(); return err }); err != nil && !errors.Is(err, f.err) {
 			t.Fatal(err)

@@ -92,7 +92,7 @@ func TestRefusedOperationTakesNoNumber(t *testing.T) {
 	f.startErr = errTest
 	for range 2 {
 		var op *dist.OpError
-		if _, err := g.Named("w").AllReduce(f32(1), f32(1), dist.Sum); !errors.As(err, &op) || op.Op.Seq != 2 {
+		if _, err := g.With(dist.Hints{Name: "w"}).AllReduce(f32(1), f32(1), dist.Sum); !errors.As(err, &op) || op.Op.Seq != 2 {
 			t.Fatalf("error %v, want one of operation 2", err)
 		}
 	}
@@ -132,7 +132,7 @@ func TestBatchRemembersAWrongArgument(t *testing.T) {
 	g, f := group(t, 0, 2)
 	w, err := g.Batch(func(b *dist.Group) error {
 		_, _ = b.Send(f32(1), 1)
-		_, _ = b.Named("first").Send(f32(1), 5)
+		_, _ = b.With(dist.Hints{Name: "first"}).Send(f32(1), 5)
 		_, _ = b.Batch(func(b *dist.Group) error { _, _ = b.Recv(f32(1), 6); return nil })
 		return nil
 	})

@@ -76,10 +76,8 @@ type Op struct {
 	Name  string        // of the tensor, for errors and traces; may be empty
 	Ops   []Op          // the members of a KindBatch
 
-	// Symmetric is the caller's promise of Group.Symmetric.
-	Symmetric bool
-	// Beside is set in views of Group.Beside.
-	Beside bool
+	// Symmetric and Overlap are the caller's Hints.
+	Symmetric, Overlap bool
 	// Along is the caller's promise: see package internal/along.
 	Along bool
 

@@ -51,7 +51,7 @@ func TestRecordSaysWhatHappened(t *testing.T) {
 	if since := time.Since(before); since < 0 || since > time.Hour {
 		t.Errorf("epoch %v", before)
 	}
-	if _, err := g.Named("fc1.weight").AllReduce(f32(8), f32(8), dist.Avg); err != nil {
+	if _, err := g.With(dist.Hints{Name: "fc1.weight"}).AllReduce(f32(8), f32(8), dist.Avg); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := g.Send(i32(3), 2); err != nil {

@@ -12,7 +12,7 @@ const NoColor = -1
 // Collective: all ranks of g. Errors: ErrAborted, ErrTimeout, ErrClosed; ErrUnsupported if a rank
 // cannot open a resource of the new group.
 func (g *Group) Split(color, key int) (*Group, error) {
-	if err := g.open(); err != nil {
+	if err := g.c.open(); err != nil {
 		return nil, fmt.Errorf("split color %d, rank %d/%d: %w", color, g.Rank(), g.Size(), err)
 	}
 	t, err := g.c.t.Split(color, key)
@@ -26,7 +26,7 @@ func (g *Group) Split(color, key int) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.adopt(sub); err != nil {
+	if err := g.c.adopt(sub); err != nil {
 		return nil, fmt.Errorf("split color %d, rank %d/%d: %w", color, g.Rank(), g.Size(), err)
 	}
 	return sub, nil
@@ -79,4 +79,21 @@ func (g *Group) Translate(rank int, other *Group) int {
 		}
 	}
 	return -1
+}
+
+// Members returns g.
+func (g *Group) Members() *Group { return g }
+
+// Ordinal returns the number of calls for this kind, including this one: the number of an object
+// made over the group. Operation names contain it, to distinguish objects in errors and traces.
+//
+// Not collective: ranks that make the same things in the same order have the same numbers.
+func (g *Group) Ordinal(kind string) int {
+	g.c.rec.mu.Lock()
+	defer g.c.rec.mu.Unlock()
+	if g.c.kinds == nil {
+		g.c.kinds = map[string]int{}
+	}
+	g.c.kinds[kind]++
+	return g.c.kinds[kind]
 }

@@ -108,7 +108,7 @@ func TestEveryVerbSendsExactlyWhatItWasGiven(t *testing.T) {
 			if v.exactCount {
 				dst = f32(v.dst * count)
 			}
-			w, err := v.call(g.Named("layer"), dst, src, peer)
+			w, err := v.call(g.With(dist.Hints{Name: "layer"}), dst, src, peer)
 			if err != nil {
 				t.Fatalf("count %d: %v", count, err)
 			}

@@ -1,14 +1,15 @@
 package dist
 
-import "sync"
-
 // World is the group of all ranks of a job, with information about the job.
 type World struct {
 	*Group
 	local LocalInfo
+}
 
-	mu    sync.Mutex
-	kinds map[string]int // of Ordinal
+// Members is a *Group or a *World. Code takes it that trains or communicates over any set of ranks.
+type Members interface {
+	// Members returns the group.
+	Members() *Group
 }
 
 // LocalInfo describes the host and the launcher of this rank.
@@ -31,7 +32,7 @@ func NewWorld(t Transport, local LocalInfo, traceEntries int, onClose func() err
 		return nil, err
 	}
 	if onClose != nil {
-		if err := g.adopt(closeFunc(onClose)); err != nil {
+		if err := g.c.adopt(closeFunc(onClose)); err != nil {
 			return nil, err
 		}
 	}
@@ -45,16 +46,10 @@ func (f closeFunc) Close() error { return f() }
 // Local returns the description of this rank's host.
 func (w *World) Local() LocalInfo { return w.local }
 
-// Ordinal returns the number of calls for this kind, including this one: the number of an object
-// made over the world. Operation names contain it, to distinguish objects in errors and traces.
-//
-// Not collective: ranks that make the same things in the same order have the same numbers.
-func (w *World) Ordinal(kind string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.kinds == nil {
-		w.kinds = map[string]int{}
+// Members returns the group of all ranks; nil for no world.
+func (w *World) Members() *Group {
+	if w == nil {
+		return nil
 	}
-	w.kinds[kind]++
-	return w.kinds[kind]
+	return w.Group
 }

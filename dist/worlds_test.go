@@ -226,12 +226,27 @@ func wantInvalid(t *testing.T, err error, text string) {
 }
 
 func TestOrdinalCountsEachKind(t *testing.T) {
-	var w dist.World
-	var got []int
-	for _, kind := range []string{"a", "a", "b", "a"} {
-		got = append(got, w.Ordinal(kind))
-	}
-	if !slices.Equal(got, []int{1, 2, 1, 3}) {
-		t.Errorf("%v", got)
-	}
+	inWorld(t, 1, func(w *dist.World) error {
+		part, err := w.Split(0, 0)
+		if err != nil {
+			return err
+		}
+		var got []int
+		for _, kind := range []string{"a", "a", "b", "a"} {
+			got = append(got, w.With(dist.Hints{Name: "x"}).Ordinal(kind))
+		}
+		if got = append(got, part.Ordinal("a")); !slices.Equal(got, []int{1, 2, 1, 3, 1}) {
+			return fmt.Errorf("%v", got)
+		}
+		return nil
+	})
+}
+
+func TestMembersOfAGroupAndAWorld(t *testing.T) {
+	inWorld(t, 1, func(w *dist.World) error {
+		if dist.Members(w).Members() != w.Group || dist.Members(w.Group).Members() != w.Group || (*dist.World)(nil).Members() != nil {
+			return errors.New("another group")
+		}
+		return nil
+	})
 }

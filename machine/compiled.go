@@ -159,7 +159,7 @@ func (c *compiled) bind() (resized bool, err error) {
 		return c.gpu.bind()
 	}
 	if d := c.m.sharded; d != nil {
-		if err := d.Adopt(); err != nil {
+		if err := d.Machine().Adopt(); err != nil {
 			return false, err
 		}
 	}

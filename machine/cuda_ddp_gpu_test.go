@@ -78,6 +78,7 @@ type gpuTraining struct {
 	ddp          ddp.Config
 	batch, steps int
 	parts        int
+	mesh         bool // two rows, whose ranks shard; the ranks of a column replicate
 
 	after func(p *gpuNet, vm *machine.Machine, d *ddp.DDP, s optim.Solver) error // may be nil
 }
@@ -111,7 +112,13 @@ func (g *gpuTraining) run(w *dist.World) (weights [][]float32, loss float64, err
 	if err != nil {
 		return nil, 0, err
 	}
-	d, err := ddp.Attach(w, p.cost, p.params, g.ddp)
+	on, cfg := dist.Members(w), g.ddp
+	if g.mesh {
+		if on, cfg.Replicas, err = w.Split2D(w.Size() / 2); err != nil {
+			return nil, 0, err
+		}
+	}
+	d, err := ddp.Attach(on, p.cost, p.params, cfg)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -156,7 +163,7 @@ func (g *gpuTraining) stale(vm *machine.Machine, d *ddp.DDP) error {
 	if !g.ddp.OverlapGather {
 		return nil
 	}
-	if err := vm.Sync(); !errors.Is(err, machine.ErrStale) || !d.Stale() {
+	if err := vm.Sync(); !errors.Is(err, machine.ErrStale) || !d.Machine().Stale() {
 		return fmt.Errorf("before the weights are gathered: %w, want ErrStale", err)
 	}
 	return nil

@@ -37,6 +37,9 @@ func loadOnDevice(c *compiled, env program.Env) (*onDevice, error) {
 	if cfg.Arena, err = m.device.arena(c.Program.Arena); err != nil {
 		return nil, err
 	}
+	if e := c.Exchange; e != nil && e.Layout.Replicas != nil { // whose group has other heaps
+		cfg.HeapGroup = e.Layout.Group
+	}
 	cfg.TuneAlone = len(m.all) > 0 // made in a run, perhaps on this rank only, as its batch has another size
 	cfg.Before = func() error { return m.device.waitForRanks(c) }
 	r, err := cudaexec.New(c.Program, cfg, env)
@@ -81,7 +84,7 @@ func (on *onDevice) place() error {
 		return err
 	}
 	if on.Exchange != nil && !on.m.first {
-		on.m.clock[1] = uint64(on.Exchange.Layout.Group.Rank() * on.Samples)
+		on.m.clock[1] = uint64(on.Exchange.Layout.Rank * on.Samples)
 	}
 	return nil
 }
@@ -174,9 +177,9 @@ func (on *onDevice) bind() (resized bool, err error) {
 		}
 	}
 	if on.Exchange.Gathers() {
-		err := on.Exchange.DDP.Adopt()
+		err := on.Exchange.DDP.Machine().Adopt()
 		if err == nil && on.deposits() == nil { // another machine trains; its update may be in flight
-			err = on.Exchange.DDP.Wait()
+			err = on.Exchange.DDP.Machine().Wait()
 		}
 		if err != nil {
 			return false, err

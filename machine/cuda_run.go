@@ -140,7 +140,7 @@ func (on *onDevice) prepareExchange() error {
 	if e == nil {
 		return on.m.current() // the program gathers no weights, so all must be current
 	}
-	run, err := e.DDP.Next()
+	run, err := e.DDP.Machine().Next()
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (on *onDevice) prepareExchange() error {
 		return fmt.Errorf("%w: the next run is a %v, and the last program is for a %v: make one run without NoSync, and do not profile inside NoSync",
 			dist.ErrInvalid, as, e.Manner)
 	}
-	if e.DDP.Take(on.m) {
+	if e.DDP.Machine().Take(on.m) {
 		on.m.device.forgetWords(e.Layout.Weights[:])
 	}
 	for i, at := range e.Layout.Weights {
@@ -165,7 +165,7 @@ func (on *onDevice) prepareExchange() error {
 // exchanged reports the result of queueing a run to the DDP.
 func (on *onDevice) exchanged(err error) {
 	if e := on.deposits(); e != nil {
-		e.DDP.Ran(err)
+		e.DDP.Machine().Ran(err)
 	}
 }
 
@@ -179,7 +179,7 @@ func (on *onDevice) checkExchange() error {
 	if err := on.exec.Read(e.Sum, tensor.Of(sum).Raw()); err != nil {
 		return err
 	}
-	return e.DDP.CheckSum(sum[0])
+	return e.DDP.Machine().CheckSum(sum[0])
 }
 
 // late is how many runs old an error result is when it is read, so that the host need not wait.
@@ -195,7 +195,7 @@ func (on *onDevice) checkLate() error {
 	if err := x.ReadRun(x.Runs()-late, e.Sum, tensor.Of(on.late).Raw()); err != nil {
 		return err
 	}
-	return e.DDP.CheckSum(on.late[0])
+	return e.DDP.Machine().CheckSum(on.late[0])
 }
 
 // turn makes c the current program, ordered after the previous one.

@@ -372,7 +372,7 @@ func (m *Machine) quiet() error {
 
 // current returns ErrStale if the weights are not those of the last update.
 func (m *Machine) current() error {
-	if d := m.ddp; d != nil && d.Stale() {
+	if d := m.ddp; d != nil && d.Machine().Stale() {
 		return fmt.Errorf("%w: call Consolidate of the DDP, on all ranks, first", ErrStale)
 	}
 	return nil

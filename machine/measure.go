@@ -50,7 +50,7 @@ func (m *Machine) profiled(runs uint64) {
 	m.device.next = m.clock[0]
 	if e := m.now.deposits(); e != nil && !e.Manner.Local() {
 		for range runs {
-			e.DDP.Ran(nil)
+			e.DDP.Machine().Ran(nil)
 		}
 	}
 	if m.solve != nil && m.solve.alone == nil {

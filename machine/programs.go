@@ -52,7 +52,7 @@ func (p *programs) choose() error {
 	if e == nil {
 		return nil
 	}
-	run, err := e.DDP.Next()
+	run, err := e.DDP.Machine().Next()
 	if err != nil {
 		return err
 	}

@@ -178,19 +178,19 @@ func TestWeightsThatAreNotGatheredAreToldApart(t *testing.T) {
 			}
 			m := &Machine{ddp: r.d}
 			stale := func(when string, want bool) error {
-				if err := m.current(); r.d.Stale() != want || errors.Is(err, ErrStale) != want {
-					return fmt.Errorf("stage %d, %s: stale %v, %w", stage, when, r.d.Stale(), err)
+				if err := m.current(); r.d.Machine().Stale() != want || errors.Is(err, ErrStale) != want {
+					return fmt.Errorf("stage %d, %s: stale %v, %w", stage, when, r.d.Machine().Stale(), err)
 				}
 				return nil
 			}
 			errs := []error{stale("attached", false)}
-			r.d.Ran(nil)
+			r.d.Machine().Ran(nil)
 			errs = append(errs, stale("updated", true))
-			errs = append(errs, r.d.NoSync(func() error { r.d.Ran(nil); return nil }), stale("a part, which has gathered", false))
-			r.d.Ran(nil)
+			errs = append(errs, r.d.NoSync(func() error { r.d.Machine().Ran(nil); return nil }), stale("a part, which has gathered", false))
+			r.d.Machine().Ran(nil)
 			errs = append(errs, stale("updated again", true), r.d.Consolidate(), stale("consolidated", false))
-			r.d.Ran(nil)
-			errs = append(errs, r.d.GatherWeights(), stale("gathered by the machine", false))
+			r.d.Machine().Ran(nil)
+			errs = append(errs, r.d.Machine().GatherWeights(), stale("gathered by the machine", false))
 			return errors.Join(errs...)
 		})
 	}
@@ -231,7 +231,7 @@ func TestNobodyReadsWeightsThatAreNotGathered(t *testing.T) {
 				return fmt.Errorf("%s: %w", what, err)
 			}
 		}
-		d.Ran(nil)
+		d.Machine().Ran(nil)
 		reads["a program without gradients, which copies values of nodes there"] = copies
 		for what, read := range reads {
 			if err := read(); !errors.Is(err, ErrStale) {
@@ -258,7 +258,7 @@ func TestRunsThatAreMeasuredUpdateToo(t *testing.T) {
 		m.now = &compiled{Lowered: &lower.Lowered{Exchange: &lower.Exchange{DDP: d, Begun: true}}, m: m}
 		for what, run := range map[string]func(){
 			"measured":      func() { m.profiled(2) },
-			"have failed":   func() { d.Ran(dist.ErrAborted) },
+			"have failed":   func() { d.Machine().Ran(dist.ErrAborted) },
 			"were not made": func() { m.profiled(0) },
 		} {
 			if err := errors.Join(d.Consolidate(), m.current()); err != nil {
@@ -291,11 +291,11 @@ func TestMachinesOfOneDDPSetItsWordsAnew(t *testing.T) {
 			by   *Machine
 			want bool
 		}{{one, true}, {one, false}, {other, true}, {one, true}, {one, false}} {
-			if got := r.d.Take(c.by); got != c.want {
+			if got := r.d.Machine().Take(c.by); got != c.want {
 				return fmt.Errorf("run %d: another machine: %v, want %v", i, got, c.want)
 			}
 		}
-		words := r.d.Layout().Weights
+		words := r.d.Machine().Layout().Weights
 		elsewhere, err := values.New(tensor.F64, 1)
 		if err != nil {
 			return err

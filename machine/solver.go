@@ -127,7 +127,7 @@ type outside struct {
 
 // Step implements optim.Solver.
 func (o outside) Step(model []gorgonia.ValueGrad) error {
-	run, err := o.d.Next()
+	run, err := o.d.Machine().Next()
 	if err != nil || run.Local {
 		return err
 	}
@@ -138,7 +138,7 @@ func (o outside) Step(model []gorgonia.ValueGrad) error {
 func (m *Machine) makeSolver(g *gorgonia.ExprGraph) error {
 	if m.device != nil {
 		if m.ddp = ownerOf(g); m.ddp != nil {
-			m.alone = m.ddp.Await(func() error { return butNonFinite(m.updated()) })
+			m.alone = m.ddp.Machine().Await(func() error { return butNonFinite(m.updated()) })
 		}
 	} else {
 		m.sharded = shardedOwner(g)

@@ -176,7 +176,7 @@ func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
 		return err
 	}
 	if e := s.m.now.Exchange; e.Gathers() {
-		if err := e.DDP.Adopt(); err != nil {
+		if err := e.DDP.Machine().Adopt(); err != nil {
 			return err
 		}
 	}
@@ -191,7 +191,7 @@ func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
 	}
 	s.swapped = !s.swapped
 	if e := s.m.now.Exchange; e != nil {
-		return e.DDP.GatherWeights()
+		return e.DDP.Machine().GatherWeights()
 	}
 	return nil
 }

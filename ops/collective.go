@@ -186,7 +186,7 @@ func (c *collective) hasResult() bool {
 
 // issue starts the operation.
 func (c *collective) issue(dst, src tensor.Buffer) (dist.Work, error) {
-	g := c.g.Named(c.label())
+	g := c.g.With(dist.Hints{Name: c.label()})
 	switch c.kind {
 	case dist.KindAllReduce:
 		return g.AllReduce(dst, src, c.pre)

@@ -51,7 +51,7 @@ func (o *batchNorm) exchange(to, from tensor.Buffer) error {
 	if !o.layer.training {
 		return nil
 	}
-	g := o.layer.g.Named(o.label())
+	g := o.layer.g.With(dist.Hints{Name: o.label()})
 	var w dist.Work
 	var err error
 	if o.part == BatchNormGather {

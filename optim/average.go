@@ -36,28 +36,6 @@ func moveAverages32(add float32, m *memory[float32], sp span) {
 	moveAverages(add, m, sp)
 }
 
-// averages returns an error if no averages are kept.
-func (e *engine) averages() error {
-	if e.config.EMADecay == 0 {
-		return fmt.Errorf("no averages are kept: set EMADecay: %w", ErrConfig)
-	}
-	return nil
-}
-
-// swap exchanges the bound weights and their averages.
-func (e *engine) swap() {
-	for i := range e.params {
-		p := &e.params[i]
-		if len(p.f32.slots) > 0 {
-			exchange(p.f32.weight, averagesOf(&p.f32))
-		}
-		if len(p.f64.slots) > 0 {
-			exchange(p.f64.weight, averagesOf(&p.f64))
-		}
-	}
-	e.swapped = !e.swapped
-}
-
 func exchange[T float](a, b []T) {
 	b = b[:len(a)]
 	for i, v := range a {

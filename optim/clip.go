@@ -17,7 +17,7 @@ func clipFactor(limit, norm float64) float64 {
 // measure sets e.norm to the global norm of the scaled gradients. If the rule needs the norms of
 // weights, it sums their squares too. Errors: those of the exchange.
 func (e *engine) measure() error {
-	if err := e.sum(e.squares, len(e.sums)); err != nil {
+	if err := e.sum(e.passes.squares, len(e.sums)); err != nil {
 		return fmt.Errorf("sum of squared gradients: %w", err)
 	}
 	e.norm = e.scale * math.Sqrt(total(e.sums[:e.blocks]))

@@ -147,3 +147,20 @@ func (c Config) String() string {
 	fmt.Fprintf(&b, " schedule=%v", c.Schedule)
 	return b.String()
 }
+
+// WithDefaults returns c with each zero replaced by its default, for package machine: it updates
+// weights as steps of its programs, with the results of New's solvers.
+func (c Config) WithDefaults() Config { return c.withDefaults() }
+
+// Measures reports whether steps need the norm of all gradients.
+func (c Config) Measures() bool { return c.ClipNorm > 0 || c.SkipNonFinite }
+
+// Slots returns the names of the state kept for each weight, in the order of ParamState.Slots:
+// those of the rule, and "ema" last with EMADecay.
+func (c Config) Slots() []string {
+	slots := newRule(c.withDefaults(), 0).slots()
+	if c.EMADecay > 0 {
+		slots = append(slots, averageSlot)
+	}
+	return slots
+}

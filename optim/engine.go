@@ -1,6 +1,7 @@
 package optim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -39,12 +40,19 @@ type engine struct {
 	regions  []region // scratch of checkOverlap
 
 	crew      *crew
-	grads32   [][]float32 // one a worker: a span of bounded gradients, with Config.ClipValue
-	grads64   [][]float64
+	bounded   bounded
 	gradScale float64 // of this step
-
-	squares, directions, update func(worker, span int) // method values, made once because each allocates
+	passes    passes
 }
+
+// bounded has, for each worker, a span of bounded gradients, with Config.ClipValue.
+type bounded struct {
+	f32 [][]float32
+	f64 [][]float64
+}
+
+// passes are the passes over all spans: method values, made once because each allocates.
+type passes struct{ squares, directions, update func(worker, span int) }
 
 // rule is one update rule over flat memory. grad holds the gradients of elements lo to hi.
 type rule interface {
@@ -86,9 +94,9 @@ func (e *engine) prepare(c Config) {
 		e.rules = append(e.rules, newRule(c, decay))
 	}
 	e.slots, e.adapts = c.Slots(), c.Name == LAMB
-	e.squares, e.directions, e.update = e.squaresOfSpan, e.directionsOfSpan, e.updateSpan
+	e.passes = passes{squares: e.squaresOfSpan, directions: e.directionsOfSpan, update: e.updateSpan}
 	if c.ClipValue > 0 {
-		e.grads32, e.grads64 = make([][]float32, e.crew.workers()), make([][]float64, e.crew.workers())
+		e.bounded.f32, e.bounded.f64 = make([][]float32, e.crew.workers()), make([][]float64, e.crew.workers())
 	}
 }
 
@@ -107,8 +115,8 @@ func (e *engine) adopt(params []param) {
 	if e.adapts {
 		e.sums = make([]float64, 2*e.blocks)
 	}
-	for i := range e.grads32 {
-		e.grads32[i], e.grads64[i] = make([]float32, wide[gtensor.Float32]), make([]float64, wide[gtensor.Float64])
+	for i := range e.bounded.f32 {
+		e.bounded.f32[i], e.bounded.f64[i] = make([]float32, wide[gtensor.Float32]), make([]float64, wide[gtensor.Float64])
 	}
 }
 
@@ -161,7 +169,7 @@ func (e *engine) step() error {
 	if err := e.terms(); err != nil {
 		return err
 	}
-	e.crew.run(len(e.spans), e.update)
+	e.crew.run(len(e.spans), e.passes.update)
 	e.zeroShared()
 	e.steps++
 	return nil
@@ -204,14 +212,14 @@ func (e *engine) grad32(worker int, p *param, sp span) []float32 {
 	if e.config.ClipValue == 0 {
 		return p.f32.grad[sp.lo:sp.hi]
 	}
-	return clampPass32(float32(e.gradScale), float32(e.config.ClipValue), e.grads32[worker], p.f32.grad[sp.lo:sp.hi])
+	return clampPass32(float32(e.gradScale), float32(e.config.ClipValue), e.bounded.f32[worker], p.f32.grad[sp.lo:sp.hi])
 }
 
 func (e *engine) grad64(worker int, p *param, sp span) []float64 {
 	if e.config.ClipValue == 0 {
 		return p.f64.grad[sp.lo:sp.hi]
 	}
-	return clampPass(e.gradScale, e.config.ClipValue, e.grads64[worker], p.f64.grad[sp.lo:sp.hi])
+	return clampPass(e.gradScale, e.config.ClipValue, e.bounded.f64[worker], p.f64.grad[sp.lo:sp.hi])
 }
 
 // updateSpan updates the weights of one span. It also zeroes the gradients and moves the averages,
@@ -253,4 +261,73 @@ func (e *engine) zeroShared() {
 			clear(p.f64.grad)
 		}
 	}
+}
+
+// region is the memory of one weight or gradient.
+type region struct {
+	lo, hi uintptr
+	param  int
+	grad   bool
+}
+
+// checkOverlap marks gradients that share memory, such as the gradients of a and b in a+b: they
+// must be zeroed after the last use. Errors: ErrUnsupported if a weight shares memory with another
+// weight or a gradient.
+func (e *engine) checkOverlap(params []param) error {
+	e.regions = e.regions[:0]
+	for i := range params {
+		p := &params[i]
+		weight := flat{dtype: p.dtype, f32: p.f32.weight, f64: p.f64.weight}
+		grad := flat{dtype: p.dtype, f32: p.f32.grad, f64: p.f64.grad}
+		lo, hi := weight.bounds()
+		e.regions = append(e.regions, region{lo: lo, hi: hi, param: i})
+		lo, hi = grad.bounds()
+		e.regions = append(e.regions, region{lo: lo, hi: hi, param: i, grad: true})
+	}
+	slices.SortFunc(e.regions, func(a, b region) int { return cmp.Compare(a.lo, b.lo) })
+	last := e.regions[0] // the region so far with the highest end
+	for _, r := range e.regions[1:] {
+		if r.lo < last.hi && r.lo < r.hi {
+			if !r.grad || !last.grad {
+				return fmt.Errorf("%v and %v share memory: give each its own, and a weight used twice only once: %w", last, r, ErrUnsupported)
+			}
+			for _, i := range [...]int{r.param, last.param} {
+				params[i].zero = max(params[i].zero, zeroAfterPass)
+			}
+		}
+		if r.hi > last.hi {
+			last = r
+		}
+	}
+	return nil
+}
+
+// String returns the region for errors.
+func (r region) String() string {
+	if r.grad {
+		return fmt.Sprintf("gradient of parameter %d", r.param)
+	}
+	return fmt.Sprintf("weight of parameter %d", r.param)
+}
+
+// averages returns an error if no averages are kept.
+func (e *engine) averages() error {
+	if e.config.EMADecay == 0 {
+		return fmt.Errorf("no averages are kept: set EMADecay: %w", ErrConfig)
+	}
+	return nil
+}
+
+// swap exchanges the bound weights and their averages.
+func (e *engine) swap() {
+	for i := range e.params {
+		p := &e.params[i]
+		if len(p.f32.slots) > 0 {
+			exchange(p.f32.weight, averagesOf(&p.f32))
+		}
+		if len(p.f64.slots) > 0 {
+			exchange(p.f64.weight, averagesOf(&p.f64))
+		}
+	}
+	e.swapped = !e.swapped
 }

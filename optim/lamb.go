@@ -140,7 +140,7 @@ func (e *engine) adapt() error {
 	if !e.config.Measures() {
 		n = len(e.sums)
 	}
-	if err := e.sum(e.directions, n); err != nil {
+	if err := e.sum(e.passes.directions, n); err != nil {
 		return fmt.Errorf("sum of squared directions: %w", err)
 	}
 	for i := range e.params {

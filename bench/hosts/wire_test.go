@@ -7,10 +7,10 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,12 +78,15 @@ func TestWireOfHost(t *testing.T) {
 
 // Sizes of the measurements, in bytes and messages.
 const (
-	span    = 16 << 20  // memory that streams go over: more than a cache has
+	span    = 64 << 20  // memory that messages go over: more than a cache has
 	chunk   = 256 << 10 // of a stream, as of a chain
 	small   = 72        // an exchange of 8 bytes
 	window  = 8         // messages of a stream on their way
 	repeats = 20
 )
+
+// exchanges are the bytes of the measured exchanges. UCX changes its way between 16 and 20 KiB.
+var exchanges = []int{small, 1 << 10, 4 << 10, 8 << 10, 16<<10 + 64, 20 << 10, 32 << 10, 48 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 2 << 20}
 
 // end is one process of a measurement.
 type end struct {
@@ -93,47 +96,68 @@ type end struct {
 	reqs        [2 * window]wire.Request
 }
 
-// measure returns the network. A speed is the best of some repeats.
+// measure returns the network. A time is the median of some repeats.
 //
 // Collective: all processes. Only the first has the results.
 func (e *end) measure() (hostcost.Net, error) {
-	net := hostcost.Net{Hosts: e.hosts, Ranks: 1, Latency: math.Inf(1), Overhead: math.Inf(1)}
-	var pair float64
-	for range repeats {
-		for _, m := range []struct {
-			put func(seconds float64)
-			do  func() (seconds float64, err error)
-		}{
-			{func(s float64) { net.Latency = min(net.Latency, s) }, e.ring},
-			{func(s float64) { net.Overhead = min(net.Overhead, s) }, func() (float64, error) { return e.stream(500, small, e.rank == 0, e.rank == 1, 1) }},
-			{func(s float64) { net.Bandwidth = max(net.Bandwidth, chunk/s) }, func() (float64, error) { return e.stream(40, chunk, e.rank == 0, e.rank == 1, 1) }},
-			{func(s float64) { pair = max(pair, chunk/s) }, func() (float64, error) { return e.stream(40, chunk, e.rank < 2, e.rank < 2, 1) }},
-			{func(s float64) { net.Both = max(net.Both, chunk/s) }, func() (float64, error) { return e.stream(40, chunk, true, true, e.hosts-1) }},
-			{func(s float64) { net.Memory = max(net.Memory, span/s) }, e.sum},
-		} {
-			if err := e.meet(); err != nil {
-				return net, err
-			}
-			begin := time.Now()
-			each, err := m.do()
+	repeat := func(do func() (float64, error)) (float64, error) {
+		times := make([]float64, repeats)
+		for i := range times {
+			err := e.meet()
 			if err == nil {
-				err = e.meet()
+				times[i], err = do()
 			}
 			if err != nil {
-				return net, fmt.Errorf("after %v: %w", time.Since(begin), err)
+				return 0, err
 			}
-			m.put(each)
+		}
+		slices.Sort(times)
+		return times[repeats/2], e.meet()
+	}
+	net := hostcost.Net{Hosts: e.hosts, Ranks: 1}
+	for _, bytes := range exchanges {
+		seconds, err := repeat(func() (float64, error) { return e.exchange(bytes) })
+		if err != nil {
+			return net, err
+		}
+		net.Exchanges = append(net.Exchanges, hostcost.Point{Bytes: int64(bytes), Seconds: seconds})
+	}
+	pair, err := repeat(func() (float64, error) { return e.stream(40, chunk, 2) })
+	if err != nil {
+		return net, err
+	}
+	all, err := repeat(func() (float64, error) { return e.stream(40, chunk, e.hosts) })
+	if err != nil {
+		return net, err
+	}
+	// With a processor each, all hosts together are as fast as two.
+	net.Processors = min(float64(e.hosts)*pair/all, float64(e.hosts))
+	sum, err := repeat(e.sum)
+	net.Memory = span / sum
+	return net, err
+}
+
+// exchange sends a message to every other process and takes one from each, some times. Returns: the
+// seconds of one time.
+func (e *end) exchange(bytes int) (float64, error) {
+	const least, most, moved = 4, 200, 2 << 20
+	times := min(max(moved/bytes, least), most)
+	begin := time.Now()
+	for i := range times {
+		at := i * bytes % (span - bytes + 1)
+		rs := e.reqs[:0:len(e.reqs)]
+		for k := 1; k < e.hosts; k++ {
+			rs = rs[:len(rs)+2]
+			e.w.Recv(&rs[len(rs)-2], (e.rank+e.hosts-k)%e.hosts, 2, e.in[at:at+bytes])
+			e.w.Send(&rs[len(rs)-1], (e.rank+k)%e.hosts, 2, e.out[at:at+bytes])
+		}
+		for k := range rs {
+			if err := wire.Wait(e.w, nil, &rs[k]); err != nil {
+				return 0, err
+			}
 		}
 	}
-	// All hosts together move hosts x all bytes; with a processor each it would be hosts x pair.
-	all := net.Both
-	if e.hosts == 2 { // both are the same measurement
-		pair, all = max(pair, all), max(pair, all)
-	}
-	net.Both = min(pair, net.Bandwidth)
-	net.Processors = min(float64(e.hosts)*all/pair, float64(e.hosts))
-	net.Overhead = min(net.Overhead, net.Latency/2)
-	return net, nil
+	return time.Since(begin).Seconds() / float64(times), nil
 }
 
 // meet is a barrier.
@@ -167,29 +191,12 @@ func (e *end) recv(peer, bytes int) error {
 	return wire.Wait(e.w, nil, &e.reqs[0])
 }
 
-// ring passes a small message around all processes, and returns the seconds from one to the next.
-func (e *end) ring() (float64, error) {
-	const rounds = 100
-	next, prev := (e.rank+1)%e.hosts, (e.rank+e.hosts-1)%e.hosts
-	begin := time.Now()
-	for range rounds {
-		steps := []func() error{func() error { return e.recv(prev, small) }, func() error { return e.send(next, small) }}
-		if e.rank == 0 {
-			steps[0], steps[1] = steps[1], steps[0]
-		}
-		for _, step := range steps {
-			if err := step(); err != nil {
-				return 0, err
-			}
-		}
+// stream sends messages to the next of the first n processes, and takes as many from the one
+// before. It returns the seconds of a message.
+func (e *end) stream(messages, bytes, n int) (float64, error) {
+	if e.rank >= n {
+		return 0, nil
 	}
-	return time.Since(begin).Seconds() / float64(rounds*e.hosts), nil
-}
-
-// stream sends messages to the next process, if sends, and takes as many from the one before, if
-// takes, of the first last+1 processes. It returns the seconds of a message.
-func (e *end) stream(messages, bytes int, sends, takes bool, last int) (float64, error) {
-	n := last + 1
 	next, prev := (e.rank+1)%n, (e.rank+n-1)%n
 	begin := time.Now()
 	for i := range messages + window {
@@ -201,20 +208,12 @@ func (e *end) stream(messages, bytes int, sends, takes bool, last int) (float64,
 		if i >= messages {
 			continue
 		}
-		if takes {
-			e.w.Recv(in, prev, 2, e.in[at:at+bytes])
-		}
-		if sends {
-			e.w.Send(out, next, 2, e.out[at:at+bytes])
-		}
+		e.w.Recv(in, prev, 2, e.in[at:at+bytes])
+		e.w.Send(out, next, 2, e.out[at:at+bytes])
 	}
 	got, has := &e.reqs[0], &e.reqs[1] // the other end has them
-	if sends {
-		e.w.Recv(got, next, 1, e.in[:1])
-	}
-	if takes {
-		e.w.Send(has, prev, 1, e.out[:1])
-	}
+	e.w.Recv(got, next, 1, e.in[:1])
+	e.w.Send(has, prev, 1, e.out[:1])
 	if err := wire.Wait(e.w, nil, got, has); err != nil {
 		return 0, err
 	}

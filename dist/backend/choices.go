@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/dl"
 )
 
@@ -167,4 +168,12 @@ func (at place) find(name, override string, sonames ...string) string {
 		return ""
 	}
 	return files[0].Path
+}
+
+// factsOf returns this rank's facts.
+func (c Config) factsOf(d *cuda.Driver, ids []gpuID, own int) facts {
+	return facts{
+		Backend: c.Name(), Engine: c.Engine, MaxCTAs: c.MaxCTAs, GPU: ids[own], Count: len(ids), Driver: d.Version(),
+		Visible: launch.CurrentVisible().String(),
+	}
 }

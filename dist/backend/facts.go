@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/gpu"
 )
 
 // gpuID identifies a GPU by the driver's ids.
@@ -62,13 +62,13 @@ func decodeFacts(lines [][]byte) ([]facts, error) {
 	return all, nil
 }
 
-// judge returns nil if the ranks fit together. Ranks for which near is true are on this host, and
-// have the same driver.
+// judge returns nil if the ranks of m fit together. Those of one host have the same driver, and a
+// GPU each.
 //
 // Errors: dist.ErrMismatch, dist.ErrDevice.
-func judge(all []facts, near func(rank int) bool) error {
+func judge(all []facts, m *gpu.Member) error {
 	local := 0 // the first rank of this host
-	for local < len(all)-1 && !near(local) {
+	for local < len(all)-1 && !m.Near(local) {
 		local++
 	}
 	for r, f := range all {
@@ -80,12 +80,12 @@ func judge(all []facts, near func(rank int) bool) error {
 			return fmt.Errorf("%w on the engine: rank 0 has %q forced, rank %d %q", dist.ErrMismatch, first.Engine, r, f.Engine)
 		case f.MaxCTAs != first.MaxCTAs:
 			return fmt.Errorf("%w on the most blocks of an operation: rank 0 has %d, rank %d %d", dist.ErrMismatch, first.MaxCTAs, r, f.MaxCTAs)
-		case near(r) && f.Driver != all[local].Driver:
+		case m.Near(r) && f.Driver != all[local].Driver:
 			return fmt.Errorf("%w on the driver: rank %d has one for CUDA %s, rank %d for %s: do they share a host?", dist.ErrMismatch,
 				local, version(all[local].Driver), r, version(f.Driver))
 		}
 		for q := range r {
-			if all[q].GPU.UUID == f.GPU.UUID {
+			if all[q].GPU.UUID == f.GPU.UUID && m.OneHost(q, r) {
 				return fmt.Errorf("%w: ranks %d and %d have one GPU, %v: %s", dist.ErrDevice, q, r, f.GPU, f.shared(len(all)))
 			}
 		}
@@ -215,12 +215,4 @@ func (s *gpuQuery) can(own, peer int) (bool, error) {
 		}
 	}
 	return yes != 0, nil
-}
-
-// factsOf returns this rank's facts.
-func (c Config) factsOf(d *cuda.Driver, ids []gpuID, own int) facts {
-	return facts{
-		Backend: c.Name(), Engine: c.Engine, MaxCTAs: c.MaxCTAs, GPU: ids[own], Count: len(ids), Driver: d.Version(),
-		Visible: launch.CurrentVisible().String(),
-	}
 }

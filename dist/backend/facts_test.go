@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/gpu"
 )
 
 // four is the facts of four ranks on as many GPUs.
@@ -59,7 +60,7 @@ func TestJudgeNamesRanksAndGPU(t *testing.T) {
 		if err != nil || !slices.Equal(told, all) {
 			t.Fatalf("%s: %v, %+v", tt.name, err, told)
 		}
-		err = judge(told, oneHost)
+		err = judge(told, &gpu.Member{Size: len(told)})
 		if !errors.Is(err, tt.want) {
 			t.Errorf("%s: error %v, want %v", tt.name, err, tt.want)
 		}
@@ -88,20 +89,24 @@ func TestFactsFitWhateverTheEnvironmentHolds(t *testing.T) {
 
 func oneHost(int) bool { return true }
 
-// Ranks of other hosts may have other drivers, and GPUs without peer access.
+// Ranks of other hosts may have other drivers, GPUs without peer access, and this rank's GPU.
 func TestFactsOfOtherHostsMayDiffer(t *testing.T) {
 	all := four()
 	all[3].Driver = 12080
-	near := func(rank int) bool { return rank < 3 }
-	if err := judge(all, near); err != nil {
+	m := &gpu.Member{Size: 4, Hosts: []int{0, 0, 0, 1}}
+	if err := judge(all, m); err != nil {
 		t.Error(err)
 	}
-	if err := judge(all, func(rank int) bool { return rank > 1 }); !errors.Is(err, dist.ErrMismatch) {
+	if err := judge(all, &gpu.Member{Size: 4, Rank: 2, Hosts: []int{0, 0, 1, 1}}); !errors.Is(err, dist.ErrMismatch) {
 		t.Errorf("error %v, want a mismatch of ranks 2 and 3", err)
 	}
 	ids := []gpuID{all[0].GPU, all[3].GPU}
-	if err := reaches(ids, 0, 0, all, near, func(int, int) (bool, error) { return false, nil }); err != nil {
+	if err := reaches(ids, 0, 0, all, m.Near, func(int, int) (bool, error) { return false, nil }); err != nil {
 		t.Error(err)
+	}
+	all[3].GPU = all[0].GPU
+	if err := judge(all, m); err != nil {
+		t.Errorf("a GPU that two hosts share: %v", err)
 	}
 }
 

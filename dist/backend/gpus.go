@@ -167,7 +167,7 @@ func (g *GPUs) openDriver() error {
 	}
 	all, err := decodeFacts(lines)
 	if err == nil {
-		err = judge(all, g.member.Near)
+		err = judge(all, g.member)
 	}
 	if err = g.member.Agree(err); err != nil {
 		return err

@@ -32,16 +32,27 @@ const digestBytes = 41
 //
 // Collective. Errors: local on a rank that has one, ErrPeer on the others; ErrPlan; those of the
 // group.
-func agree(w *dist.World, lines []string, local error) error {
-	_, err := agreeWith(w, lines, local, nil)
+func agree(t *team, lines []string, local error) error {
+	_, err := agreeWith(t, lines, local, nil)
 	return err
 }
 
-// agreeWith is agree that also gives every rank each rank's more. All have one length; contents may
-// differ.
+// agreeWith is agree that also gives every rank of the group each rank's more. All have one length;
+// contents may differ. The replicas compare after the ranks of each group.
 //
 // Collective. Errors: as agree.
-func agreeWith(w *dist.World, lines []string, local error, more []byte) ([][]byte, error) {
+func agreeWith(t *team, lines []string, local error, more []byte) ([][]byte, error) {
+	all, err := agreeIn(t.Group, lines, local, more)
+	if t.across != nil {
+		_, err = agreeIn(t.across, lines, err, nil)
+	}
+	return all, err
+}
+
+// agreeIn is agreeWith for the ranks of one group.
+//
+// Collective. Errors: as agree.
+func agreeIn(w *dist.Group, lines []string, local error, more []byte) ([][]byte, error) {
 	text := strings.Join(lines, "\n")
 	digest := make([]byte, digestBytes)
 	if local != nil {
@@ -120,12 +131,12 @@ func firstDifference(a, b []string) (string, string) {
 const planName = "ddp plan"
 
 // gather returns every rank's mine, by rank; all have one length. name names the operation.
-func gather(w *dist.World, name string, mine []byte) ([][]byte, error) {
+func gather(w *dist.Group, name string, mine []byte) ([][]byte, error) {
 	all := make([]byte, len(mine)*w.Size())
 	if w.Device() != tensor.Host {
 		return gatherOnGPU(w, name, mine)
 	}
-	work, err := w.Named(name).AllGather(tensor.Of(all), tensor.Of(mine))
+	work, err := w.With(dist.Hints{Name: name}).AllGather(tensor.Of(all), tensor.Of(mine))
 	if err == nil {
 		err = work.Wait()
 	}

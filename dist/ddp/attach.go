@@ -5,29 +5,24 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/ops"
-	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
 
 // DDP is one rank's end of the data-parallel training of one model. The goroutine that runs the
 // graph calls its methods, between runs.
 type DDP struct {
-	world *dist.World
-	weigh *dist.Group // names the operation
-	queue submitter   // the world's stream; nil if it runs no host code
+	team  *team
+	weigh view // names the operation
 	cfg   Config
 	plan  Plan
-	epoch time.Time
 
-	imagined bool   // see Imagine
-	prefix   string // of operation names; "" for the first DDP of the world
+	imagined bool // see Imagine
 
 	mem     *memory
 	buckets []*bucket // in the order of plan.Buckets
@@ -42,7 +37,7 @@ type DDP struct {
 	runs     int     // those of them whose gradients were all reduced
 	run      run
 	factor   factor
-	exchange dist.Work // sum of the weights
+	exchange works     // sum of the weights
 	factored dist.Work // this rank's factor, computed from it
 	clock    clock
 	closed   bool
@@ -50,11 +45,7 @@ type DDP struct {
 	virtual  *virtual  // set with Config.VirtualRanks; it is wire as well
 	local    localSGD
 
-	values    []value         // of the learnables on a GPU; see device.go
-	valueHeap symmetric.Heap  // of the values outside buckets; nil if there are none
-	machines  []*func() error // see Await
-	taker     any             // the machine that ran last; see Take
-	stale     bool            // see Stale
+	driver driver // for machines
 
 	zeros       [2]tensor.Buffer // by position in bucketTypes; see zeroView
 	stagings    []*staging       // with Stage 2
@@ -64,42 +55,54 @@ type DDP struct {
 	unusedBytes int64        // of learnables that are not trained
 }
 
-// Attach makes the training of learnables on cost data-parallel over world. Call it instead of
-// gorgonia.Grad, when the graph is complete and the learnables have values, before making a
-// machine. The package comment describes the changes to the graph, which cannot be used after an
-// error. A learnable without a name gets one: "learnable 0", the first. In errors, traces and the
-// flight recorder, operations of a world's second DDP begin with "ddp 2", and so on.
+// Attach makes the training of learnables on cost data-parallel over the ranks of on: a world, or a
+// group of some of its ranks. Call it instead of gorgonia.Grad, when the graph is complete and the
+// learnables have values, before making a machine. The package comment describes the changes to the
+// graph, which cannot be used after an error. A learnable without a name gets one: "learnable 0",
+// the first. In errors, traces and the flight recorder, operations of a group's second DDP begin
+// with "ddp 2", and so on.
 //
-// Collective: all ranks, with graphs that differ only in the length of the batch. Owns: close d
-// with world, or before it by Close. Errors: dist.ErrInvalid and its kinds, naming parameter or
-// node, on the faulty rank, and ErrPeer on the others; ErrPlan on all ranks if they differ;
-// symmetric.ErrNoSpace; those of the group.
-func Attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config) (*DDP, error) {
-	return attach(world, cost, learnables, cfg, false)
+// Collective: all ranks of the group, with graphs that differ only in the length of the batch.
+// Other ranks of the world take no part. Owns: close d with the group, or before it by Close.
+// Errors: dist.ErrInvalid and its kinds, naming parameter or node, on the faulty rank, and ErrPeer
+// on the others; ErrPlan on all ranks if they differ; symmetric.ErrNoSpace; those of the group.
+func Attach(on dist.Members, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config) (*DDP, error) {
+	return attach(on, cost, learnables, cfg, false)
+}
+
+// groupOf returns the group of on.
+//
+// Errors: dist.ErrInvalid for none.
+func groupOf(on dist.Members) (*dist.Group, error) {
+	if on != nil {
+		if g := on.Members(); g != nil {
+			return g, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: no group; pass a world, or a group of Split", dist.ErrInvalid)
 }
 
 // attach implements Attach and Imagine.
-func attach(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config, imagined bool) (*DDP, error) {
-	if world == nil || world.Group == nil {
-		return nil, fmt.Errorf("ddp attach: %w: no world", dist.ErrInvalid)
+func attach(on dist.Members, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config, imagined bool) (*DDP, error) {
+	g, err := groupOf(on)
+	if err != nil {
+		return nil, fmt.Errorf("ddp attach: %w", err)
 	}
-	d := &DDP{world: world, cfg: cfg.withDefaults(), epoch: world.Recorder().Epoch(), weight: 1, imagined: imagined}
+	d := &DDP{team: newTeam(g, cfg.Replicas), cfg: cfg.withDefaults(), weight: 1, imagined: imagined}
 	if !imagined {
-		if n := world.Ordinal("ddp"); n > 1 {
-			d.prefix = fmt.Sprintf("ddp %d ", n)
-		}
+		d.team.number()
 	}
-	d.weigh = d.named(weightName)
-	d.queue, _ = world.Stream().(submitter)
+	d.driver.d = d
+	d.weigh = d.team.view(weightName)
 	b := builder{d: d, cost: cost}
-	err := d.agreeOn(&b, learnables, b.tryBuild(learnables))
+	err = d.agreeOn(&b, learnables, b.tryBuild(learnables))
 	if err == nil {
 		err = d.allocate(&b, learnables)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ddp attach rank %d/%d: %w", world.Rank(), world.Size(), errors.Join(err, d.leave(), d.release()))
+		return nil, fmt.Errorf("ddp attach rank %d/%d: %w", g.Rank(), g.Size(), errors.Join(err, d.leave(), d.release()))
 	}
-	if len(d.plan.Unused) > 0 && world.Rank() == 0 {
+	if len(d.plan.Unused) > 0 && g.Rank() == 0 {
 		d.cfg.Log.Warn("ddp: the cost does not depend on these learnables; they are not trained",
 			"names", strings.Join(d.plan.Unused, " "))
 	}
@@ -204,7 +207,7 @@ func (b *builder) makePlan(order []int) error {
 		p.Params = append(p.Params, q)
 	}
 	c := b.d.cfg
-	p.lay(order, c, b.d.world.Size(), b.d.slotAlignment())
+	p.lay(order, c, b.d.team.Size(), b.d.team.alignment())
 	if b.d.gathers() {
 		if err := b.gatherParams(); err != nil {
 			return err
@@ -214,7 +217,7 @@ func (b *builder) makePlan(order []int) error {
 	if err != nil {
 		return err
 	}
-	if err := c.fits(b.d.world); err != nil {
+	if err := c.fits(b.d.team.Group); err != nil {
 		return err
 	}
 	b.lines = append(b.lines, c.lines()...)
@@ -229,7 +232,7 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 	if d.imagined {
 		d.mem, err = newImagined(&d.plan)
 	} else {
-		d.mem, err = newMemory(d.world, &d.plan)
+		d.mem, err = newMemory(d.team.Group, &d.plan)
 	}
 	if err != nil {
 		return err
@@ -244,8 +247,8 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 	if d.imagined {
 		return d.imagineWires()
 	}
-	if d.onGPU() {
-		if err := d.allocateValues(learnables); err != nil {
+	if d.team.onGPU() {
+		if err := d.driver.values.allocate(d, learnables); err != nil {
 			return err
 		}
 	}
@@ -260,13 +263,13 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 	if err := d.allocateWire(); err != nil {
 		return err
 	}
-	if d.onGPU() {
-		if err := d.broadcastValues(); err != nil || !d.gathers() {
+	if d.team.onGPU() {
+		if err := d.driver.values.broadcast(d.team); err != nil || !d.gathers() {
 			return err
 		}
 		return d.fillShardsOfGPU(b.shards)
 	}
-	if err := broadcast(d.world, learnables); err != nil || !d.gathers() {
+	if err := broadcast(d.team, learnables); err != nil || !d.gathers() {
 		return err
 	}
 	return d.fillShards(b.shards)
@@ -275,7 +278,7 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 // broadcast copies rank 0's values of the nodes to all ranks, in the values' own memory.
 //
 // Collective: all ranks, the same nodes.
-func broadcast(w *dist.World, nodes gorgonia.Nodes) error {
+func broadcast(t *team, nodes gorgonia.Nodes) error {
 	bufs := make([]tensor.Buffer, len(nodes))
 	for i, n := range nodes {
 		var err error
@@ -283,14 +286,14 @@ func broadcast(w *dist.World, nodes gorgonia.Nodes) error {
 			return fmt.Errorf("parameter %q: %w", n.Name(), err)
 		}
 	}
-	works := make([]dist.Work, len(nodes))
+	copies := make([]works, len(nodes))
 	for i, n := range nodes {
 		var err error
-		if works[i], err = w.Named(n.Name()).Broadcast(bufs[i], bufs[i], 0); err != nil {
-			return waitAll(works[:i], err)
+		if copies[i], err = t.plainView(n.Name()).spread(bufs[i]); err != nil {
+			return waitAll(copies[:i+1], err)
 		}
 	}
-	return waitAll(works, nil)
+	return waitAll(copies, nil)
 }
 
 // valueMemory returns the memory of a parameter's value, never a copy.
@@ -345,8 +348,8 @@ func (d *DDP) Close() error {
 		return d.release()
 	}
 	d.settle()
-	_ = d.queued() // its machine reports errors of the runs
-	gone := d.worldClosed()
+	_ = d.driver.queued() // its machine reports errors of the runs
+	gone := d.team.closed()
 	var errs []error
 	for _, s := range d.slots {
 		if s.wait.Value() != nil {
@@ -355,12 +358,6 @@ func (d *DDP) Close() error {
 	}
 	errs = append(errs, d.moveOut(gone))
 	return errors.Join(append(errs, d.release())...)
-}
-
-// worldClosed asks for a heap of negative size, which an open world rejects without communication.
-func (d *DDP) worldClosed() bool {
-	_, err := d.world.Heap(-1)
-	return errors.Is(err, dist.ErrClosed)
 }
 
 // detach gives the gradient's node a value in its own memory.
@@ -388,11 +385,11 @@ func (d *DDP) leave() error {
 	if d.imagined {
 		return nil
 	}
-	return d.moveOut(d.worldClosed())
+	return d.moveOut(d.team.closed())
 }
 
 func (d *DDP) release() error {
-	errs := []error{d.closeValues(), d.closeWire()}
+	errs := []error{d.driver.values.close(), d.closeWire()}
 	if d.mem != nil {
 		errs = append(errs, d.mem.close())
 	}

@@ -21,24 +21,24 @@ func TestNothingHappensToWeightsWhileRunsAreOnTheirWay(t *testing.T) {
 			return err
 		}
 		waits, broken := 0, error(nil)
-		stop := d.Await(func() error { waits++; return broken })
-		other := d.Await(func() error { return nil })
+		stop := d.Machine().Await(func() error { waits++; return broken })
+		other := d.Machine().Await(func() error { return nil })
 		for i, step := range []struct {
 			name string
 			do   func() error
 			want int
 		}{
-			{"adopt of nothing", d.Adopt, 0},
-			{"wait", d.Wait, 1},
+			{"adopt of nothing", d.Machine().Adopt, 0},
+			{"wait", d.Machine().Wait, 1},
 			{"consolidate", d.Consolidate, 2},
-			{"adopt", d.Adopt, 3},
+			{"adopt", d.Machine().Adopt, 3},
 		} {
 			if err := step.do(); err != nil || waits != step.want {
 				return fmt.Errorf("%d, %s: %d waits, want %d: %w", i, step.name, waits, step.want, err)
 			}
 		}
 		broken = errors.New("a run has failed")
-		for _, do := range []func() error{d.Wait, d.Consolidate} {
+		for _, do := range []func() error{d.Machine().Wait, d.Consolidate} {
 			if err := do(); !errors.Is(err, broken) {
 				return fmt.Errorf("after a run that failed: %w", err)
 			}
@@ -50,7 +50,7 @@ func TestNothingHappensToWeightsWhileRunsAreOnTheirWay(t *testing.T) {
 		if err := d.Close(); err != nil || waits != 6-w.Rank() {
 			return fmt.Errorf("close: %d waits: %w", waits, err)
 		}
-		if err := d.Wait(); !errors.Is(err, dist.ErrClosed) {
+		if err := d.Machine().Wait(); !errors.Is(err, dist.ErrClosed) {
 			return fmt.Errorf("wait of what is closed: %w", err)
 		}
 		return nil

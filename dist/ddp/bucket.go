@@ -22,7 +22,7 @@ type bucket struct {
 	dtype    tensor.DType
 	elements int
 	buf      tensor.Buffer // whole, of gradients; with Stage 2 that of stage
-	group    *dist.Group   // names the operation
+	view     view          // names the operation
 	red      dist.RedOp
 	slots    []*slot
 
@@ -33,10 +33,11 @@ type bucket struct {
 	gather  *dist.Group   // names the gathering of weights
 	stage   *staging      // nil while buf has no memory
 
-	missing int       // gradients of this run still to come
-	started bool      // in this run
-	work    dist.Work // of the last start; waited for before the bucket is written again
-	ready   time.Duration
+	missing   int       // gradients of this run still to come
+	started   bool      // in this run
+	scattered dist.Work // with sharding, of the last start: the sum over the group, before that over the replicas
+	work      dist.Work // of the last start; waited for before the bucket is written again
+	ready     time.Duration
 }
 
 // slot is the memory of one parameter's gradient. It is the Reducer of the parameter's hook.
@@ -85,10 +86,10 @@ func (d *DDP) place(params gorgonia.Nodes, waits gorgonia.Nodes) error {
 	}
 	d.slots = make([]*slot, len(params))
 	for i, pb := range d.plan.Buckets {
-		name := d.prefix + bucketPrefix + strconv.Itoa(i)
+		name := d.team.prefix + bucketPrefix + strconv.Itoa(i)
 		b := &bucket{
 			index: i, name: name, dtype: pb.DType, elements: pb.Elements, shard: pb.Shard,
-			group: d.world.Named(name), red: dist.PreMulSumAt(d.mem.scales[typeIndex(pb.DType)]),
+			view: d.team.plainView(name), red: dist.PreMulSumAt(d.mem.scales[typeIndex(pb.DType)]),
 		}
 		d.buckets = append(d.buckets, b)
 		var err error
@@ -127,7 +128,7 @@ func (d *DDP) newSlot(b *bucket, j int, param, wait *gorgonia.Node) (*slot, erro
 			return nil, err
 		}
 	}
-	if !s.scalar() && !d.onGPU() && !d.staged() {
+	if !s.scalar() && !d.team.onGPU() && !d.staged() {
 		s.view, err = tensor.View(s.buf, q.Shape...)
 	}
 	return s, err
@@ -173,8 +174,8 @@ func (d *DDP) newZeros(n int, dt tensor.DType) (tensor.Buffer, error) {
 
 // Start implements ops.Reducer.
 func (s *slot) Start(grad gorgonia.Value) error {
-	if s.d.onGPU() {
-		return s.d.needsMachine()
+	if s.d.team.onGPU() {
+		return s.d.team.needsMachine()
 	}
 	src, err := ops.Elements(grad)
 	if err != nil {
@@ -246,8 +247,8 @@ func deposit(dst, src tensor.Buffer, how manner, weight float64) error {
 
 // Wait implements ops.Reducer. The first Wait of a bucket blocks until it has been reduced.
 func (s *slot) Wait() (gorgonia.Value, error) {
-	if s.d.onGPU() {
-		return nil, s.d.needsMachine()
+	if s.d.team.onGPU() {
+		return nil, s.d.team.needsMachine()
 	}
 	if err := s.Reduced(); err != nil {
 		return nil, err

@@ -76,13 +76,13 @@ func TestGatherWeightsIsRefusedWhenClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := l.d.GatherWeights(); err != nil {
+		if err := l.d.Machine().GatherWeights(); err != nil {
 			t.Errorf("stage %d: %v", stage, err)
 		}
 		if err := l.close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.d.GatherWeights(); !errors.Is(err, dist.ErrClosed) {
+		if err := l.d.Machine().GatherWeights(); !errors.Is(err, dist.ErrClosed) {
 			t.Errorf("stage %d: %v, want ErrClosed", stage, err)
 		}
 		if err := w.Close(); err != nil {

@@ -6,11 +6,12 @@ import (
 	"math"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// Config holds the settings of Attach. The zero value is the default. All but Log and the Factor of
-// PreMulSum must be equal on all ranks.
+// Config holds the settings of Attach. The zero value is the default. All but Log, Replicas and the
+// Factor of PreMulSum must be equal on all ranks.
 type Config struct {
 	BucketMB      float64 // largest bucket in MiB (1 MiB = 2^20 bytes), fractions allowed; 0 means 25
 	FirstBucketMB float64 // the same for the first bucket of each dtype; 0 means 1, or BucketMB if that is less
@@ -19,9 +20,14 @@ type Config struct {
 	Stage         int  // 0 shards nothing, 1 the solver's state, 2 gradients too, 3 parameters too
 	OverlapGather bool // on GPUs, with Stage 1 and 2: a run gathers the weights that the previous run updated
 
-	WireDType     tensor.DType // of gradients between ranks: BF16 or F16; 0 and F32 mean the gradient's dtype
-	ErrorFeedback bool         // add the rounding errors of WireDType to the next step's gradient
-	Hook          Hook         // another compression of buckets, such as PowerSGD; nil means none
+	// Replicas is the group of the ranks that own the same shards, as a column of Split2D if Attach
+	// gets a row. Gradients are summed over the row, whose ranks shard, and then over the column,
+	// whose ranks replicate (HSDP of PyTorch). nil means that the group of Attach is all ranks.
+	Replicas *dist.Group
+
+	WireDType     tensor.DType  // of gradients between ranks: BF16 or F16; 0 and F32 mean the gradient's dtype
+	ErrorFeedback bool          // add the rounding errors of WireDType to the next step's gradient
+	Hook          compress.Hook // another compression of buckets, such as PowerSGD; nil means none
 
 	Average Average // how ranks' gradients are combined; 0 means Mean
 	Factor  float64 // of PreMulSum and PreDivide; 0 means 1, and for PreDivide a power of two near the root of the number of ranks
@@ -54,7 +60,7 @@ func (c Config) Validate() error {
 			return fmt.Errorf("ddp config: %w: %s is %v, want 0 or at least %v (1 KiB)", dist.ErrInvalid, b.name, b.mb, minBucketMB)
 		}
 	}
-	for _, check := range [...]func() string{c.wrongNumber, c.wrongWire, c.wrongAverage, c.wrongVirtual, c.wrongLocal} {
+	for _, check := range [...]func() string{c.wrongNumber, c.wrongWire, c.wrongAverage, c.wrongVirtual, c.wrongLocal, c.wrongReplicas} {
 		if wrong := check(); wrong != "" {
 			return fmt.Errorf("ddp config: %w: %s", dist.ErrInvalid, wrong)
 		}
@@ -138,11 +144,27 @@ func (c Config) wrongLocal() string {
 	return ""
 }
 
-// fits checks the settings that depend on the world.
+func (c Config) wrongReplicas() string {
+	switch {
+	case c.Replicas == nil:
+		return ""
+	case c.Stage == 0:
+		return "Replicas repeats shards, and Stage 0 has none; use Stage 1 to 3, or attach to the group of all ranks"
+	case c.VirtualRanks > 0:
+		return "VirtualRanks sums in the order of one group's ranks, and Replicas adds a second group; remove one"
+	}
+	return ""
+}
+
+// fits checks the settings that depend on the group.
 //
-// Errors: dist.ErrInvalid unless VirtualRanks is a multiple of the ranks; dist.ErrUnsupported for
-// settings that need buckets in host memory.
-func (c Config) fits(w *dist.World) error {
+// Errors: dist.ErrInvalid unless VirtualRanks is a multiple of the ranks; dist.ErrDevice if
+// Replicas is on another device; dist.ErrUnsupported for settings that need buckets in host memory.
+func (c Config) fits(w *dist.Group) error {
+	if r := c.Replicas; r != nil && r.Device() != w.Device() {
+		return fmt.Errorf("ddp config: %w: Replicas is on %v, and the group of Attach on %v; split both from one world",
+			dist.ErrDevice, r.Device(), w.Device())
+	}
 	if n := w.Size(); c.VirtualRanks%n != 0 {
 		return fmt.Errorf("ddp config: %w: VirtualRanks is %d, which %d ranks do not divide", dist.ErrInvalid, c.VirtualRanks, n)
 	}
@@ -160,7 +182,7 @@ func (c Config) fits(w *dist.World) error {
 		{"LocalSteps", c.LocalSteps > 0},
 	} {
 		if f.set {
-			return fmt.Errorf("ddp config: %w: %s works on buckets in the memory of the host, and the world is on %v (%s); use a backend of the host, or leave it out",
+			return fmt.Errorf("ddp config: %w: %s works on buckets in the memory of the host, and the group is on %v (%s); use a backend of the host, or leave it out",
 				dist.ErrUnsupported, f.name, w.Device(), w.Backend())
 		}
 	}
@@ -168,9 +190,9 @@ func (c Config) fits(w *dist.World) error {
 }
 
 // hook returns the hook of the settings, or nil.
-func (c Config) hook() Hook {
+func (c Config) hook() compress.Hook {
 	if c.WireDType == tensor.BF16 || c.WireDType == tensor.F16 {
-		return Cast{DType: c.WireDType, ErrorFeedback: c.ErrorFeedback}
+		return compress.Cast{DType: c.WireDType, ErrorFeedback: c.ErrorFeedback}
 	}
 	return c.Hook
 }
@@ -185,12 +207,17 @@ func (c Config) lines() []string {
 	if h := c.hook(); h != nil {
 		hook = h.String()
 	}
+	replicas := 1
+	if c.Replicas != nil {
+		replicas = c.Replicas.Size()
+	}
 	return []string{
 		fmt.Sprintf("setting BucketMB: %v", c.BucketMB),
 		fmt.Sprintf("setting FirstBucketMB: %v", c.FirstBucketMB),
 		fmt.Sprintf("setting NoOverlap: %v", c.NoOverlap),
 		fmt.Sprintf("setting Stage: %d", c.Stage),
 		fmt.Sprintf("setting OverlapGather: %v", c.OverlapGather),
+		fmt.Sprintf("setting Replicas: %d", replicas),
 		"setting WireDType or Hook: " + hook,
 		fmt.Sprintf("setting Average: %v", c.Average),
 		"setting Factor: " + factor,

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -29,7 +30,7 @@ func newDeviceWire(d *DDP) (*deviceWire, error) {
 	x := &deviceWire{d: d}
 	bytes := messageBytes(places)
 	var err error
-	if x.heap, err = d.world.Heap(bytes); err != nil {
+	if x.heap, err = d.team.Heap(bytes); err != nil {
 		return nil, err
 	}
 	r, err := x.heap.Alloc(bytes)
@@ -44,7 +45,7 @@ func newDeviceWire(d *DDP) (*deviceWire, error) {
 }
 
 // cut returns the message of each bucket in raw, which has room for places.
-func (p *Plan) cut(raw tensor.Buffer, places []Message, at []int) (wires []tensor.Buffer, err error) {
+func (p *Plan) cut(raw tensor.Buffer, places []compress.Message, at []int) (wires []tensor.Buffer, err error) {
 	wires = make([]tensor.Buffer, len(at))
 	for i, k := range at {
 		from := unsafe.Add(raw.Pointer(), messageBytes(places[:k]))
@@ -57,14 +58,14 @@ func (p *Plan) cut(raw tensor.Buffer, places []Message, at []int) (wires []tenso
 
 // messages returns the places of messages of a dtype on a GPU, and the index of each bucket's
 // place.
-func (p *Plan) messages(dt tensor.DType) (places []Message, at []int) {
+func (p *Plan) messages(dt tensor.DType) (places []compress.Message, at []int) {
 	for i, b := range p.Buckets {
 		k := i
 		if p.Stage >= stageGrads {
 			k = p.stagingOf(i)
 		}
 		for len(places) <= k {
-			places = append(places, Message{DType: dt})
+			places = append(places, compress.Message{DType: dt})
 		}
 		places[k].Elements = max(places[k].Elements, b.Elements)
 		at = append(at, k)
@@ -72,7 +73,7 @@ func (p *Plan) messages(dt tensor.DType) (places []Message, at []int) {
 	return places, at
 }
 
-func (x *deviceWire) start(*bucket) (dist.Work, error) { return dist.Work{}, x.d.needsMachine() }
+func (x *deviceWire) start(*bucket) (dist.Work, error) { return dist.Work{}, x.d.team.needsMachine() }
 
 func (x *deviceWire) bytes(b *bucket) int64 { return x.wires[b.index].Bytes() }
 

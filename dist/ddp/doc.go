@@ -10,13 +10,14 @@
 // # Files
 //
 //	attach.go, rewire.go, agree.go    Attach: hooks in the graph, comparison over the ranks
+//	team.go                           the group, its stream, names of operations
 //	config.go, plan.go, planfor.go    settings, layout of the buckets, planning without ranks
 //	bucket.go, step.go, weight.go     a step on the host: slots, buckets, weights of ranks
-//	device*.go                        the same for package machine on GPUs
+//	driver.go, device*.go             the same for package machine on GPUs
 //	shard*.go, zero3*.go              sharding: stages 1 and 2, stage 3
-//	wire*.go, hook*.go, powersgd*.go  messages: averages, casts, compression
+//	wire*.go, hook.go                 messages: averages, hooks of package compress
 //	virtual.go, local.go              virtual ranks, local steps
-//	join.go, part.go, sampler.go      uneven batches, and the order of samples
+//	join.go, part.go                  uneven batches
 //	timeline.go, diff.go, imagine.go  times of a step, comparing gradients, plans without memory
 //
 // # How does Attach change the graph?
@@ -114,14 +115,26 @@
 // gorgonia.Let. All ranks must use machines of one kind: package machine gathers a bucket again for
 // the backward pass and a tape machine keeps it.
 //
+// # Rows that shard, columns that replicate
+//
+// With Config.Replicas only the ranks of the group of Attach share a model's shards, and the ranks
+// of Replicas hold the same ones (HSDP of PyTorch). Weights are gathered within a row, over its
+// fast links, and between rows only shards of gradients travel:
+//
+//	row, column, err := world.Split2D(8) // 8 GPUs of a host
+//	d, err := ddp.Attach(row, cost, learnables, ddp.Config{Stage: 3, Replicas: column})
+//
+// A sum is over the row and then over the column, so its last bits depend on the shape of the mesh.
+// They are those of plain training if the row or the column is one rank.
+//
 // # Which messages do ranks send?
 //
 // Settings change the messages, or the reduction:
 //   - WireDType tensor.BF16 halves the bytes: each rank's share of a gradient is rounded once to
 //     bf16, summed in float32 in rank order, and rounded once. ErrorFeedback adds a rank's rounding
 //     errors to its next gradient.
-//   - A Hook defines other messages that can be summed. PowerSGD{Rank: 4} sends 4(n+m) numbers for
-//     an n by m matrix.
+//   - A Hook of package compress defines other messages that can be summed. PowerSGD{Rank: 4} sends
+//     4(n+m) numbers for an n by m matrix.
 //   - Average replaces the weighted mean.
 //   - VirtualRanks: 4 gives the same bits on 1, 2 and 4 ranks. A step is then V/n-1 runs inside
 //     NoSync and one outside.

@@ -7,6 +7,7 @@ import (
 	G "gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/sim"
@@ -28,7 +29,7 @@ func column(indices []int, scale float64) G.Value {
 // parts are of any length.
 func fit(world *dist.World) float64 {
 	defer world.Close()
-	sampler := must(ddp.NewSampler(ddp.SamplerConfig{
+	sampler := must(data.NewSampler(data.SamplerConfig{
 		Samples: 10, GlobalBatch: 7, Rank: world.Rank(), Size: world.Size(), Shuffle: true,
 	}))
 	rows := (7-1)/world.Size() + 1 // of the graph: the longest part
@@ -50,10 +51,10 @@ func fit(world *dist.World) float64 {
 	return w.Value().Data().([]float64)[0]
 }
 
-// ExampleSampler trains on batches that the ranks do not divide and that are shorter at the end of
+// Example_sampler trains on batches that the ranks do not divide and that are shorter at the end of
 // an epoch. Any number of ranks finds the same weight: each gradient is the mean over the samples
 // of the batch.
-func ExampleSampler() {
+func Example_sampler() {
 	for _, n := range []int{1, 3, 4} {
 		found := make([]float64, n)
 		var ranks sync.WaitGroup

@@ -11,6 +11,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -19,20 +20,20 @@ import (
 // blocked is a Cast whose Compress fails while *fail is set; all ranks then get NaN for that
 // message.
 type blocked struct {
-	ddp.Cast
+	compress.Cast
 	fail *bool
 }
 
-func (h blocked) Codec(b ddp.HookBucket) (ddp.Codec, error) {
+func (h blocked) Codec(b compress.Bucket) (compress.Codec, error) {
 	c, err := h.Cast.Codec(b)
 	if err != nil {
 		return nil, err
 	}
-	return blockedCodec{c.(ddp.Undoer), h.fail}, nil
+	return blockedCodec{c.(compress.Undoer), h.fail}, nil
 }
 
 type blockedCodec struct {
-	ddp.Undoer
+	compress.Undoer
 	fail *bool
 }
 
@@ -49,7 +50,7 @@ func TestGapsOfBucketsForgetASpoiledStep(t *testing.T) {
 	for stage := range 2 {
 		onRanks(t, 2, func(w *dist.World) error {
 			fail := false
-			hook := blocked{ddp.Cast{DType: tensor.BF16, ErrorFeedback: true}, &fail}
+			hook := blocked{compress.Cast{DType: tensor.BF16, ErrorFeedback: true}, &fail}
 			l, err := newLearner(w, forked, gtensor.Float32, 3, ddp.Config{Hook: hook, Stage: stage}, optim.Config{Name: optim.SGD, LearningRate: 0.01})
 			if err != nil {
 				return err
@@ -75,7 +76,7 @@ func TestGapsOfBucketsForgetASpoiledStep(t *testing.T) {
 
 // keptSomething returns an error for state that is zero or not finite, so that earlier steps were
 // undone.
-func keptSomething(state []ddp.HookState) error {
+func keptSomething(state []compress.State) error {
 	for _, s := range state {
 		left, err := kept(state, s.Param, s.Slot)
 		if err != nil {

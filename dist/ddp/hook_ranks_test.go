@@ -9,6 +9,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -17,7 +18,7 @@ type lone struct{ refuses bool }
 
 func (lone) String() string    { return "lone" }
 func (lone) Elementwise() bool { return false }
-func (h lone) Codec(b ddp.HookBucket) (ddp.Codec, error) {
+func (h lone) Codec(b compress.Bucket) (compress.Codec, error) {
 	switch {
 	case b.Rank == 0:
 		return loneCodec{elements: 1}, nil
@@ -28,12 +29,12 @@ func (h lone) Codec(b ddp.HookBucket) (ddp.Codec, error) {
 }
 
 type loneCodec struct {
-	ddp.Codec
+	compress.Codec
 	elements int
 }
 
-func (c loneCodec) Messages() []ddp.Message {
-	return []ddp.Message{{DType: tensor.F32, Elements: c.elements}}
+func (c loneCodec) Messages() []compress.Message {
+	return []compress.Message{{DType: tensor.F32, Elements: c.elements}}
 }
 
 // TestHooksThatDifferAreAnErrorOnAllRanks checks that no rank waits for the others, and that the

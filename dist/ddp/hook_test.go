@@ -12,6 +12,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
@@ -25,20 +26,20 @@ type signs struct{ fail int } // Compress fails in this round on rank 1; 0 is ne
 
 func (s signs) String() string    { return "signs" }
 func (s signs) Elementwise() bool { return false }
-func (s signs) Codec(b ddp.HookBucket) (ddp.Codec, error) {
+func (s signs) Codec(b compress.Bucket) (compress.Codec, error) {
 	return &signCodec{s, b, make([]int8, b.Elements)}, nil
 }
 
 type signCodec struct {
 	signs
-	b    ddp.HookBucket
+	b    compress.Bucket
 	sign []int8
 }
 
 var errSigns = errors.New("no signs today")
 
-func (c *signCodec) Messages() []ddp.Message {
-	return []ddp.Message{{DType: tensor.I8, Elements: c.b.Elements}, {DType: tensor.F32, Elements: 1}}
+func (c *signCodec) Messages() []compress.Message {
+	return []compress.Message{{DType: tensor.I8, Elements: c.b.Elements}, {DType: tensor.F32, Elements: 1}}
 }
 
 func (c *signCodec) Compress(round int, share float64, bucket tensor.Buffer, messages []tensor.Buffer) error {
@@ -135,7 +136,7 @@ func TestAHookOfTheUsersOwn(t *testing.T) {
 		if got := l.d.WireBytes(); got != elements+4 {
 			return fmt.Errorf("WireBytes is %d, want %d", got, elements+4)
 		}
-		if err := l.d.SetHookState([]ddp.HookState{{Param: "w0"}}); !errors.Is(err, dist.ErrUnsupported) || l.d.HookState() != nil {
+		if err := l.d.SetHookState([]compress.State{{Param: "w0"}}); !errors.Is(err, dist.ErrUnsupported) || l.d.HookState() != nil {
 			return fmt.Errorf("state of a hook without state: %v, %w", l.d.HookState(), err)
 		}
 		return l.close()
@@ -185,14 +186,14 @@ func TestAttachRefusesHooksThatSayNonsense(t *testing.T) {
 // tooMuch says that it is elementwise, and sends more than its bucket has.
 type tooMuch struct{}
 
-func (tooMuch) String() string                          { return "too much" }
-func (tooMuch) Elementwise() bool                       { return true }
-func (tooMuch) Codec(ddp.HookBucket) (ddp.Codec, error) { return longCodec{}, nil }
+func (tooMuch) String() string                                { return "too much" }
+func (tooMuch) Elementwise() bool                             { return true }
+func (tooMuch) Codec(compress.Bucket) (compress.Codec, error) { return longCodec{}, nil }
 
-type longCodec struct{ ddp.Codec }
+type longCodec struct{ compress.Codec }
 
-func (longCodec) Messages() []ddp.Message {
-	return []ddp.Message{{DType: tensor.F32, Elements: 1 << 20}}
+func (longCodec) Messages() []compress.Message {
+	return []compress.Message{{DType: tensor.F32, Elements: 1 << 20}}
 }
 
 // TestHookStateGoesOnWhereItWas trains in one go, and with a stop at which everything is thrown
@@ -201,9 +202,9 @@ func TestHookStateGoesOnWhereItWas(t *testing.T) {
 	for _, cfg := range []ddp.Config{
 		{WireDType: tensor.BF16, ErrorFeedback: true},
 		{WireDType: tensor.F16, ErrorFeedback: true, BucketMB: 1.0 / 1024},
-		{Hook: ddp.PowerSGD{Rank: 1}},
-		{Hook: ddp.PowerSGD{Rank: 1, NoWarmStart: true}},
-		{Hook: ddp.PowerSGD{Rank: 1, NoErrorFeedback: true}, BucketMB: 1.0 / 1024},
+		{Hook: compress.PowerSGD{Rank: 1}},
+		{Hook: compress.PowerSGD{Rank: 1, NoWarmStart: true}},
+		{Hook: compress.PowerSGD{Rank: 1, NoErrorFeedback: true}, BucketMB: 1.0 / 1024},
 	} {
 		for _, dt := range []gtensor.Dtype{gtensor.Float32, gtensor.Float64} {
 			t.Run(fmt.Sprintf("%v/%v/%v", cfg.WireDType, cfg.Hook, dt), func(t *testing.T) {
@@ -264,7 +265,7 @@ func stopAndGo(w *dist.World, dt gtensor.Dtype, cfg ddp.Config, stop int) ([]flo
 // TestScaleHookStateFollowsTheLoss has gradients of another scale from the fourth step on: with
 // residuals scaled as well, the rest of the training is the same: all factors are powers of 2.
 func TestScaleHookStateFollowsTheLoss(t *testing.T) {
-	for _, cfg := range []ddp.Config{{WireDType: tensor.BF16, ErrorFeedback: true}, {Hook: ddp.PowerSGD{Rank: 1}}} {
+	for _, cfg := range []ddp.Config{{WireDType: tensor.BF16, ErrorFeedback: true}, {Hook: compress.PowerSGD{Rank: 1}}} {
 		onRanks(t, 2, func(w *dist.World) error {
 			ends := make([][]float64, 2)
 			for i, scale := range []float64{1, 1.0 / 16} {
@@ -327,21 +328,21 @@ func TestAScaleThatStaysTakesNothing(t *testing.T) {
 
 func TestSetHookStateRefuses(t *testing.T) {
 	onRanks(t, 1, func(w *dist.World) error {
-		for _, cfg := range []ddp.Config{{WireDType: tensor.BF16, ErrorFeedback: true}, {Hook: ddp.PowerSGD{Rank: 1}}} {
+		for _, cfg := range []ddp.Config{{WireDType: tensor.BF16, ErrorFeedback: true}, {Hook: compress.PowerSGD{Rank: 1}}} {
 			l, err := newLearner(w, wider, gtensor.Float32, 3, cfg, optim.Config{})
 			if err != nil {
 				return err
 			}
 			before := fmt.Sprint(l.d.HookState())
 			for _, c := range []struct {
-				s    ddp.HookState
+				s    compress.State
 				want error
 			}{
-				{ddp.HookState{Param: "nobody", Slot: "residual", Data: tensor.Of([]float32{1})}, dist.ErrInvalid},
-				{ddp.HookState{Param: "w0", Slot: "residual", Data: tensor.Of([]float32{1})}, dist.ErrCount},
-				{ddp.HookState{Param: "w0", Slot: "residual", Data: tensor.Of(make([]float64, 24*40))}, dist.ErrDType},
+				{compress.State{Param: "nobody", Slot: "residual", Data: tensor.Of([]float32{1})}, dist.ErrInvalid},
+				{compress.State{Param: "w0", Slot: "residual", Data: tensor.Of([]float32{1})}, dist.ErrCount},
+				{compress.State{Param: "w0", Slot: "residual", Data: tensor.Of(make([]float64, 24*40))}, dist.ErrDType},
 			} {
-				if err := l.d.SetHookState([]ddp.HookState{c.s}); !errors.Is(err, c.want) {
+				if err := l.d.SetHookState([]compress.State{c.s}); !errors.Is(err, c.want) {
 					return fmt.Errorf("state of %q: %w, want %w", c.s.Param, err, c.want)
 				}
 				if after := fmt.Sprint(l.d.HookState()); after != before {
@@ -358,7 +359,7 @@ func TestSetHookStateRefuses(t *testing.T) {
 
 // TestHookStateOfAnotherShapeIsRefused has as many elements as the parameter.
 func TestHookStateOfAnotherShapeIsRefused(t *testing.T) {
-	for _, cfg := range []ddp.Config{{WireDType: tensor.BF16, ErrorFeedback: true}, {Hook: ddp.PowerSGD{Rank: 1}}} {
+	for _, cfg := range []ddp.Config{{WireDType: tensor.BF16, ErrorFeedback: true}, {Hook: compress.PowerSGD{Rank: 1}}} {
 		onRanks(t, 1, func(w *dist.World) error {
 			l, err := newLearner(w, wider, gtensor.Float32, 3, cfg, optim.Config{})
 			if err != nil {
@@ -368,7 +369,7 @@ func TestHookStateOfAnotherShapeIsRefused(t *testing.T) {
 			if err := l.d.SetHookState(state); err != nil {
 				return err
 			}
-			i := slices.IndexFunc(state, func(s ddp.HookState) bool { return s.Sum && len(s.Shape) == 2 && s.Shape[0] != s.Shape[1] })
+			i := slices.IndexFunc(state, func(s compress.State) bool { return s.Sum && len(s.Shape) == 2 && s.Shape[0] != s.Shape[1] })
 			slices.Reverse(state[i].Shape)
 			if err := l.d.SetHookState(state); !errors.Is(err, dist.ErrCount) {
 				return fmt.Errorf("state of shape %v is %w, want ErrCount", state[i].Shape, err)

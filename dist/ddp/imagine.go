@@ -14,10 +14,10 @@ import (
 // those of Attach. Learnables need no values, only shapes. Buckets are addresses that must not be
 // read or written. The DDP can be inspected and closed.
 //
-// Collective: all ranks of world; the world may be one without other processes. Errors: those of
+// Collective: all ranks of the group, which may be without other processes. Errors: those of
 // Attach.
-func Imagine(world *dist.World, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config) (*DDP, error) {
-	return attach(world, cost, learnables, cfg, true)
+func Imagine(on dist.Members, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg Config) (*DDP, error) {
+	return attach(on, cost, learnables, cfg, true)
 }
 
 // ready returns the error of a DDP that cannot train.

@@ -49,7 +49,7 @@ func TestImaginedPlansAreThoseOfAttach(t *testing.T) {
 			if plan.Memory = want.Plan().Memory; !reflect.DeepEqual(plan, want.Plan()) || len(got.Grads()) != len(want.Grads()) {
 				return fmt.Errorf("the plan is\n%v, want\n%v", plan, want.Plan())
 			}
-			a, b := got.Layout(), want.Layout()
+			a, b := got.Machine().Layout(), want.Machine().Layout()
 			for i := range b.Buckets {
 				if x, y := a.Buckets[i], b.Buckets[i]; x.Len() != y.Len() || x.DType() != y.DType() || x.IsZero() {
 					return fmt.Errorf("bucket %d is %v, want %v", i, x, y)
@@ -112,7 +112,7 @@ func TestImaginedTrainingCannotRun(t *testing.T) {
 			if _, err := d.NewSolver(optim.Config{Name: optim.SGD}); !errors.Is(err, dist.ErrInvalid) {
 				return fmt.Errorf("NewSolver is %w", err)
 			}
-			if _, err := d.Next(); !errors.Is(err, dist.ErrInvalid) {
+			if _, err := d.Machine().Next(); !errors.Is(err, dist.ErrInvalid) {
 				return fmt.Errorf("Next is %w", err)
 			}
 			return errors.Join(vm.Close(), d.Close())

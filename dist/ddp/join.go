@@ -56,7 +56,7 @@ import (
 // A Join is used by the goroutine that runs the graph, between runs.
 type Join struct {
 	d       *DDP
-	group   *dist.Group // view of the world that names operations "ddp join"
+	group   view // names operations "ddp join"
 	mine    tensor.Buffer
 	sum     tensor.Buffer
 	heap    symmetric.Heap // of a world on GPUs; else nil
@@ -73,13 +73,13 @@ func NewJoin(d *DDP) (*Join, error) {
 	if d == nil {
 		return nil, fmt.Errorf("ddp join: %w: no DDP", dist.ErrInvalid)
 	}
-	j := &Join{d: d, group: d.named("ddp join"), numbers: make([]float64, 2)}
-	if !d.onGPU() {
+	j := &Join{d: d, group: d.team.view("ddp join"), numbers: make([]float64, 2)}
+	if !d.team.onGPU() {
 		j.mine, j.sum = tensor.Of(j.numbers[:1]), tensor.Of(j.numbers[1:])
 		return j, nil
 	}
 	if err := j.allocate(); err != nil {
-		return nil, fmt.Errorf("ddp join rank %d/%d: %w", d.world.Rank(), d.world.Size(), errors.Join(err, j.Close()))
+		return nil, fmt.Errorf("ddp join rank %d/%d: %w", d.team.Rank(), d.team.Size(), errors.Join(err, j.Close()))
 	}
 	return j, nil
 }
@@ -87,7 +87,7 @@ func NewJoin(d *DDP) (*Join, error) {
 // allocate takes two numbers of the GPU's memory.
 func (j *Join) allocate() error {
 	var err error
-	if j.heap, err = j.d.world.Heap(2 * symmetric.Alignment); err != nil {
+	if j.heap, err = j.d.team.Heap(2 * symmetric.Alignment); err != nil {
 		return err
 	}
 	for i, b := range []*tensor.Buffer{&j.mine, &j.sum} {
@@ -113,7 +113,7 @@ func (j *Join) allocate() error {
 func (j *Join) Next(samples float64) (bool, error) {
 	more, err := j.next(samples)
 	if err != nil {
-		return false, fmt.Errorf("ddp join rank %d/%d: %w", j.group.Rank(), j.group.Size(), err)
+		return false, fmt.Errorf("ddp join rank %d/%d: %w", j.d.team.Rank(), j.d.team.Size(), err)
 	}
 	return more, nil
 }
@@ -141,7 +141,7 @@ func (j *Join) next(samples float64) (bool, error) {
 
 // exchange sums the ranks' numbers.
 func (j *Join) exchange() error {
-	me := j.group.Rank()
+	me := j.d.team.Rank()
 	if j.heap != nil {
 		if err := j.regions[0].Put(me, 0, tensor.Of(j.numbers[:1])); err != nil {
 			return err
@@ -150,7 +150,7 @@ func (j *Join) exchange() error {
 			return err
 		}
 	}
-	w, err := j.group.AllReduce(j.sum, j.mine, dist.Sum)
+	w, err := j.group.sum(j.sum, j.mine)
 	if err == nil {
 		err = w.Wait()
 	}
@@ -189,9 +189,10 @@ func (j *Join) Close() error {
 //
 // Collective: all ranks. Errors: dist.ErrInvalid for a negative number, before anything is sent;
 // those of the group.
-func Steps(w *dist.World, batches int) (int, error) {
-	if w == nil || w.Group == nil {
-		return 0, fmt.Errorf("ddp steps: %w: no world", dist.ErrInvalid)
+func Steps(on dist.Members, batches int) (int, error) {
+	w, err := groupOf(on)
+	if err != nil {
+		return 0, fmt.Errorf("ddp steps: %w", err)
 	}
 	if batches < 0 || batches > math.MaxInt64/2 {
 		return 0, fmt.Errorf("ddp steps rank %d/%d: %w: %d batches", w.Rank(), w.Size(), dist.ErrInvalid, batches)

@@ -54,7 +54,7 @@ func (d *DDP) AverageWeights() error {
 	}
 	d.settle()
 	if err := d.averageWeights(); err != nil {
-		return fmt.Errorf("ddp average of weights rank %d/%d after step %d: %w", d.world.Rank(), d.world.Size(), d.step, err)
+		return fmt.Errorf("ddp average of weights rank %d/%d after step %d: %w", d.team.Rank(), d.team.Size(), d.step, err)
 	}
 	d.local = localSGD{}
 	return nil
@@ -71,7 +71,7 @@ func (d *DDP) averageWeights() error {
 			return waitAll(works[:i], fmt.Errorf("parameter %q: %w", s.param.Name(), err))
 		}
 		scale := d.mem.scales[typeIndex(b.DType())]
-		if works[i], err = d.named(s.param.Name()).AllReduce(b, b, dist.PreMulSumAt(scale)); err != nil {
+		if works[i], err = d.team.named(s.param.Name()).AllReduce(b, b, dist.PreMulSumAt(scale)); err != nil {
 			return waitAll(works[:i], err)
 		}
 	}
@@ -82,7 +82,7 @@ func (d *DDP) averageWeights() error {
 func (d *DDP) shareOfWeights() error {
 	in := []float64{d.local.weight}
 	sum := []float64{0}
-	work, err := d.weigh.AllReduce(tensor.Of(sum), tensor.Of(in), dist.Sum)
+	work, err := d.weigh.sum(tensor.Of(sum), tensor.Of(in))
 	if err == nil {
 		err = work.Wait()
 	}
@@ -90,7 +90,7 @@ func (d *DDP) shareOfWeights() error {
 		return err
 	}
 	if sum[0] == 0 {
-		return d.mem.setShare(1 / float64(d.world.Size())) // no rank has trained
+		return d.mem.setShare(1 / float64(d.team.Size())) // no rank has trained
 	}
 	if err := checkSum(sum[0]); err != nil {
 		return err

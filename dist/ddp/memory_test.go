@@ -142,7 +142,7 @@ func TestAStreamThatRunsNoHostCodeGivesTheSameGradient(t *testing.T) {
 					return err
 				}
 				defer d.Close()
-				d.queue = nil
+				d.team.queue = nil
 				if err := d.SetWeight(float64(1 + 2*w.Rank())); err != nil {
 					return err
 				}
@@ -222,7 +222,7 @@ func TestWithoutASymmetricHeapBucketsLieInProcessMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer onDevice.Close()
-	if _, err := newMemory(onDevice, &d.plan); !errors.Is(err, dist.ErrUnsupported) {
+	if _, err := newMemory(onDevice.Group, &d.plan); !errors.Is(err, dist.ErrUnsupported) {
 		t.Errorf("a device without a heap: %v, want ErrUnsupported", err)
 	}
 }
@@ -235,8 +235,8 @@ func TestScalarsHaveTheDTypeOfTheirBucket(t *testing.T) {
 	}
 	defer w.Close()
 	p := small(f64s("b", 3), f32s("a", 7))
-	d := &DDP{world: w, plan: *p}
-	if d.mem, err = newMemory(w, p); err != nil {
+	d := &DDP{team: newTeam(w.Group, nil), plan: *p}
+	if d.mem, err = newMemory(w.Group, p); err != nil {
 		t.Fatal(err)
 	}
 	params := make(gorgonia.Nodes, 2)

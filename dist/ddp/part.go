@@ -41,7 +41,7 @@ type letter interface {
 // package machine there, or DropLast.
 func (d *DDP) RunPart(vm gorgonia.VM, rows int, inputs ...Input) error {
 	if err := d.runPart(vm, rows, inputs); err != nil {
-		return fmt.Errorf("ddp part of %d rows, rank %d/%d: %w", rows, d.world.Rank(), d.world.Size(), err)
+		return fmt.Errorf("ddp part of %d rows, rank %d/%d: %w", rows, d.team.Rank(), d.team.Size(), err)
 	}
 	return nil
 }

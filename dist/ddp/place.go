@@ -16,7 +16,7 @@ var _ ops.Placed = (*slot)(nil)
 // node's value is not read.
 func (s *slot) Place() (gradient, reduced tensor.Buffer) {
 	d := s.d
-	if s.scalar() || d.onGPU() || d.gathers() {
+	if s.scalar() || d.team.onGPU() || d.gathers() {
 		return gradient, reduced
 	}
 	next := d.nextRun()
@@ -56,4 +56,4 @@ func (s *slot) Reduced() error {
 }
 
 // Rank returns this rank's number, which random numbers of a compiled graph depend on.
-func (s *slot) Rank() int { return s.d.world.Rank() }
+func (s *slot) Rank() int { return s.d.team.place() }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -39,8 +40,8 @@ func PlanFor(params []PlanParam, order []int, cfg Config, ranks int, gpu bool) (
 	if err != nil {
 		return Plan{}, err
 	}
-	p, d := Plan{Params: slices.Clone(params), Memory: "no memory"}, DDP{world: w}
-	p.lay(order, cfg.withDefaults(), ranks, d.slotAlignment())
+	p, t := Plan{Params: slices.Clone(params), Memory: "no memory"}, newTeam(w.Group, nil)
+	p.lay(order, cfg.withDefaults(), ranks, t.alignment())
 	return p, w.Close()
 }
 
@@ -68,7 +69,7 @@ func Supports(cfg Config, ranks int, gpu bool) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(cfg.fits(w), w.Close())
+	return errors.Join(cfg.fits(w.Group), w.Close())
 }
 
 // nowhere is the transport of a world that only knows its size and device.
@@ -146,8 +147,8 @@ func (p Plan) Room(gpu bool) Room {
 
 // Wire describes the messages of a Plan's buckets.
 type Wire struct {
-	Messages [][]Message // of each bucket, in rounds; nil for buckets that are sent unchanged
-	Bytes    int64       // of memory on one rank: messages, and the state kept between steps
+	Messages [][]compress.Message // of each bucket, in rounds; nil for buckets that are sent unchanged
+	Bytes    int64                // of memory on one rank: messages, and the state kept between steps
 }
 
 // Wire returns the messages that Attach makes of the settings for p on so many ranks. On GPUs each
@@ -168,12 +169,12 @@ func (p Plan) Wire(cfg Config, ranks int, gpu bool) (Wire, error) {
 	}
 	longest := int64(0)
 	for i, b := range p.Buckets {
-		h := HookBucket{Index: i, DType: b.DType, Elements: b.Elements, Ranks: ranks}
+		h := compress.Bucket{Index: i, DType: b.DType, Elements: b.Elements, Ranks: ranks}
 		for _, j := range b.Params {
 			q := p.Params[j]
-			h.Params = append(h.Params, HookParam{Name: q.Name, Shape: q.Shape, Offset: q.Offset})
+			h.Params = append(h.Params, compress.Param{Name: q.Name, Shape: q.Shape, Offset: q.Offset})
 		}
-		messages, kept, err := sizes(hook, h)
+		messages, kept, err := compress.Sizes(hook, h)
 		if err != nil {
 			return w, fmt.Errorf("hook %v bucket %d: %w", hook, i, err)
 		}
@@ -187,30 +188,6 @@ func (p Plan) Wire(cfg Config, ranks int, gpu bool) (Wire, error) {
 	}
 	w.Bytes += longest
 	return w, nil
-}
-
-// sized is a Hook that knows the messages of its Codec, and the bytes of its state, without making
-// one.
-type sized interface {
-	sizes(b HookBucket) (messages []Message, kept int64)
-}
-
-// sizes returns the messages of a hook's Codec for a bucket, and the bytes of its state.
-func sizes(hook Hook, b HookBucket) (messages []Message, kept int64, err error) {
-	if s, ok := hook.(sized); ok {
-		messages, kept = s.sizes(b)
-		return messages, kept, nil
-	}
-	codec, err := hook.Codec(b)
-	if err != nil {
-		return nil, 0, err
-	}
-	if c, ok := codec.(Stateful); ok {
-		for _, s := range c.State() {
-			kept += s.Data.Bytes()
-		}
-	}
-	return codec.Messages(), kept, nil
 }
 
 // virtualRoom returns the bytes that newVirtual takes for so many runs of each rank in a step.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -25,7 +26,7 @@ func TestPlanForIsThatOfAttach(t *testing.T) {
 			{BucketMB: 2.0 / 1024, Stage: 2},
 			{Stage: 3},
 			{WireDType: tensor.BF16, ErrorFeedback: true},
-			{Hook: ddp.PowerSGD{Rank: 2}},
+			{Hook: compress.PowerSGD{Rank: 2}},
 			{VirtualRanks: 6},
 		} {
 			for _, n := range []int{1, 2, 3} {

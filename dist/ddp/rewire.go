@@ -114,7 +114,7 @@ func checkLearnables(cost *gorgonia.Node, learnables gorgonia.Nodes, valued bool
 // checkApart rejects learnables whose values share memory: each would get its own memory and be
 // trained separately.
 func (d *DDP) checkApart(learnables gorgonia.Nodes) error {
-	if d.imagined || !d.sharded() && !d.onGPU() {
+	if d.imagined || !d.sharded() && !d.team.onGPU() {
 		return nil
 	}
 	values := make([]tensor.Buffer, len(learnables))

@@ -69,7 +69,7 @@ func (d *DDP) agreeOn(b *builder, learnables gorgonia.Nodes, failed error) error
 	for i, n := range d.rows.own {
 		binary.LittleEndian.PutUint64(mine[8*i:], uint64(n))
 	}
-	all, err := agreeWith(d.world, lines, failed, mine)
+	all, err := agreeWith(d.team, lines, failed, mine)
 	if err == nil {
 		d.rows.compare(all)
 	}
@@ -95,12 +95,12 @@ func (w *rowWatch) compare(all [][]byte) {
 // warnOfRows warns, once, if parts have different lengths but equal weights.
 func (d *DDP) warnOfRows() {
 	w := &d.rows
-	if w.said || w.weight || d.world.Size() == 1 || !d.cfg.Average.divides() || d.imagined {
+	if w.said || w.weight || d.team.Size() == 1 || !d.cfg.Average.divides() || d.imagined {
 		return
 	}
 	const remedy = "call SetWeight with the rows of this rank before each run, or use RunPart"
 	if w.uneven != "" {
-		if w.said = true; d.world.Rank() == 0 {
+		if w.said = true; d.team.Rank() == 0 {
 			d.cfg.Log.Warn("ddp: the ranks' inputs have different lengths, and all ranks have the weight 1: "+
 				"gradients are the mean of the ranks' means and not the mean over the rows: "+remedy, "rows", w.uneven)
 		}
@@ -111,7 +111,7 @@ func (d *DDP) warnOfRows() {
 			w.said = true
 			d.cfg.Log.Warn("ddp: an input has another length than at Attach, and this rank has the weight 1: "+
 				"where the ranks' lengths differ now, gradients are not the mean over the rows: "+remedy,
-				"input", n.Name(), "rank", d.world.Rank(), "rows", now, "before", w.own[i])
+				"input", n.Name(), "rank", d.team.Rank(), "rows", now, "before", w.own[i])
 			return
 		}
 	}

@@ -57,7 +57,7 @@ func (p *Plan) shard(ranks int) {
 }
 
 // Pieces returns this rank's pieces of the parameters of Plan.Params.
-func (d *DDP) Pieces() []Piece { return d.plan.Owned(d.world.Rank()) }
+func (d *DDP) Pieces() []Piece { return d.plan.Owned(d.team.Rank()) }
 
 // sharded reports whether a rank updates only its own pieces.
 func (d *DDP) sharded() bool { return d.cfg.Stage >= stageState }
@@ -67,7 +67,7 @@ func (d *DDP) staged() bool { return d.cfg.Stage >= stageGrads }
 
 // own returns this rank's part of buf, which has as many elements as b.
 func (d *DDP) own(b *bucket, buf tensor.Buffer) (tensor.Buffer, error) {
-	lo := d.world.Rank() * b.shard
+	lo := d.team.Rank() * b.shard
 	return buf.Slice(lo, lo+b.shard)
 }
 
@@ -88,7 +88,7 @@ func (d *DDP) rehome() error {
 	switch {
 	case d.gathers():
 		return d.adopt()
-	case d.onGPU(): // broadcastValues has copied them, and a machine copies values that are let anew
+	case d.team.onGPU(): // broadcastValues has copied them, and a machine copies values that are let anew
 		return nil
 	}
 	for _, s := range d.slots {
@@ -165,7 +165,7 @@ func (d *DDP) moveOut(gone bool) error {
 	}
 	if lost > 0 {
 		return fmt.Errorf("ddp close rank %d/%d: %w: the weights of %d parameters were in buckets of the world; close the DDP before its world",
-			d.world.Rank(), d.world.Size(), dist.ErrClosed, lost)
+			d.team.Rank(), d.team.Size(), dist.ErrClosed, lost)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ type memory struct {
 //
 // Collective: all ranks, one plan. Errors: those of Heap and Alloc; ErrUnsupported for a device
 // without a heap.
-func newMemory(w *dist.World, p *Plan) (*memory, error) {
+func newMemory(w *dist.Group, p *Plan) (*memory, error) {
 	parts := p.areas()
 	m := &memory{}
 	alloc := func(n int64) (tensor.Buffer, error) {

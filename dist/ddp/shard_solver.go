@@ -31,9 +31,9 @@ func (d *DDP) NewSolver(c optim.Config) (optim.Solver, error) {
 	if err := d.ready(); err != nil {
 		return nil, fmt.Errorf("ddp solver: %w", err)
 	}
-	if d.sharded() && d.onGPU() {
-		return nil, fmt.Errorf("ddp solver: %w: the world is on %v, where the update of Stage %d is a part of the run: set Solver in the machine's config, and take the machine's NewSolver",
-			dist.ErrUnsupported, d.world.Device(), d.cfg.Stage)
+	if d.sharded() && d.team.onGPU() {
+		return nil, fmt.Errorf("ddp solver: %w: the group is on %v, where the update of Stage %d is a part of the run: set Solver in the machine's config, and take the machine's NewSolver",
+			dist.ErrUnsupported, d.team.Device(), d.cfg.Stage)
 	}
 	if !d.sharded() {
 		s, err := optim.New(c)
@@ -44,7 +44,7 @@ func (d *DDP) NewSolver(c optim.Config) (optim.Solver, error) {
 	}
 	s, err := d.newSharded(c)
 	if err != nil {
-		return nil, fmt.Errorf("ddp solver rank %d/%d: %w", d.world.Rank(), d.world.Size(), err)
+		return nil, fmt.Errorf("ddp solver rank %d/%d: %w", d.team.Rank(), d.team.Size(), err)
 	}
 	d.solver = s
 	return s, nil
@@ -68,7 +68,7 @@ func (d *DDP) newSharded(c optim.Config) (*shardSolver, error) {
 		err = fmt.Errorf("%w: there is one already; a sharded DDP has one solver", dist.ErrInvalid)
 	}
 	s := &shardSolver{
-		d: d, norm: d.named("sums of the solver"), works: make([]dist.Work, len(d.buckets)), runs: d.runs,
+		d: d, norm: d.team.named("sums of the solver"), works: make([]dist.Work, len(d.buckets)), runs: d.runs,
 		keeps: c.KeepGradients, slots: len(c.Slots()),
 	}
 	if err == nil {
@@ -76,7 +76,7 @@ func (d *DDP) newSharded(c optim.Config) (*shardSolver, error) {
 	}
 	equal := fields(c)
 	equal.Workers = 0 // changes no bits
-	return s, agree(d.world, []string{fmt.Sprintf("optimizer: %+v", equal)}, err)
+	return s, agree(d.team, []string{fmt.Sprintf("optimizer: %+v", equal)}, err)
 }
 
 // fields is an optim.Config that prints field by field.
@@ -101,7 +101,7 @@ func (s *shardSolver) makePieces(c optim.Config) error {
 		pieces = append(pieces, piece)
 	}
 	var sum func([]float64) error
-	if d.world.Size() > 1 {
+	if d.team.Size() > 1 {
 		sum = s.sum
 	}
 	var err error
@@ -113,7 +113,7 @@ func (s *shardSolver) makePieces(c optim.Config) error {
 func (d *DDP) piece(own Piece) (optim.Piece, error) {
 	q := d.plan.Params[own.Param]
 	b := d.buckets[q.Bucket]
-	lo := q.Offset + own.Offset - d.world.Rank()*b.shard
+	lo := q.Offset + own.Offset - d.team.Rank()*b.shard
 	weight, err := b.mine.Slice(lo, lo+own.Len)
 	if err != nil {
 		return optim.Piece{}, err
@@ -127,9 +127,9 @@ func (s *shardSolver) sum(x []float64) error {
 	b := tensor.Of(x)
 	work, err := s.norm.AllReduce(b, b, dist.Sum)
 	if err == nil {
-		from := s.d.now()
+		from := s.d.team.now()
 		err = work.Wait()
-		s.d.clock.block(s.d.now() - from)
+		s.d.clock.block(s.d.team.now() - from)
 	}
 	return err
 }
@@ -139,7 +139,7 @@ func (s *shardSolver) Step(model []gorgonia.ValueGrad) error {
 	number := s.Steps() + 1
 	if err := s.step(model); err != nil {
 		d := s.d
-		return fmt.Errorf("ddp solver step %d rank %d/%d: %w", number, d.world.Rank(), d.world.Size(), err)
+		return fmt.Errorf("ddp solver step %d rank %d/%d: %w", number, d.team.Rank(), d.team.Size(), err)
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func (s *shardSolver) check(model []gorgonia.ValueGrad) error {
 	if err := d.ready(); err != nil {
 		return err
 	}
-	if err := d.open(); err != nil {
+	if err := d.team.open(); err != nil {
 		return err
 	}
 	if len(model) != len(d.slots) {
@@ -232,9 +232,9 @@ func (d *DDP) gatherWeights(works []dist.Work) error {
 	if err := d.queueGathers(works); err != nil {
 		return err
 	}
-	from := d.now()
+	from := d.team.now()
 	err := waitAll(works, nil)
-	now := d.now()
+	now := d.team.now()
 	d.clock.block(now - from)
 	d.clock.end(now)
 	return err
@@ -252,7 +252,7 @@ func (d *DDP) queueGathers(works []dist.Work) (err error) {
 
 // waitAll waits for all works, also after an error, since their memory may be freed then. It joins
 // their errors to err.
-func waitAll(works []dist.Work, err error) error {
+func waitAll[W interface{ Wait() error }](works []W, err error) error {
 	for _, w := range works {
 		err = errors.Join(err, w.Wait())
 	}
@@ -272,7 +272,7 @@ func (s *shardSolver) SwapAverages(model []gorgonia.ValueGrad) error {
 		err = s.d.gatherWeights(s.works)
 	}
 	if err != nil {
-		return fmt.Errorf("ddp solver averages rank %d/%d: %w", s.d.world.Rank(), s.d.world.Size(), err)
+		return fmt.Errorf("ddp solver averages rank %d/%d: %w", s.d.team.Rank(), s.d.team.Size(), err)
 	}
 	return nil
 }

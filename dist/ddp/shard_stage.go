@@ -147,9 +147,9 @@ func (d *DDP) startStaged() error {
 func (d *DDP) sendPart() (err error) {
 	u := &d.part
 	u.mem, u.factor = d.mem, d.cfg.Average.part(d.cfg.Factor)
-	d.exchange = dist.Work{}
-	if d.queue != nil {
-		d.factored, err = d.queue.Submit(u, dist.Op{Name: "ddp factor"}, 0)
+	d.exchange = works{}
+	if d.team.queue != nil {
+		d.factored, err = d.team.queue.Submit(u, dist.Op{Name: "ddp factor"}, 0)
 		return err
 	}
 	return u.Run(nil, 0)
@@ -174,7 +174,7 @@ func (u *partFactor) Run(*dist.Op, uint64) error { return u.mem.setShare(u.facto
 
 // placeShard cuts this rank's shard of b, and of its weights, from the memory.
 func (d *DDP) placeShard(b *bucket, values, shards *cursor) error {
-	b.gather = d.named(weightsPrefix + strconv.Itoa(b.index))
+	b.gather = d.team.named(weightsPrefix + strconv.Itoa(b.index))
 	var err error
 	if d.cfg.Stage == stageParams {
 		b.mine, err = values.next(b.shard, b.dtype)

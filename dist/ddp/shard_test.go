@@ -12,6 +12,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/internal/shm"
 	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/ops"
@@ -207,9 +208,9 @@ func TestWeightsThatWentWithTheWorldAreMissed(t *testing.T) {
 // broken is a hook that makes Attach fail when weights have been moved.
 type broken struct{}
 
-func (broken) String() string                          { return "broken" }
-func (broken) Elementwise() bool                       { return true }
-func (broken) Codec(ddp.HookBucket) (ddp.Codec, error) { return nil, errors.New("no codec") }
+func (broken) String() string                                { return "broken" }
+func (broken) Elementwise() bool                             { return true }
+func (broken) Codec(compress.Bucket) (compress.Codec, error) { return nil, errors.New("no codec") }
 
 func TestAnAttachThatFailsLeavesNodesTheirWeights(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {

@@ -49,8 +49,8 @@ func (p phases) Begin() error {
 	if err := d.ready(); err != nil {
 		return fmt.Errorf("ddp: %w", err)
 	}
-	if d.onGPU() {
-		return d.needsMachine()
+	if d.team.onGPU() {
+		return d.team.needsMachine()
 	}
 	d.warnOfRows()
 	failed := d.run.running
@@ -78,13 +78,13 @@ func (p phases) Begin() error {
 		}
 		return nil
 	case d.run.local:
-		if err := d.open(); err != nil {
+		if err := d.team.open(); err != nil {
 			return d.stepError(err)
 		}
 		return nil
 	}
 	d.step++
-	d.clock.begin(d.now())
+	d.clock.begin(d.team.now())
 	if err := d.sendWeight(); err != nil {
 		return d.stepError(err)
 	}
@@ -106,7 +106,7 @@ func (p phases) Join() error {
 		d.micro++
 		return nil
 	}
-	d.clock.join(d.now())
+	d.clock.join(d.team.now())
 	if err := d.startFull(); err != nil {
 		return err
 	}
@@ -137,6 +137,7 @@ func (d *DDP) settle() {
 	_ = d.exchange.Wait()
 	_ = d.factored.Wait()
 	for _, b := range d.buckets {
+		_ = b.scattered.Wait()
 		_ = b.work.Wait()
 	}
 }
@@ -164,7 +165,7 @@ func (d *DDP) startFull() error {
 		if b.missing > 0 {
 			return nil
 		}
-		b.ready = d.now()
+		b.ready = d.team.now()
 		work, err := d.exchangeBucket(b)
 		if err != nil {
 			return d.stepError(err)
@@ -187,13 +188,17 @@ func (d *DDP) exchangeBucket(b *bucket) (dist.Work, error) {
 // and any dtype. With sharding only this rank's part holds the sum, see own; the rest is unchanged.
 func (d *DDP) reduceBucket(b *bucket, buf tensor.Buffer, red dist.RedOp) (dist.Work, error) {
 	if !d.sharded() {
-		return b.group.AllReduce(buf, buf, red)
+		return b.view.in.AllReduce(buf, buf, red)
 	}
 	own, err := d.own(b, buf)
 	if err != nil {
 		return dist.Work{}, err
 	}
-	return b.group.ReduceScatter(own, buf, red)
+	b.scattered, err = b.view.in.ReduceScatter(own, buf, red)
+	if err != nil || b.view.across == nil {
+		return b.scattered, err
+	}
+	return b.view.across.AllReduce(own, own, dist.Sum) // in stream order
 }
 
 // await waits until b has been reduced, and checks the weights.
@@ -202,14 +207,14 @@ func (d *DDP) await(b *bucket) error {
 		return fmt.Errorf("%w: the bucket was not started", dist.ErrInvalid)
 	}
 	if !b.work.Done() && !d.run.local {
-		from := d.now()
+		from := d.team.now()
 		_ = b.work.Wait()
-		d.clock.block(d.now() - from)
+		d.clock.block(d.team.now() - from)
 	}
 	if !d.run.local {
-		d.clock.end(d.now())
+		d.clock.end(d.team.now())
 	}
-	for _, w := range [...]dist.Work{d.exchange, d.factored, b.work} { // the cause first
+	for _, w := range [...]dist.Work{d.exchange.in, d.exchange.across, d.factored, b.scattered, b.work} { // the cause first
 		if err := w.Wait(); err != nil {
 			return err
 		}
@@ -227,7 +232,7 @@ func (d *DDP) await(b *bucket) error {
 
 // stepError adds the step and the rank to err.
 func (d *DDP) stepError(err error) error {
-	return fmt.Errorf("ddp step %d rank %d/%d: %w", d.step, d.world.Rank(), d.world.Size(), err)
+	return fmt.Errorf("ddp step %d rank %d/%d: %w", d.step, d.team.Rank(), d.team.Size(), err)
 }
 
 // NoSync runs fn. Runs of the graph inside fn add their gradients, times the weight, to this rank's

@@ -52,8 +52,6 @@ func (c *clock) period() time.Duration {
 	return c.ended - c.before
 }
 
-func (d *DDP) now() time.Duration { return time.Since(d.epoch) }
-
 // Timeline returns the times of the last step that communicated. Do not call it while the graph
 // runs.
 func (d *DDP) Timeline() Timeline {
@@ -64,10 +62,10 @@ func (d *DDP) Timeline() Timeline {
 			t.Buckets = append(t.Buckets, BucketTimes{Bucket: i, Bytes: d.wireBytes(b), Ready: b.ready})
 		}
 	}
-	for _, r := range d.world.Recorder().Records() {
+	for _, r := range d.team.records() {
 		switch {
 		case r.Queued < int64(c.begun):
-		case strings.HasPrefix(r.Name, d.prefix+bucketPrefix):
+		case strings.HasPrefix(r.Name, d.team.prefix+bucketPrefix):
 			if c.ended > c.begun && r.Queued > int64(c.ended) {
 				continue // of a run inside NoSync since
 			}
@@ -80,8 +78,8 @@ func (d *DDP) Timeline() Timeline {
 					break
 				}
 			}
-		case d.solver != nil && len(t.Gathers) < len(d.buckets) && r.Signature.Kind == dist.KindAllGather && strings.HasPrefix(r.Name, d.prefix+weightsPrefix):
-			if i, err := strconv.Atoi(r.Name[len(d.prefix+weightsPrefix):]); err == nil && !d.gathers() {
+		case d.solver != nil && len(t.Gathers) < len(d.buckets) && r.Signature.Kind == dist.KindAllGather && strings.HasPrefix(r.Name, d.team.prefix+weightsPrefix):
+			if i, err := strconv.Atoi(r.Name[len(d.team.prefix+weightsPrefix):]); err == nil && !d.gathers() {
 				t.Gathers = append(t.Gathers, BucketTimes{
 					Bucket: i, Bytes: r.Bytes, Ready: time.Duration(r.Queued), Started: time.Duration(r.Started), Ended: time.Duration(r.Ended),
 				})
@@ -98,14 +96,6 @@ const (
 	weightsPrefix = "weights "
 	weightName    = "ddp weight"
 )
-
-// named returns a view of the world whose operation names identify this DDP of the world.
-func (d *DDP) named(name string) *dist.Group {
-	if d.prefix != "" {
-		name = d.prefix + strings.TrimPrefix(name, "ddp ")
-	}
-	return d.world.Named(name)
-}
 
 // ExposedComm returns the exposed communication of the last step, and its fraction of the time from
 // the previous step's end to its own end.

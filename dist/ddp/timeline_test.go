@@ -13,6 +13,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -119,7 +120,7 @@ func TestTimelinesAreOfOneDDP(t *testing.T) {
 // TestTimelinesHaveAllOperationsOfABucket has hooks and virtual ranks that make several of it, and
 // runs inside NoSync that reduce as well and are of no step yet.
 func TestTimelinesHaveAllOperationsOfABucket(t *testing.T) {
-	for _, cfg := range []ddp.Config{{Hook: ddp.PowerSGD{Rank: 2}}, {VirtualRanks: 2}, {Stage: 2, BucketMB: 1.0 / 1024}} {
+	for _, cfg := range []ddp.Config{{Hook: compress.PowerSGD{Rank: 2}}, {VirtualRanks: 2}, {Stage: 2, BucketMB: 1.0 / 1024}} {
 		onRanks(t, 2, func(w *dist.World) error {
 			l, err := newLearner(w, wider, gtensor.Float32, 3, cfg, optim.Config{Name: optim.SGD})
 			if err != nil {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -31,8 +31,8 @@ var forks = []ddp.Config{
 	{WireDType: tensor.F16, ErrorFeedback: true, Stage: 1},
 	{WireDType: tensor.BF16, ErrorFeedback: true, Stage: 2},
 	{WireDType: tensor.BF16, ErrorFeedback: true, Stage: 3},
-	{Hook: ddp.PowerSGD{Rank: 2}},
-	{Hook: ddp.PowerSGD{Rank: 2, NoWarmStart: true}},
+	{Hook: compress.PowerSGD{Rank: 2}},
+	{Hook: compress.PowerSGD{Rank: 2, NoWarmStart: true}},
 }
 
 const forkBytes = 24 * 30 * 4
@@ -74,7 +74,7 @@ func (l *learner) overflow() error {
 }
 
 // kept returns a hook's state of a parameter in a slot, as float64.
-func kept(state []ddp.HookState, param, slot string) ([]float64, error) {
+func kept(state []compress.State, param, slot string) ([]float64, error) {
 	for _, s := range state {
 		if s.Param == param && s.Slot == slot {
 			wide := make([]float64, s.Data.Len())
@@ -86,7 +86,7 @@ func kept(state []ddp.HookState, param, slot string) ([]float64, error) {
 
 // begunAnew returns an error if now holds traces of an undone step; before is the state before it.
 // PowerSGD has kept all of a, which overflowed.
-func begunAnew(w *dist.World, cfg ddp.Config, before, now []ddp.HookState) error {
+func begunAnew(w *dist.World, cfg ddp.Config, before, now []compress.State) error {
 	for _, param := range []string{"a", "b"} {
 		got, err := kept(now, param, "residual")
 		if err != nil {
@@ -152,7 +152,7 @@ func TestSkippedStepLeavesNothingWithHooks(t *testing.T) {
 
 // acrossAnOverflow returns the weights after four steps, an undone one, and four steps, and the
 // state after the undone one.
-func acrossAnOverflow(w *dist.World, cfg ddp.Config, opt optim.Config) ([]float64, []ddp.HookState, error) {
+func acrossAnOverflow(w *dist.World, cfg ddp.Config, opt optim.Config) ([]float64, []compress.State, error) {
 	l, err := forkLearner(w, cfg, opt)
 	if err != nil {
 		return nil, nil, err
@@ -259,72 +259,24 @@ func TestFailedRunLeavesNothingWithHooks(t *testing.T) {
 	})
 }
 
-// TestPowerSGDHasTheRangeOfItsNumbers scales gradients by a large or small power of two, so that
-// their squares are not finite: the messages are scaled by it, to the bit.
-func TestPowerSGDHasTheRangeOfItsNumbers(t *testing.T) {
-	for _, exponent := range []int{-600, 600} {
-		rng := rand.New(rand.NewPCG(6, 1))
-		hook := ddp.PowerSGD{Rank: 3, NoErrorFeedback: true}
-		plain, scaled := newSquad(t, hook, 2, matrixParam), newSquad(t, hook, 2, matrixParam)
-		for step := range 4 {
-			good := [][]float64{ofRank(rng, 30, 40, 3, 2, 1, 0.5), ofRank(rng, 30, 40, 3, 2, 1, 0.5)}
-			want := plain.step(t, 0.5, good)
-			for _, g := range good {
-				for i := range g {
-					g[i] = math.Ldexp(g[i], exponent)
-				}
-			}
-			got := scaled.step(t, 0.5, good)
-			for i := range got {
-				got[i] = math.Ldexp(got[i], -exponent)
-			}
-			if !slices.Equal(got, want) {
-				t.Errorf("step %d times 2^%d is off by %g", step, exponent, relative(got, want))
-			}
-		}
-	}
-}
-
-// TestPowerSGDForgetsWhatItCannotKeep has float64 gradients whose residuals are too large for
-// float32.
-func TestPowerSGDForgetsWhatItCannotKeep(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 1))
-	s := newSquad(t, ddp.PowerSGD{Rank: 1}, 1, matrixParam)
-	huge := ofRank(rng, 30, 40, 1e60, 1e59)
-	good := ofRank(rng, 30, 40, 3)
-	if got := s.step(t, 1, [][]float64{huge}); slices.ContainsFunc(got, func(x float64) bool { return x-x != 0 }) {
-		t.Error("a finite gradient becomes another")
-	}
-	for _, x := range s.residuals(t, "w") {
-		if x-x != 0 {
-			t.Fatalf("%v is kept", x)
-		}
-	}
-	for range 2 {
-		if e := distance(s.step(t, 1, [][]float64{good}), good); !(e < 1e-6) {
-			t.Errorf("a matrix of rank 1 is off by %g", e)
-		}
-	}
-}
-
 // stumbling is a Cast whose Decompress fails while *fail is set.
 type stumbling struct {
-	ddp.Cast
+	compress.Cast
 	fail *bool
 }
 
 var errStumbled = errors.New("stumbled")
 
-func (s stumbling) Codec(b ddp.HookBucket) (ddp.Codec, error) {
+func (s stumbling) Codec(b compress.Bucket) (compress.Codec, error) {
 	c, err := s.Cast.Codec(b)
 	if err != nil {
 		return nil, err
 	}
-	return stumblingCodec{c.(ddp.Undoer), s.fail}, nil
+	return stumblingCodec{c.(compress.Undoer), s.fail}, nil
 }
 
 type stumblingCodec struct {
-	ddp.Undoer
+	compress.Undoer
 	fail *bool
 }
 
@@ -339,7 +291,7 @@ func (c stumblingCodec) Decompress(bucket tensor.Buffer, messages []tensor.Buffe
 func TestFailedDecompressLeavesNothingWithHooks(t *testing.T) {
 	onRanks(t, 2, func(w *dist.World) error {
 		fail := false
-		hook := stumbling{ddp.Cast{DType: tensor.BF16, ErrorFeedback: true}, &fail}
+		hook := stumbling{compress.Cast{DType: tensor.BF16, ErrorFeedback: true}, &fail}
 		l, err := newLearner(w, forked, gtensor.Float32, 3, ddp.Config{Hook: hook}, optim.Config{Name: optim.SGD, LearningRate: 0.01})
 		if err != nil {
 			return err

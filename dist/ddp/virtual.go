@@ -56,7 +56,7 @@ const (
 //
 // Collective: all ranks, one plan.
 func newVirtual(d *DDP) (*virtual, error) {
-	n := d.world.Size()
+	n := d.team.Size()
 	v := &virtual{d: d, runs: d.cfg.VirtualRanks / n}
 	v.own = make([]float64, v.runs)
 	v.shares = make([]float64, v.runs*n)
@@ -69,7 +69,7 @@ func newVirtual(d *DDP) (*virtual, error) {
 		longest = max(longest, bytes)
 	}
 	var err error
-	if v.mem, err = newMessageMemory(d.world, total+int64(v.runs+1)*longest); err != nil {
+	if v.mem, err = newMessageMemory(d.team.Group, total+int64(v.runs+1)*longest); err != nil {
 		return v, err
 	}
 	if err := v.carve(total, longest); err != nil {
@@ -81,7 +81,7 @@ func newVirtual(d *DDP) (*virtual, error) {
 // carve assigns memory. The part shared by all buckets begins at byte shared, and its second half
 // v.runs*longest later.
 func (v *virtual) carve(shared, longest int64) error {
-	n := v.d.world.Size()
+	n := v.d.team.Size()
 	var err error
 	if v.weights, err = v.mem.at(0, v.runs*n, tensor.F64); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (d *DDP) checkVirtual() error {
 		return nil
 	}
 	return fmt.Errorf("%w: with %d virtual ranks on %d ranks, a step is %d runs inside NoSync and one outside; this one is outside: %v, after %d inside",
-		dist.ErrInvalid, d.cfg.VirtualRanks, d.world.Size(), inside, !d.run.local, d.micro)
+		dist.ErrInvalid, d.cfg.VirtualRanks, d.team.Size(), inside, !d.run.local, d.micro)
 }
 
 // keepVirtual keeps the buckets of a run inside NoSync.
@@ -151,7 +151,7 @@ func (d *DDP) keepVirtual() error {
 
 // pack copies the bucket to the send memory of a run's slices.
 func (p *parcel) pack(run int) error {
-	for rank := range p.v.d.world.Size() {
+	for rank := range p.v.d.team.Size() {
 		lo := min(rank*p.slice, p.b.buf.Len())
 		hi := min(lo+p.slice, p.b.buf.Len())
 		from, err := p.b.buf.Slice(lo, hi)
@@ -174,10 +174,10 @@ func (v *virtual) sendWeights() error {
 	d := v.d
 	v.own[v.runs-1] = d.run.weight
 	var err error
-	if d.exchange, err = d.weigh.AllGather(v.weights, tensor.Of(v.own)); err != nil {
+	if d.exchange.in, err = d.weigh.in.AllGather(v.weights, tensor.Of(v.own)); err != nil {
 		return err
 	}
-	d.factored, err = d.inOrder(v, "ddp factor", putShare)
+	d.factored, err = d.team.inOrder(v, "ddp factor", putShare)
 	return err
 }
 
@@ -209,26 +209,26 @@ func (v *virtual) start(b *bucket) (dist.Work, error) { return v.parcels[b.index
 
 func (p *parcel) start() (dist.Work, error) {
 	d := p.v.d
-	last, err := d.inOrder(p, p.b.name, packLast)
+	last, err := d.team.inOrder(p, p.b.name, packLast)
 	if err != nil {
 		return dist.Work{}, err
 	}
-	if p.sent, err = p.b.group.AllToAll(p.got, p.send); err != nil {
+	if p.sent, err = p.b.view.in.AllToAll(p.got, p.send); err != nil {
 		_ = last.Wait() // the bucket may be written again
 		return dist.Work{}, err
 	}
-	if last, err = d.inOrder(p, p.b.name, sumSlices); err != nil {
+	if last, err = d.team.inOrder(p, p.b.name, sumSlices); err != nil {
 		_ = p.sent.Wait()
 		return dist.Work{}, err
 	}
 	if d.sharded() {
 		return last, nil
 	}
-	if p.gathered, err = p.b.group.AllGather(p.all, p.mine); err != nil {
+	if p.gathered, err = p.b.view.in.AllGather(p.all, p.mine); err != nil {
 		_ = last.Wait()
 		return dist.Work{}, err
 	}
-	return d.inOrder(p, p.b.name, unpack)
+	return d.team.inOrder(p, p.b.name, unpack)
 }
 
 // Run runs one part of a bucket's exchange.

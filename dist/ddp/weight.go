@@ -28,7 +28,7 @@ var ErrNoWeight = errors.New("the weights of all ranks sum to 0")
 func (d *DDP) SetWeight(weight float64) error {
 	if !(weight >= 0) || math.IsInf(weight, 1) {
 		return fmt.Errorf("ddp weight %v rank %d/%d: %w: want a number of samples, at least 0",
-			weight, d.world.Rank(), d.world.Size(), dist.ErrInvalid)
+			weight, d.team.Rank(), d.team.Size(), dist.ErrInvalid)
 	}
 	d.weight, d.rows.weight = weight, true
 	return nil
@@ -50,8 +50,8 @@ func (d *DDP) sendWeight() error {
 	if d.run.joins {
 		f.own = 1 // the slots hold weighted sums
 	}
-	f.average, f.factor, f.ranks, f.alone = d.cfg.Average, d.cfg.Factor, float64(d.world.Size()), d.cfg.LocalSteps > 0
-	d.exchange = dist.Work{}
+	f.average, f.factor, f.ranks, f.alone = d.cfg.Average, d.cfg.Factor, float64(d.team.total()), d.cfg.LocalSteps > 0
+	d.exchange = works{}
 	if !f.average.divides() || f.alone {
 		return d.onStream(putShare)
 	}
@@ -66,15 +66,10 @@ func (d *DDP) sendWeight() error {
 	if err != nil {
 		return err
 	}
-	if d.exchange, err = d.weigh.AllReduce(sum, mine, dist.Sum); err != nil {
+	if d.exchange, err = d.weigh.sum(sum, mine); err != nil {
 		return err
 	}
 	return d.onStream(putShare)
-}
-
-// submitter is a stream that runs host code in order, as dist.HostStream does.
-type submitter interface {
-	Submit(run dist.Runner, op dist.Op, tag uint64) (dist.Work, error)
 }
 
 // onStream runs one part of the factor's computation in stream order. If the stream runs no host
@@ -83,8 +78,8 @@ type submitter interface {
 //
 // Errors: dist.ErrClosed.
 func (d *DDP) onStream(part uint64) (err error) {
-	if d.queue != nil {
-		d.factored, err = d.queue.Submit(&d.factor, dist.Op{Name: "ddp factor"}, part)
+	if d.team.queue != nil {
+		d.factored, err = d.team.queue.Submit(&d.factor, dist.Op{Name: "ddp factor"}, part)
 		return err
 	}
 	if err := d.exchange.Wait(); err != nil {
@@ -92,23 +87,6 @@ func (d *DDP) onStream(part uint64) (err error) {
 	}
 	return d.factor.Run(nil, part)
 }
-
-// open returns dist.ErrClosed when the world is closed, and its heap with it, which must then not
-// be touched.
-func (d *DDP) open() (err error) {
-	if d.queue != nil {
-		_, err = d.queue.Submit(nothing{}, dist.Op{Name: "ddp open"}, 0) // does not allocate, unlike a request for a heap
-	} else if d.worldClosed() {
-		err = dist.ErrClosed
-	}
-	return err
-}
-
-// nothing is queued to find out whether a stream is open. It is a dist.Runner.
-type nothing struct{}
-
-// Run does nothing.
-func (nothing) Run(*dist.Op, uint64) error { return nil }
 
 // factor computes a rank's share of the average. It is a dist.Runner.
 type factor struct {

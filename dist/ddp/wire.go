@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/internal/reduce"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -33,12 +34,12 @@ func (d *DDP) nextRun() run {
 func (d *DDP) allocateWire() error {
 	c := &d.cfg
 	if c.Factor == 0 {
-		c.Factor = c.Average.defaultFactor(d.world.Size())
+		c.Factor = c.Average.defaultFactor(d.team.total())
 	}
-	rest := c.Average.rest(float64(d.world.Size()), c.Factor)
+	rest := c.Average.rest(float64(d.team.total()), c.Factor)
 	var err error
 	switch h := c.hook(); {
-	case h != nil && d.onGPU():
+	case h != nil && d.team.onGPU():
 		var x *deviceWire
 		if x, err = newDeviceWire(d); err == nil {
 			d.wire = x
@@ -64,7 +65,8 @@ func (d *DDP) closeWire() error {
 }
 
 // WireBytes returns the bytes of gradients that this rank passes to collectives in one step:
-// buckets, or the messages of a WireDType or Hook. The bytes that a backend moves may differ.
+// buckets, or the messages of a WireDType or Hook, and with Replicas
+// its parts of them once more. The bytes that a backend moves may differ.
 func (d *DDP) WireBytes() int64 {
 	total := int64(0)
 	for _, b := range d.buckets {
@@ -74,10 +76,14 @@ func (d *DDP) WireBytes() int64 {
 }
 
 func (d *DDP) wireBytes(b *bucket) int64 {
-	if d.wire == nil {
-		return b.buf.Bytes()
+	n := b.buf.Bytes()
+	if d.wire != nil {
+		n = d.wire.bytes(b)
 	}
-	return d.wire.bytes(b)
+	if d.team.across != nil {
+		n += n / int64(d.team.Size()) // this rank's part, over the replicas
+	}
+	return n
 }
 
 // share returns the factor of a bucket, which is known when the stream has reached the bucket.
@@ -96,21 +102,10 @@ func (d *DDP) share(dt tensor.DType) (float64, error) {
 	return float64(f[0]), nil
 }
 
-// inOrder queues part of r on the world's stream. If the stream runs no host code, it runs part at
-// once, and r waits for its inputs.
-//
-// Errors: dist.ErrClosed; r's, if it runs at once.
-func (d *DDP) inOrder(r dist.Runner, name string, part uint64) (dist.Work, error) {
-	if d.queue != nil {
-		return d.queue.Submit(r, dist.Op{Name: name}, part)
-	}
-	return dist.Work{}, r.Run(nil, part)
-}
-
 // hooked applies a Hook to all buckets. All messages share one memory: the stream finishes those of
 // one bucket before it begins the next.
 type hooked struct {
-	hook  Hook
+	hook  compress.Hook
 	mem   *messageMemory
 	lines []*line // in the order of the buckets
 }
@@ -120,9 +115,9 @@ type hooked struct {
 type line struct {
 	d        *DDP
 	b        *bucket
-	codec    Codec
-	undo     Undoer  // codec, if it is one
-	rest     float64 // factor of the sum
+	codec    compress.Codec
+	undo     compress.Undoer // codec, if it is one
+	rest     float64         // factor of the sum
 	messages []tensor.Buffer
 	sums     []dist.Work // of the messages
 	whole    bool        // the message is elements of the bucket
@@ -136,7 +131,7 @@ type line struct {
 // never nil; close it after an error too.
 //
 // Collective: all ranks, one plan.
-func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
+func newHooked(d *DDP, hook compress.Hook, rest float64) (*hooked, error) {
 	x := &hooked{hook: hook}
 	all, err := x.makeLines(d, rest)
 	lines, longest := make([]string, len(all)), int64(0)
@@ -144,10 +139,10 @@ func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
 		lines[i] = fmt.Sprintf("messages of %s: %v", d.buckets[i].name, messages)
 		longest = max(longest, messageBytes(messages))
 	}
-	if err := agree(d.world, lines, err); err != nil {
+	if err := agree(d.team, lines, err); err != nil {
 		return x, err
 	}
-	if x.mem, err = newMessageMemory(d.world, longest); err != nil {
+	if x.mem, err = newMessageMemory(d.team.Group, longest); err != nil {
 		return x, err
 	}
 	for i, l := range x.lines {
@@ -159,15 +154,15 @@ func newHooked(d *DDP, hook Hook, rest float64) (*hooked, error) {
 }
 
 // makeLines makes the line of each bucket. It returns the messages of each.
-func (x *hooked) makeLines(d *DDP, rest float64) ([][]Message, error) {
-	var all [][]Message
+func (x *hooked) makeLines(d *DDP, rest float64) ([][]compress.Message, error) {
+	var all [][]compress.Message
 	for i, b := range d.buckets {
 		codec, err := x.hook.Codec(d.hookBucket(i))
 		if err != nil {
 			return all, fmt.Errorf("hook %v %s: %w", x.hook, b.name, err)
 		}
 		l := &line{d: d, b: b, codec: codec, rest: rest, whole: x.hook.Elementwise()}
-		l.undo, _ = codec.(Undoer)
+		l.undo, _ = codec.(compress.Undoer)
 		messages := codec.Messages()
 		if len(messages) == 0 || l.whole && (len(messages) != 1 || messages[0].Elements != b.buf.Len()) {
 			return all, fmt.Errorf("hook %v %s: %w: messages %v for %v", x.hook, b.name, dist.ErrInvalid, messages, b.buf)
@@ -180,19 +175,19 @@ func (x *hooked) makeLines(d *DDP, rest float64) ([][]Message, error) {
 }
 
 // hookBucket returns bucket i as a Codec gets it.
-func (d *DDP) hookBucket(i int) HookBucket {
+func (d *DDP) hookBucket(i int) compress.Bucket {
 	p := d.plan.Buckets[i]
-	h := HookBucket{Index: i, DType: p.DType, Elements: p.Elements, Rank: d.world.Rank(), Ranks: d.world.Size()}
+	h := compress.Bucket{Index: i, DType: p.DType, Elements: p.Elements, Rank: d.team.Rank(), Ranks: d.team.Size()}
 	for _, j := range p.Params {
 		q := d.plan.Params[j]
-		h.Params = append(h.Params, HookParam{Name: q.Name, Shape: q.Shape, Offset: q.Offset})
+		h.Params = append(h.Params, compress.Param{Name: q.Name, Shape: q.Shape, Offset: q.Offset})
 	}
 	return h
 }
 
 func (x *hooked) stateful() bool {
 	for _, l := range x.lines {
-		if _, ok := l.codec.(Stateful); ok {
+		if _, ok := l.codec.(compress.Stateful); ok {
 			return true
 		}
 	}
@@ -213,7 +208,7 @@ func (x *hooked) start(b *bucket) (dist.Work, error) {
 	l := x.lines[b.index]
 	l.err = nil // the last step's parts have run
 	for r := range l.messages {
-		compressed, err := l.d.inOrder(l, b.name, uint64(r))
+		compressed, err := l.d.team.inOrder(l, b.name, uint64(r))
 		if err != nil {
 			return dist.Work{}, err
 		}
@@ -222,7 +217,7 @@ func (x *hooked) start(b *bucket) (dist.Work, error) {
 			return dist.Work{}, err
 		}
 	}
-	return l.d.inOrder(l, b.name, uint64(len(l.messages)))
+	return l.d.team.inOrder(l, b.name, uint64(len(l.messages)))
 }
 
 // sum queues the sum of a message over the ranks.
@@ -230,7 +225,7 @@ func (l *line) sum(message tensor.Buffer) (dist.Work, error) {
 	if l.whole {
 		return l.d.reduceBucket(l.b, message, dist.Sum)
 	}
-	return l.b.group.AllReduce(message, message, dist.Sum)
+	return l.b.view.in.AllReduce(message, message, dist.Sum)
 }
 
 // Run runs one part. If a round fails, the bucket gets the error, and the other ranks get NaN for
@@ -239,6 +234,11 @@ func (l *line) Run(_ *dist.Op, part uint64) error {
 	round := int(part)
 	for _, w := range l.sums[:round] {
 		if err := w.Wait(); err != nil { // done, in stream order
+			return err
+		}
+	}
+	if round > 0 { // set before this part was queued
+		if err := l.b.scattered.Wait(); err != nil {
 			return err
 		}
 	}
@@ -335,7 +335,7 @@ func (x *scaled) start(b *bucket) (dist.Work, error) {
 			return dist.Work{}, err
 		}
 	}
-	return l.d.inOrder(l, b.name, 0)
+	return l.d.team.inOrder(l, b.name, 0)
 }
 
 func (x *scaled) bytes(b *bucket) int64 {
@@ -348,8 +348,10 @@ func (x *scaled) bytes(b *bucket) int64 {
 func (x *scaled) close() error { return nil }
 
 func (l *scaling) Run(*dist.Op, uint64) error {
-	if err := l.sum.Wait(); err != nil {
-		return err
+	for _, w := range [...]dist.Work{l.b.scattered, l.sum} {
+		if err := w.Wait(); err != nil {
+			return err
+		}
 	}
 	by := l.rest
 	if l.alone {

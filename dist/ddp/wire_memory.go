@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -19,7 +20,7 @@ type messageMemory struct {
 // newMessageMemory returns memory of at least the given bytes.
 //
 // Collective: all ranks, same size. Errors: those of Heap and Alloc.
-func newMessageMemory(w *dist.World, bytes int64) (*messageMemory, error) {
+func newMessageMemory(w *dist.Group, bytes int64) (*messageMemory, error) {
 	bytes = roundUp(bytes)
 	heap, err := w.Heap(bytes)
 	if errors.Is(err, dist.ErrUnsupported) {
@@ -43,7 +44,7 @@ func (a *messageMemory) at(byte int64, n int, dt tensor.DType) (tensor.Buffer, e
 }
 
 // messageBytes returns the bytes of messages stored one after the other.
-func messageBytes(messages []Message) int64 {
+func messageBytes(messages []compress.Message) int64 {
 	total := int64(0)
 	for _, m := range messages {
 		total += roundUp(int64(m.Elements) * int64(m.DType.Size()))
@@ -52,7 +53,7 @@ func messageBytes(messages []Message) int64 {
 }
 
 // carve assigns memory to each message, from the first byte on.
-func (a *messageMemory) carve(to []tensor.Buffer, messages []Message) error {
+func (a *messageMemory) carve(to []tensor.Buffer, messages []compress.Message) error {
 	from := int64(0)
 	for i, m := range messages {
 		var err error

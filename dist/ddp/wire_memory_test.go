@@ -7,6 +7,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -24,7 +25,7 @@ func TestWireDoesNotAllocate(t *testing.T) {
 		"plain":        {},
 		"bf16":         {WireDType: tensor.BF16},
 		"f16 feedback": {WireDType: tensor.F16, ErrorFeedback: true},
-		"powersgd":     {Hook: PowerSGD{Rank: 2}},
+		"powersgd":     {Hook: compress.PowerSGD{Rank: 2}},
 		"predivide":    {Average: PreDivide, Factor: 2},
 		"virtual":      {VirtualRanks: 1},
 		"local":        {LocalSteps: 2},
@@ -69,11 +70,11 @@ func TestWireDoesNotAllocate(t *testing.T) {
 // BenchmarkWire measures the cost of a bucket of 4 MiB of float32, without its sum.
 func BenchmarkWire(b *testing.B) {
 	const n = 1 << 20
-	for _, h := range []Hook{
-		Cast{DType: tensor.BF16}, Cast{DType: tensor.BF16, ErrorFeedback: true}, Cast{DType: tensor.F16}, PowerSGD{Rank: 4},
+	for _, h := range []compress.Hook{
+		compress.Cast{DType: tensor.BF16}, compress.Cast{DType: tensor.BF16, ErrorFeedback: true}, compress.Cast{DType: tensor.F16}, compress.PowerSGD{Rank: 4},
 	} {
 		b.Run(h.String(), func(b *testing.B) {
-			c, err := h.Codec(HookBucket{DType: tensor.F32, Elements: n, Params: []HookParam{{Name: "w", Shape: []int{1024, 1024}}}})
+			c, err := h.Codec(compress.Bucket{DType: tensor.F32, Elements: n, Params: []compress.Param{{Name: "w", Shape: []int{1024, 1024}}}})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/internal/invariants"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
@@ -85,7 +86,7 @@ func TestBitsDoNotDependOnChunks(t *testing.T) {
 		{WireDType: tensor.BF16, ErrorFeedback: true},
 		{WireDType: tensor.F16, Stage: 1},
 		{Average: ddp.PreDivide},
-		{Hook: ddp.PowerSGD{Rank: 2}},
+		{Hook: compress.PowerSGD{Rank: 2}},
 		{VirtualRanks: 3},
 		{VirtualRanks: 3, Stage: 1, BucketMB: 0.004},
 	} {
@@ -168,9 +169,9 @@ func TestConfigRefusesWhatExcludesEachOther(t *testing.T) {
 		{ddp.Config{WireDType: tensor.I8}, "WireDType is i8"},
 		{ddp.Config{ErrorFeedback: true}, "ErrorFeedback"},
 		{ddp.Config{ErrorFeedback: true, WireDType: tensor.F32}, "ErrorFeedback"},
-		{ddp.Config{WireDType: tensor.BF16, Hook: ddp.PowerSGD{}}, "exclude each other"},
-		{ddp.Config{Hook: ddp.Cast{DType: tensor.F32}}, "bf16 or f16"},
-		{ddp.Config{Hook: ddp.PowerSGD{}, Stage: 1}, "Stage 1"},
+		{ddp.Config{WireDType: tensor.BF16, Hook: compress.PowerSGD{}}, "exclude each other"},
+		{ddp.Config{Hook: compress.Cast{DType: tensor.F32}}, "bf16 or f16"},
+		{ddp.Config{Hook: compress.PowerSGD{}, Stage: 1}, "Stage 1"},
 		{ddp.Config{Average: 9}, "average(9)"},
 		{ddp.Config{Factor: 2}, "Factor is 2"},
 		{ddp.Config{Factor: 2, Average: ddp.Sum}, "sum"},
@@ -193,8 +194,8 @@ func TestConfigRefusesWhatExcludesEachOther(t *testing.T) {
 	for _, cfg := range []ddp.Config{
 		{Stage: 3},
 		{Stage: 2, WireDType: tensor.BF16, ErrorFeedback: true, Average: ddp.PreDivide, Factor: 2},
-		{Stage: 1, Hook: ddp.Cast{DType: tensor.F16}},
-		{Hook: ddp.PowerSGD{Rank: 2}, Average: ddp.PreMulSum, Factor: -1},
+		{Stage: 1, Hook: compress.Cast{DType: tensor.F16}},
+		{Hook: compress.PowerSGD{Rank: 2}, Average: ddp.PreMulSum, Factor: -1},
 		{VirtualRanks: 4, Average: ddp.Sum, Stage: 1},
 		{LocalSteps: 2, WireDType: tensor.F32},
 	} {
@@ -222,13 +223,13 @@ func TestAttachComparesTheSettingsOfTheWire(t *testing.T) {
 	}{
 		{ddp.Config{Average: ddp.PreMulSum, WireDType: tensor.F16}, "f16"},
 		{ddp.Config{Average: ddp.PreMulSum, WireDType: tensor.BF16, ErrorFeedback: true}, "bf16 with error feedback"},
-		{ddp.Config{Average: ddp.PreMulSum, Hook: ddp.PowerSGD{Rank: 3}}, "powersgd rank 3 seed 0"},
+		{ddp.Config{Average: ddp.PreMulSum, Hook: compress.PowerSGD{Rank: 3}}, "powersgd rank 3 seed 0"},
 		{ddp.Config{Average: ddp.Sum, WireDType: tensor.BF16}, "Average: sum"},
 		{ddp.Config{Average: ddp.PreMulSum, WireDType: tensor.BF16, Stage: 1}, "Stage: 1"},
 		{ddp.Config{LocalSteps: 3}, "none"},
 		{ddp.Config{VirtualRanks: 2}, "none"},
 		{ddp.Config{Average: ddp.PreMulSum, WireDType: tensor.BF16, Factor: 3}, ""},
-		{ddp.Config{Average: ddp.PreMulSum, Hook: ddp.Cast{DType: tensor.BF16}}, ""}, // another way to say it
+		{ddp.Config{Average: ddp.PreMulSum, Hook: compress.Cast{DType: tensor.BF16}}, ""}, // another way to say it
 	} {
 		t.Run(fmt.Sprintf("%v/%v", c.word, c.cfg.Factor), func(t *testing.T) {
 			onRanks(t, 2, func(w *dist.World) error {
@@ -256,7 +257,7 @@ func TestAPeerThatIsGoneIsAnErrorOfTheStep(t *testing.T) {
 	for _, cfg := range []ddp.Config{
 		{WireDType: tensor.BF16},
 		{Average: ddp.PreDivide},
-		{Hook: ddp.PowerSGD{Rank: 1}},
+		{Hook: compress.PowerSGD{Rank: 1}},
 		{VirtualRanks: 2},
 		{WireDType: tensor.F16, Stage: 1},
 	} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/internal/long"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -35,7 +36,7 @@ func newStudent(w *dist.World, rows int, cfg ddp.Config, opt optim.Config, scale
 	if err != nil {
 		return nil, err
 	}
-	s.learner = &learner{w: w, m: m, d: d, f: wider, vm: G.NewTapeMachine(m.cost.Graph(), G.BindDualValues(m.params...))}
+	s.learner = &learner{w: w.Group, m: m, d: d, f: wider, vm: G.NewTapeMachine(m.cost.Graph(), G.BindDualValues(m.params...))}
 	s.solver, err = d.NewSolver(opt)
 	return s, err
 }
@@ -162,8 +163,8 @@ func TestTrainingConverges(t *testing.T) {
 		{"bf16", ddp.Config{WireDType: tensor.BF16}, adam, false, 1.02},
 		{"bf16 with error feedback", ddp.Config{WireDType: tensor.BF16, ErrorFeedback: true}, adam, false, 1.02},
 		{"f16 with a loss scale", ddp.Config{WireDType: tensor.F16}, scaled, true, 1.1},
-		{"powersgd", ddp.Config{Hook: ddp.PowerSGD{Rank: 4}}, sgd, false, 1.1},
-		{"powersgd of rank 1 with Adam", ddp.Config{Hook: ddp.PowerSGD{Rank: 1}}, adam, false, 1.5},
+		{"powersgd", ddp.Config{Hook: compress.PowerSGD{Rank: 4}}, sgd, false, 1.1},
+		{"powersgd of rank 1 with Adam", ddp.Config{Hook: compress.PowerSGD{Rank: 1}}, adam, false, 1.5},
 		{"local sgd", ddp.Config{LocalSteps: 8}, sgd, false, 1.3}, // of weights between two averages
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -214,7 +215,7 @@ func TestStepsThatAreNotFiniteAreLeftOutByAllRanks(t *testing.T) {
 		{"NaN by bf16", ddp.Config{WireDType: tensor.BF16, ErrorFeedback: true}, math.NaN()},
 		{"overflow of f16", ddp.Config{WireDType: tensor.F16}, 1e7},
 		{"overflow of f16 with error feedback", ddp.Config{WireDType: tensor.F16, ErrorFeedback: true}, 1e7},
-		{"NaN by powersgd", ddp.Config{Hook: ddp.PowerSGD{Rank: 1}}, math.NaN()},
+		{"NaN by powersgd", ddp.Config{Hook: compress.PowerSGD{Rank: 1}}, math.NaN()},
 		{"NaN of a virtual rank", ddp.Config{VirtualRanks: 12}, math.NaN()},
 		{"NaN with Stage 1", ddp.Config{Stage: 1}, math.NaN()},
 		{"overflow of f16 with Stage 1", ddp.Config{Stage: 1, WireDType: tensor.F16}, 1e7},

@@ -34,7 +34,7 @@ func (x *hooked) judge(failed bool) {
 			l.undo.Undo()
 		}
 		d := l.d
-		if !d.staged() && !d.closed && d.open() == nil { // else gaps are cleared before the bucket fills, or it is freed
+		if !d.staged() && !d.closed && d.team.open() == nil { // else gaps are cleared before the bucket fills, or it is freed
 			d.clearGaps(l.b)
 		}
 	}
@@ -62,4 +62,13 @@ func (d *DDP) beginWire(failed bool) {
 		x.judge(failed)
 		x.begin()
 	}
+}
+
+func finite(s []float32) bool {
+	for _, v := range s {
+		if v-v != 0 {
+			return false
+		}
+	}
+	return true
 }

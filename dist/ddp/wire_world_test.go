@@ -83,7 +83,7 @@ func onWorlds(t *testing.T, sizes []int, body func(t *testing.T, w *dist.World) 
 
 // learner is one rank that trains: float32 or float64, any solver.
 type learner struct {
-	w      *dist.World
+	w      *dist.Group
 	m      *model
 	d      *ddp.DDP
 	vm     G.VM
@@ -92,9 +92,10 @@ type learner struct {
 }
 
 // newLearner attaches the model of a rank; opt may be the zero Config for none.
-func newLearner(w *dist.World, f family, dt gtensor.Dtype, rows int, cfg ddp.Config, opt optim.Config) (*learner, error) {
+func newLearner(on dist.Members, f family, dt gtensor.Dtype, rows int, cfg ddp.Config, opt optim.Config) (*learner, error) {
+	w := on.Members()
 	m := f.make(dt, rows, uint64(1+w.Rank()))
-	d, err := ddp.Attach(w, m.cost, m.params, cfg)
+	d, err := ddp.Attach(on, m.cost, m.params, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package ddp
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	"gorgonia.org/gorgonia"
@@ -78,11 +77,11 @@ func (b *builder) gatherParams() error {
 			return err
 		}
 		gorgonia.WithName(name)(mine)
-		full, err := ops.AllGather(d.world.Group, mine)
+		full, err := ops.AllGather(d.team.Group, mine)
 		if err != nil {
 			return err
 		}
-		gorgonia.WithName(d.prefix + weightsPrefix + strconv.Itoa(i))(full)
+		gorgonia.WithName(d.team.prefix + weightsPrefix + strconv.Itoa(i))(full)
 		b.shards = append(b.shards, in)
 		for _, j := range pb.Params {
 			o, ok := b.parts[j].Op().(*part)
@@ -133,25 +132,6 @@ func (d *DDP) forget() error {
 	return nil
 }
 
-// Adopt takes over, with Stage 3, weights that the learnables' nodes were given by gorgonia.Let or
-// Consolidate, as the next run would. Machines that run graphs without calling Do call it before
-// each run.
-//
-// Not collective: all ranks must have given their nodes the same values. Errors: dist.ErrClosed; a
-// value of another type or length.
-func (d *DDP) Adopt() error {
-	if err := d.ready(); err != nil {
-		return fmt.Errorf("ddp: %w", err)
-	}
-	if !d.gathers() || !slices.ContainsFunc(d.slots, (*slot).given) {
-		return nil
-	}
-	if err := d.queued(); err != nil {
-		return err
-	}
-	return d.adopt()
-}
-
 // given reports whether the parameter's node has a value with elements.
 func (s *slot) given() bool {
 	_, none := s.param.Value().(*sharded)
@@ -174,16 +154,16 @@ func (s *slot) adopt() error {
 		return fmt.Errorf("parameter %q: %w: its value is %v, want %v[%d]", s.param.Name(), dist.ErrCount, from, s.b.dtype, s.n)
 	}
 	size, shard := s.b.dtype.Size(), s.b.shard
-	offset, first := s.d.plan.Params[s.index].Offset, s.d.world.Rank()*shard
+	offset, first := s.d.plan.Params[s.index].Offset, s.d.team.Rank()*shard
 	lo, hi := max(offset, first), min(offset+s.n, first+shard)
 	switch {
 	case lo >= hi:
-	case s.d.onGPU():
+	case s.d.team.onGPU():
 		if err := s.d.writeOwn(s.b, lo-first, from, lo-offset, hi-lo); err != nil {
 			return fmt.Errorf("parameter %q: %w", s.param.Name(), err)
 		}
 	default:
-		if err := s.d.open(); err != nil {
+		if err := s.d.team.open(); err != nil {
 			return fmt.Errorf("parameter %q: %w", s.param.Name(), err)
 		}
 		copy(s.b.mine.Raw()[(lo-first)*size:(hi-first)*size], from.Raw()[(lo-offset)*size:])
@@ -203,21 +183,21 @@ func (d *DDP) Consolidate() error {
 	if err := d.ready(); err != nil {
 		return fmt.Errorf("ddp consolidate: %w", err)
 	}
-	if !d.gathers() && !d.stale {
+	if !d.gathers() && !d.driver.stale {
 		return nil
 	}
-	err := d.queued()
+	err := d.driver.queued()
 	switch {
 	case err != nil:
 	case !d.gathers():
-		err = d.GatherWeights()
+		err = d.driver.GatherWeights()
 	default:
 		if err = d.adopt(); err == nil {
 			err = d.consolidate()
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("ddp consolidate rank %d/%d: %w", d.world.Rank(), d.world.Size(), err)
+		return fmt.Errorf("ddp consolidate rank %d/%d: %w", d.team.Rank(), d.team.Size(), err)
 	}
 	return nil
 }
@@ -227,7 +207,7 @@ func (d *DDP) consolidate() error {
 	var err error
 	for i, b := range d.buckets {
 		whole[i] = heapless(b.elements, b.dtype)
-		if d.onGPU() {
+		if d.team.onGPU() {
 			err = d.gatherFromGPUs(b, whole[i])
 		} else {
 			works[i], err = b.gather.AllGather(whole[i], b.mine)

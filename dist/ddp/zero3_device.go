@@ -39,14 +39,14 @@ func (s *slot) spread() error {
 	if err != nil {
 		return err
 	}
-	me := s.d.world.Rank()
+	me := s.d.team.Rank()
 	if err = r.Put(me, at, host); err == nil {
 		err = s.d.mem.heap.Quiet()
 	}
 	if err != nil {
 		return err
 	}
-	work, err := s.d.world.Named(s.param.Name()).Broadcast(s.buf, s.buf, 0)
+	work, err := s.d.team.plainView(s.param.Name()).spread(s.buf)
 	if err == nil {
 		err = work.Wait()
 	}
@@ -67,7 +67,7 @@ func (d *DDP) writeOwn(b *bucket, to int, value tensor.Buffer, first, n int) err
 	if err != nil {
 		return err
 	}
-	if err := r.Put(d.world.Rank(), at+int64(to*b.dtype.Size()), part); err != nil {
+	if err := r.Put(d.team.Rank(), at+int64(to*b.dtype.Size()), part); err != nil {
 		return err
 	}
 	return d.mem.heap.Quiet()
@@ -86,7 +86,7 @@ func (d *DDP) gatherFromGPUs(b *bucket, to tensor.Buffer) error {
 		err = work.Wait()
 	}
 	if err == nil {
-		err = r.Get(to, d.world.Rank(), at)
+		err = r.Get(to, d.team.Rank(), at)
 	}
 	return err
 }

@@ -6,7 +6,7 @@
 //	rendezvous.go, host.go                  where ranks meet
 //	server*.go, client.go, dial.go          the store, its protocol and TLS (listen.go, meeting.go,
 //	                                        table.go, frame.go, credentials.go)
-//	spawn*.go, child_linux.go               starting ranks (bind*.go, handover*.go)
+//	spawn*.go, child_linux.go               starting ranks (bind*.go)
 //	nodes*.go, secret.go                    launchers of several hosts
 //	restart.go, marks*.go                   restarts of failed jobs
 //	supervise_linux.go, report.go, exit.go  signals, failures, exit codes (orphans_linux.go)

@@ -154,3 +154,40 @@ func (e Env) String() string {
 	}
 	return s
 }
+
+// CheckMeeting returns the error with which Rendezvous would refuse e's job at once, such as
+// several hosts without a secret; nil if its ranks have a place to meet.
+func (e Env) CheckMeeting() error {
+	if e.Size == 1 || e.StoreFD != 0 {
+		return nil
+	}
+	_, err := e.place()
+	return err
+}
+
+// MostHandover is the largest SpawnConfig.Handover in bytes.
+const MostHandover = 64 << 20
+
+// Handover returns SpawnConfig.Handover of the launcher that started this rank: data that the
+// launcher read once for all ranks. A pipe has only one reader, and a file may change between the
+// starts of two ranks.
+//
+// Returns: nil without a handover. Errors: an inherited descriptor that is no longer open.
+func (e Env) Handover() ([]byte, error) {
+	if e.HandoverFD == 0 {
+		return nil, nil
+	}
+	data, err := readInherited(e.HandoverFD, MostHandover)
+	if err != nil {
+		return nil, fmt.Errorf("launch: read the launcher's handover, descriptor %d (%s): %w", e.HandoverFD, handoverVar, err)
+	}
+	return data, nil
+}
+
+// guessNodes sets the nodes of a launcher that does not number them.
+func (e *Env) guessNodes() {
+	e.Node, e.Nodes = -1, 0
+	if e.LocalSize == e.Size {
+		e.Node, e.Nodes = 0, 1
+	}
+}

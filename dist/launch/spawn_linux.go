@@ -15,9 +15,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/symgrad/symgrad/dist"
+	"golang.org/x/sys/unix"
 )
 
 // job is one call of Spawn.
@@ -304,4 +303,12 @@ func (s *supervisor) finish() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// handoverFD returns a rank's descriptor of the handover, or 0.
+func (j *job) handoverFD() int {
+	if j.handover == nil {
+		return 0
+	}
+	return credentialsFD + 1
 }

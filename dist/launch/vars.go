@@ -131,11 +131,3 @@ func (v vars) nodes(e *Env, node, nodes string) (err error) {
 	e.Node, err = v.number(node, "the index of this node", 0, e.Nodes-1)
 	return err
 }
-
-// guessNodes sets the nodes of a launcher that does not number them.
-func (e *Env) guessNodes() {
-	e.Node, e.Nodes = -1, 0
-	if e.LocalSize == e.Size {
-		e.Node, e.Nodes = 0, 1
-	}
-}

@@ -1,6 +1,9 @@
 package main
 
-import "github.com/symgrad/symgrad/examples/internal/rank"
+import (
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/examples/internal/rank"
+)
 
 // window gathers the elements of all ranks on every rank, from memory that is registered as a
 // symmetric window:
@@ -10,7 +13,7 @@ import "github.com/symgrad/symgrad/examples/internal/rank"
 //	ncclAllGather(sendbuff, recvbuff, count, ncclInt, comm, stream);
 //	ncclCommWindowDeregister(comm, win);
 //
-// A symmetric heap is such memory. Symmetric declares that the buffers are at the same offsets on
+// A symmetric heap is such memory. The hint declares that the buffers are at the same offsets on
 // all ranks.
 func window(c *comm) (bad int, err error) {
 	src, err := c.array(count, func(i int) int32 { return int32(c.Rank()*count + i) })
@@ -21,7 +24,7 @@ func window(c *comm) (bad int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := rank.Done(c.Symmetric().AllGather(dst.Buffer, src.Buffer)); err != nil {
+	if err := rank.Done(c.With(dist.Hints{Symmetric: true}).AllGather(dst.Buffer, src.Buffer)); err != nil {
 		return 0, err
 	}
 	return dst.check(func(i int) int32 { return int32(i) })

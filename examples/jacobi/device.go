@@ -206,7 +206,7 @@ func (b *board) queue(k int) error {
 	if b.s.halo != haloDevice {
 		return nil
 	}
-	_, err := b.w.Named("halo").Barrier() // the puts of all ranks' kernels are complete
+	_, err := b.w.With(dist.Hints{Name: "halo"}).Barrier() // the puts of all ranks' kernels are complete
 	return err
 }
 

@@ -76,7 +76,7 @@ func (a *apart) queue(k int) error {
 			return err
 		}
 	}
-	_, err = a.b.w.Named("halo").Batch(func(g *dist.Group) error {
+	_, err = a.b.w.With(dist.Hints{Name: "halo"}).Batch(func(g *dist.Group) error {
 		return a.b.pair(g, func(row int) (tensor.Buffer, error) {
 			at := int(a.b.at(k, row) / pointBytes)
 			return a.cells.Slice(at, at+a.b.nx)

@@ -33,7 +33,7 @@ const (
 //
 // Collective: all ranks. Returns: when queued.
 func (g *strip) swap(s dist.Stream, k int) (dist.Work, error) {
-	return g.w.On(s).Named("halo").Batch(func(b *dist.Group) error {
+	return g.w.On(s).With(dist.Hints{Name: "halo"}).Batch(func(b *dist.Group) error {
 		return g.pair(b, func(row int) (tensor.Buffer, error) { return tensor.Of(g.row(k, row)), nil })
 	})
 }

@@ -44,7 +44,7 @@ func (m *meter) add(t times) {
 // Collective: all ranks.
 func (m *meter) report(w *dist.World, out io.Writer, s settings, found solution) error {
 	sum := []int64{int64(m.total), int64(m.comm), int64(m.hidden)}
-	if err := rank.Done(w.Named("times").AllReduce(tensor.Of(sum), tensor.Of(sum), dist.Sum)); err != nil {
+	if err := rank.Done(w.With(dist.Hints{Name: "times"}).AllReduce(tensor.Of(sum), tensor.Of(sum), dist.Sum)); err != nil {
 		return err
 	}
 	tell(out, s, found, float64(sum[0])/float64(w.Size())/1e9)

@@ -94,7 +94,7 @@ func (s *settings) pause(from int) int {
 func (v *solver) change(k int) (float64, error) {
 	own := v.queued[k%ahead].change
 	most := []float64{max(own[0], own[1])}
-	err := rank.Done(v.w.Named("change").AllReduce(tensor.Of(most), tensor.Of(most), dist.Max))
+	err := rank.Done(v.w.With(dist.Hints{Name: "change"}).AllReduce(tensor.Of(most), tensor.Of(most), dist.Max))
 	return most[0], err
 }
 
@@ -149,7 +149,7 @@ func (v *solver) send(k int, q *iteration) (err error) {
 	case haloSendRecv:
 		q.moved, err = v.swap(v.push, k)
 	case haloDevice:
-		q.moved, err = v.w.On(v.push).Named("halo").Barrier() // all ranks have stored their rows of iteration k
+		q.moved, err = v.w.On(v.push).With(dist.Hints{Name: "halo"}).Barrier() // all ranks have stored their rows of iteration k
 	default:
 		q.moved, err = v.do(v.push, func() error { return v.exchange(k) })
 	}

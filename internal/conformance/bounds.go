@@ -166,3 +166,12 @@ func fminOf(dt tensor.DType, red dist.RedKind, column []uint64) float64 {
 	}
 	return acc
 }
+
+// others returns the kinds of data for a reduction, except exact.
+func (o Options) others(red dist.RedKind, dt tensor.DType) []dataKind {
+	kinds := []dataKind{o.rounding(red)}
+	if dt.IsFloat() {
+		kinds = append(kinds, special)
+	}
+	return kinds
+}

@@ -173,7 +173,7 @@ func (s *suite) try(c scenario) error {
 	}
 	g := s.g
 	if c.mem == promised {
-		g = g.Symmetric()
+		g = g.With(dist.Hints{Symmetric: true})
 	}
 	if err := finish(issue(g, c.kind, dst, src, red, c.root)); err != nil {
 		if s.opt.skips(err) {

@@ -34,15 +34,6 @@ func reductionRows(o Options, n int) []scenario {
 	return all
 }
 
-// others returns the kinds of data for a reduction, except exact.
-func (o Options) others(red dist.RedKind, dt tensor.DType) []dataKind {
-	kinds := []dataKind{o.rounding(red)}
-	if dt.IsFloat() {
-		kinds = append(kinds, special)
-	}
-	return kinds
-}
-
 // reductions crosses collective, dtype, reduction, length, in place and memory. Root, place of the
 // scalar and length of the destination vary without crossing. Roots are crossed afterwards for two
 // pairs of dtype and reduction.

@@ -216,3 +216,37 @@ func (s *suite) private(dt tensor.DType, count int, f func(i int) uint64) (tenso
 	s.fill(b, f)
 	return b, nil
 }
+
+// skips reports whether err is ErrUnsupported for a case that Skip has a reason for. The error
+// contains the case; a group call is skipped if one of its operations is.
+func (o Options) skips(err error) bool {
+	if o.Skip == nil || !errors.Is(err, dist.ErrUnsupported) {
+		return false
+	}
+	switch e := err.(type) {
+	case *dist.OpError:
+		for i := range e.Op.Ops {
+			if o.Skip(caseOf(&e.Op.Ops[i])) != "" {
+				return true
+			}
+		}
+		return o.Skip(caseOf(&e.Op)) != ""
+	case *symmetric.AccessError:
+		return o.Skip(Case{Call: e.Call, Bytes: e.Bytes}) != ""
+	case interface{ Unwrap() error }:
+		return o.skips(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, each := range e.Unwrap() {
+			if !o.skips(each) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// skipsKind is skips for calls whose errors do not contain the case.
+func (o Options) skipsKind(kind dist.Kind, err error) bool {
+	return o.skips(err) || o.Skip != nil && errors.Is(err, dist.ErrUnsupported) && o.Skip(Case{Kind: kind}) != ""
+}

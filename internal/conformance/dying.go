@@ -55,12 +55,12 @@ func (d *dying) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 // again issues op on g.
 func again(g *dist.Group, op *dist.Op) (dist.Work, error) {
 	if op.Symmetric {
-		g = g.Symmetric()
+		g = g.With(dist.Hints{Symmetric: true})
 	}
 	if op.Timed {
 		g = g.Timed()
 	}
-	switch g = g.Named(op.Name); op.Kind {
+	switch g = g.With(dist.Hints{Name: op.Name}); op.Kind {
 	case dist.KindSend:
 		return g.Send(op.Src, op.Peer)
 	case dist.KindRecv:

@@ -65,16 +65,6 @@ func RunLitmusWith(t *testing.T, opt Options, rounds int, launch Launch) {
 // error that ended it.
 func Litmus(w *dist.World, rounds int) error { return Options{}.litmus(w, rounds) }
 
-func (o Options) litmus(w *dist.World, rounds int) error {
-	var errs []error
-	for _, c := range litmusTests {
-		if c.ranks <= w.Size() {
-			errs = append(errs, runLitmus(w, o, c, rounds))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // instances is the number of instances in a batch, each with its own memory.
 const instances = 128
 

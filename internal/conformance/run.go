@@ -137,3 +137,13 @@ func Drive(t *testing.T, worlds []*dist.World, body func(w *dist.World) error) {
 		}
 	}
 }
+
+func (o Options) litmus(w *dist.World, rounds int) error {
+	var errs []error
+	for _, c := range litmusTests {
+		if c.ranks <= w.Size() {
+			errs = append(errs, runLitmus(w, o, c, rounds))
+		}
+	}
+	return errors.Join(errs...)
+}

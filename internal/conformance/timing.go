@@ -44,7 +44,7 @@ func (s *suite) timed(g *dist.Group, dst, src tensor.Buffer) error {
 		for _, view := range []struct {
 			what string
 			g    *dist.Group
-		}{{"", g.Timed()}, {"blocking ", g.Timed().Blocking()}, {"named blocking ", g.Blocking().Named("t").Timed()}} {
+		}{{"", g.Timed()}, {"blocking ", g.Timed().Blocking()}, {"named blocking ", g.Blocking().With(dist.Hints{Name: "t"}).Timed()}} {
 			for _, b := range [][2]tensor.Buffer{{dst, src}, {large, large}} {
 				w, err := view.g.AllReduce(b[0], b[1], dist.Sum)
 				if err != nil {

@@ -15,7 +15,7 @@ import (
 type collective struct {
 	op     *program.Collective
 	group  *dist.Group // on the stream of communication, with the step's name
-	symm   *dist.Group // the same, with Symmetric
+	symm   *dist.Group // the same, with Symmetric if the heaps are this group's
 	in     side
 	out    side
 	factor side // of premulsum; absent for none
@@ -85,17 +85,18 @@ func (c *comm) add(p *program.Program, cfg *Config, groups []*dist.Group, i int,
 		c.stream = s
 	}
 	if c.groups[o.Group] == nil {
-		c.groups[o.Group] = g.On(c.stream).Named("run of " + p.Name)
+		c.groups[o.Group] = g.On(c.stream).With(dist.Hints{Name: "run of " + p.Name})
 	}
-	v := g.On(c.stream).Named(p.Steps[i].Name)
 	beside := p.Steps[i].Stream == program.Comm && yields(p, i, cfg.Compute, g.Size())
-	if beside {
-		v = v.Beside()
-	}
+	v := g.On(c.stream).With(dist.Hints{Name: p.Steps[i].Name, Overlap: beside})
 	if goesAlong(p, i) {
 		v = along.View(v).(*dist.Group)
 	}
-	k := &collective{op: o, group: v, symm: v.Symmetric(), in: absent, out: absent, factor: absent, beside: beside}
+	symm := v
+	if cfg.HeapGroup == nil || cfg.HeapGroup == g {
+		symm = v.With(dist.Hints{Symmetric: true})
+	}
+	k := &collective{op: o, group: v, symm: symm, in: absent, out: absent, factor: absent, beside: beside}
 	k.sides(p, &p.Steps[i])
 	c.steps[i] = k
 	return nil

@@ -77,6 +77,8 @@ type Config struct {
 	// Symmetric is memory in symmetric heaps of the groups. Group.Symmetric runs a collective whose
 	// buffers are in it. They have equal offsets on all ranks, since the program is the same.
 	Symmetric []tensor.Buffer
+	// HeapGroup is the group of Symmetric's heaps; nil means every group of the program.
+	HeapGroup *dist.Group
 }
 
 // Validate reports the first wrong setting. Errors: dist.ErrInvalid and its kinds.

@@ -345,7 +345,7 @@ func TestEachGroupThatAddsARankIsACircle(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		groups := []*dist.Group{nil, pair, g, g.Named("again"), pair}
+		groups := []*dist.Group{nil, pair, g, g.With(dist.Hints{Name: "again"}), pair}
 		x := &Exec{p: summing(0), cfg: Config{Tune: true}, comm: &comm{groups: groups}}
 		var got [][]int
 		for _, c := range x.council().circles {

@@ -82,7 +82,7 @@ func (x *Exec) council() *council {
 		if g == nil || g.Size() < 2 || slices.ContainsFunc(c.circles, func(o circle) bool { return within(g.Ranks(), o.ranks) }) {
 			continue
 		}
-		g = g.Named("tuning of " + x.p.Name)
+		g = g.With(dist.Hints{Name: "tuning of " + x.p.Name})
 		c.circles = append(c.circles, circle{g.Ranks(), func(own []float32) ([][]float32, error) { return x.gather(g, own) }})
 	}
 	return c

@@ -1,25 +1,10 @@
 package direct
 
-import (
-	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
-)
+import "github.com/symgrad/symgrad/dist"
 
 // copies reports whether op only moves data in a group of one: one operand is its own reduction,
 // except for a factor.
 func copies(op *dist.Op) bool { return !op.Kind.Reduces() || op.Red.Kind != dist.RedPreMulSum }
-
-// copy queues an operation that copies. Work in place, and a barrier, need nothing: the stream
-// keeps the order.
-func (s *state) copy(op *dist.Op, l *call, stream *cuda.Stream) error {
-	if l.src == l.dst {
-		return nil
-	}
-	if err := stream.Copy(l.dst, l.src, int64(l.span.block)); err != nil {
-		return s.fail(op, err)
-	}
-	return nil
-}
 
 // aloneBlocks is the most blocks of a launch in a group of one: about two waves of the largest
 // GPUs. For more data the threads do more.

@@ -336,3 +336,15 @@ func (h *copyMover) await(i int) error { return h.stream.Wait(h.s.adder.added[i]
 func (e *Engine) Aside(op *dist.Op) bool {
 	return e.way == copier && e.s.n > 1 && op.Symmetric && copier.native(op.Kind) && gpu.Size(op, e.s.n) >= gpu.LeastAside
 }
+
+// copy queues an operation that copies. Work in place, and a barrier, need nothing: the stream
+// keeps the order.
+func (s *state) copy(op *dist.Op, l *call, stream *cuda.Stream) error {
+	if l.src == l.dst {
+		return nil
+	}
+	if err := stream.Copy(l.dst, l.src, int64(l.span.block)); err != nil {
+		return s.fail(op, err)
+	}
+	return nil
+}

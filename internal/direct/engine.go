@@ -241,7 +241,7 @@ func (s *state) launch(v variant, l *call, q *piece, off uint64, p part, shape S
 // keepsOn reports whether launches on stream are cached. A capture could record the old arguments
 // of a cached launch. Only the driver knows whether a stream of another library is captured.
 func (s *state) keepsOn(stream *cuda.Stream) bool {
-	return s.keeps && !stream.Borrowed() && !stream.Recording()
+	return s.kept.on && !stream.Borrowed() && !stream.Recording()
 }
 
 // mayOverlap reports whether the next launch may begin before this one ends.
@@ -293,7 +293,7 @@ func (s *state) words(l *call, q *piece, off uint64, p part, shape Shape) (w [ar
 		slice = q.stride
 	}
 	copy(w[MaxRanks:], []uint64{
-		uint64(s.local), uint64(s.stopAt),
+		uint64(s.local), uint64(s.stop.at),
 		shifted(uint64(l.src), off), shifted(uint64(l.dst), off), shifted(l.srcPlace, off), shifted(l.dstPlace, off),
 		q.bytes, srcStride, dstStride, q.slot, p.at, p.half, l.scalar, uint64(l.scalarAt), l.span.who(s.p.Rank),
 		tilingOf(shape, s.n, slice, p.half),
@@ -334,14 +334,14 @@ func (e *Engine) Split(sub *gpu.Member) (gpu.Engine, error) {
 		return nil, nil //nolint:nilnil // no part here is no error
 	}
 	st := e.s
-	if st.sub != sub {
+	if st.division.of != sub {
 		part, err := newState(sub, st.cfg, st.shelf)
 		if err != nil {
 			return nil, err
 		}
-		st.sub, st.part = sub, part
+		st.division = division{sub, part}
 	}
-	return st.part.engine(e.way), nil
+	return st.division.part.engine(e.way), nil
 }
 
 // Close implements gpu.Engine.

@@ -122,3 +122,13 @@ func (p program) meets() bool { return p >= reduceAll && p <= push }
 func (p program) needs() (src, dst bool) {
 	return p == reduceAll || p == reduceOwn, p == reduceAll || p == push
 }
+
+// apart returns the kernel for an operation that p may not fit. Tiles of an allreduce go directly
+// to the destination on all ranks. So that must have one offset in a slab, and the ranks must have
+// promised it. Otherwise they meet.
+func (p program) apart(symmetric bool, dstPlace uint64) program {
+	if p == tileAll && (!symmetric || dstPlace == 0) {
+		return reduceAll
+	}
+	return p
+}

@@ -32,6 +32,7 @@ const (
 // created with the group: creation may wait for running work, which may wait for a peer, which may
 // wait for this rank.
 type kept struct {
+	on     bool // the driver can
 	places [keptPlaces]keptLaunch
 	clock  uint64 // counts operations that can be cached
 }

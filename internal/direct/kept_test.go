@@ -257,7 +257,7 @@ func TestNothingIsKeptWhereItMayBeCaptured(t *testing.T) {
 	}
 	of := func(keeps, aborted bool, stream *cuda.Stream) {
 		t.Helper()
-		s.keeps = keeps
+		s.kept.on = keeps
 		s.aborted.Store(aborted)
 		if e.Kept(&op, stream) != nil {
 			t.Errorf("kept: %v, aborted: %v", keeps, aborted)
@@ -364,7 +364,7 @@ func again(r *rank) error {
 		if err := errors.Join(r.s.Synchronize(), r.checkWords(buf, want)); err != nil {
 			return fmt.Errorf("%s: %w", e.Name(), err)
 		}
-		if keeps := r.engines[short].(*Engine).s.keeps; keeps && engineKind(w) != copier && repeated != times-2 {
+		if keeps := r.engines[short].(*Engine).s.kept.on; keeps && engineKind(w) != copier && repeated != times-2 {
 			return fmt.Errorf("%s: of %d times %d were repeated", e.Name(), times, repeated)
 		}
 	}

@@ -268,7 +268,7 @@ func TestArgumentsAreInTheOrderOfTheKernel(t *testing.T) {
 	if len(names) != arguments {
 		t.Fatalf("the kernel takes %d arguments, %v; the launch gives %d", len(names), names, arguments)
 	}
-	s := &state{n: 2, p: &gpu.Member{Rank: 1}, slab: &gpu.Slab{Base: []uintptr{100, 200}}, local: 300, stopAt: 400}
+	s := &state{n: 2, p: &gpu.Member{Rank: 1}, slab: &gpu.Slab{Base: []uintptr{100, 200}}, local: 300, stop: stopWord{at: 400}}
 	l := call{
 		span: span{block: 64, srcStride: 64, dstStride: 128, senders: 3, receivers: 1, flags: flagGreet},
 		src:  1000, dst: 0, srcPlace: place(1, 8), scalar: 77, scalarAt: 88,

@@ -24,21 +24,19 @@ const (
 // state is shared by the engines of one group: the board, the epochs, the kernels. Operations of
 // all engines have one sequence of epochs, so a group may mix them.
 type state struct {
-	p      *gpu.Member
-	cfg    Config
-	n      int
-	most   int // blocks that run at once on every rank
-	board  board
-	slab   *gpu.Slab
-	local  uintptr
-	stop   *cuda.HostMemory // a word of the host that ends waits
-	stopAt uintptr          // its address for kernels
-	args   *cuda.Args
-	mover  copyMover // of the operation that is being queued
-	adder  adder
-	seams  seams
-	kept   kept
-	keeps  bool // launches are cached, see type kept
+	p     *gpu.Member
+	cfg   Config
+	n     int
+	most  int // blocks that run at once on every rank
+	board board
+	slab  *gpu.Slab
+	local uintptr
+	stop  stopWord
+	args  *cuda.Args
+	mover copyMover // of the operation that is being queued
+	adder adder
+	seams seams
+	kept  kept
 
 	shelf   *shelf
 	kernels *kernels
@@ -48,7 +46,18 @@ type state struct {
 	failed  atomic.Pointer[error]
 	engines atomic.Int32 // number of open engines
 
-	sub  *gpu.Member // argument of the last Split; the other engines share its state
+	division division
+}
+
+// stopWord is a word of the host that ends waits.
+type stopWord struct {
+	host *cuda.HostMemory
+	at   uintptr // its address for kernels
+}
+
+// division is the last Split of a state. Engines share the state of its part.
+type division struct {
+	of   *gpu.Member // its argument
 	part *state
 }
 
@@ -76,7 +85,7 @@ func newState(p *gpu.Member, cfg Config, kernels *shelf) (*state, error) {
 			dist.ErrUnsupported, n, gpu.Hierarchical)
 	}
 	s := &state{p: p, cfg: cfg, n: p.Size, board: newBoard(&cfg), shelf: kernels}
-	s.keeps = p.Device.Driver().Version() >= keptSince
+	s.kept.on = p.Device.Driver().Version() >= keptSince
 	if p.Size == 1 {
 		s.board = board{bytes: headerBytes} // no rank sends anything
 	}
@@ -169,11 +178,11 @@ func (s *state) prepare() error {
 	if err = v.CopyFromHost(s.local+epochsAt, unsafe.Pointer(&epochs), int64(unsafe.Sizeof(epochs))); err != nil {
 		return err
 	}
-	if s.stop, err = v.AllocHost(64); err != nil {
+	if s.stop.host, err = v.AllocHost(64); err != nil {
 		return err
 	}
-	s.stopAt = s.stop.Device()
-	if s.keeps {
+	s.stop.at = s.stop.host.Device()
+	if s.kept.on {
 		if err = s.kept.open(v, s.kernels.any()); err != nil {
 			return err
 		}
@@ -311,7 +320,7 @@ func (s *state) slabOf(addr uintptr, bytes uint64) *known {
 // abort ends the waits of kernels, now and later.
 func (s *state) abort() {
 	if !s.aborted.Swap(true) {
-		atomic.StoreUint64((*uint64)(s.stop.Pointer()), 1)
+		atomic.StoreUint64((*uint64)(s.stop.host.Pointer()), 1)
 	}
 }
 
@@ -329,8 +338,8 @@ func (s *state) free() error {
 	var errs []error
 	errs = append(errs, s.kept.close(), s.adder.close(), s.shelf.drop(s.kernels), s.p.Device.Free(s.local))
 	s.local = 0
-	if s.stop != nil {
-		errs = append(errs, s.stop.Close())
+	if s.stop.host != nil {
+		errs = append(errs, s.stop.host.Close())
 	}
 	return errors.Join(append(errs, s.slab.Free())...)
 }

@@ -18,13 +18,3 @@ func tilingOf(s Shape, n int, slice, half uint64) uint64 {
 	warps = max(min(warps, (slice+tile-1)/tile, room/tile), 1)
 	return tile | warps<<32
 }
-
-// apart returns the kernel for an operation that p may not fit. Tiles of an allreduce go directly
-// to the destination on all ranks. So that must have one offset in a slab, and the ranks must have
-// promised it. Otherwise they meet.
-func (p program) apart(symmetric bool, dstPlace uint64) program {
-	if p == tileAll && (!symmetric || dstPlace == 0) {
-		return reduceAll
-	}
-	return p
-}

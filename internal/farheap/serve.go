@@ -7,7 +7,6 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/hostheap"
 	"github.com/symgrad/symgrad/symmetric"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // handle applies a request of process from, and answers it if it has to. It reports false, without
@@ -71,38 +70,6 @@ func (s *Service) apply(q, a *head, data, out []byte) (int, error) {
 		return h.read(q, rank, out)
 	}
 	return 0, h.write(q, rank, data)
-}
-
-// read reads elements of a near part for an answer.
-func (h *Heap) read(q *head, rank int, out []byte) (int, error) {
-	b, err := elements(out, q.count, q.dtype)
-	if err != nil {
-		return 0, err
-	}
-	if q.verb == verbGet {
-		return int(b.Bytes()), h.whole.Get(b, rank, q.at)
-	}
-	return int(b.Bytes()), h.whole.IGet(b, rank, q.at, dense(q))
-}
-
-// write writes the elements of a request to a near part.
-func (h *Heap) write(q *head, rank int, data []byte) error {
-	var b tensor.Buffer
-	b, err := elements(data, q.count, q.dtype)
-	if err != nil {
-		return err
-	}
-	switch q.verb {
-	case verbPut:
-		return h.whole.Put(rank, q.at, b)
-	case verbIPut:
-		return h.whole.IPut(rank, q.at, b, dense(q))
-	case verbPutSignal:
-		return h.whole.PutSignal(rank, q.at, b, symmetric.Signal{
-			In: h.whole, At: q.stride, Op: symmetric.SignalOp(q.op), Value: q.value,
-		})
-	}
-	return fmt.Errorf("%w: unknown %v", dist.ErrInvalid, q.verb)
 }
 
 // dense is the strides of a request: its elements are consecutive in the message.

@@ -126,7 +126,7 @@ func TestGathersFromAllHeaps(t *testing.T) {
 			return err
 		}
 		m.meet()
-		misplaced := finish(m.Group.Symmetric().AllGather(all.Local(), private))
+		misplaced := finish(m.Group.With(dist.Hints{Symmetric: true}).AllGather(all.Local(), private))
 		return errors.Join(want(unsupported, dist.ErrUnsupported, "flags"),
 			want(misplaced, dist.ErrInvalid, "source", "no symmetric heap"), want(finish(m.Barrier()), dist.ErrMismatch), free())
 	})
@@ -148,7 +148,7 @@ func (m member) gathers(g *dist.Group, r, all symmetric.Region) error {
 	if err := m.v.Fill(address(r.Local()), byte(1+m.Rank()), blockBytes); err != nil {
 		return err
 	}
-	if err := finish(g.Symmetric().AllGather(all.Local(), r.Local())); err != nil {
+	if err := finish(g.With(dist.Hints{Symmetric: true}).AllGather(all.Local(), r.Local())); err != nil {
 		return err
 	}
 	got := make([]byte, blockBytes*m.Size())
@@ -330,7 +330,7 @@ func TestPartsKnowTheHeapsMadeBeforeThem(t *testing.T) {
 			return err
 		}
 		known, whole := m.gathers(part, r, all), m.gathers(m.Group, late, lateAll)
-		unknown := finish(part.Symmetric().AllGather(lateAll.Local(), late.Local()))
+		unknown := finish(part.With(dist.Hints{Symmetric: true}).AllGather(lateAll.Local(), late.Local()))
 		return errors.Join(known, whole, want(unknown, dist.ErrInvalid, "made before Split"), part.Close(), after.Close(),
 			before.Close(), finish(m.Barrier()))
 	})

@@ -228,7 +228,7 @@ func (k *dispatcher) order(names []string) []int8 {
 //
 // Errors: ErrUnsupported with the reason of each engine.
 func (k *dispatcher) pick(op *dist.Op) (route, error) {
-	key := pickKey{kind: op.Kind, dtype: op.DType(), symmetric: op.Symmetric, beside: op.Beside, root: op.Root, count: op.Count}
+	key := pickKey{kind: op.Kind, dtype: op.DType(), symmetric: op.Symmetric, beside: op.Overlap, root: op.Root, count: op.Count}
 	if op.Kind.Reduces() {
 		key.red = op.Red.Kind
 	}
@@ -285,7 +285,7 @@ func (k *dispatcher) candidates(op *dist.Op) []int8 {
 		return k.fallback
 	}
 	for _, i := range k.fallback {
-		if a, ok := k.engines[i].(Aside); ok && op.Beside && a.Aside(op) {
+		if a, ok := k.engines[i].(Aside); ok && op.Overlap && a.Aside(op) {
 			return k.asides[i]
 		}
 	}

@@ -160,11 +160,11 @@ func TestWhatRunsBesideOtherWorkGoesToCopyEngines(t *testing.T) {
 				return err
 			}
 			op := allReduceOp(c.bytes)
-			op.Beside = !c.beside // a choice that was made before for the other
+			op.Overlap = !c.beside // a choice that was made before for the other
 			if _, err := k.pick(&op); err != nil {
 				return err
 			}
-			op.Beside = c.beside
+			op.Overlap = c.beside
 			return k.picks(op, c.want, plain)
 		})
 	}

@@ -113,6 +113,9 @@ func (h *hierarchy) Can(op *dist.Op) error {
 	if op.Kind != dist.KindAllReduce {
 		return fmt.Errorf("%w: engine %s does allreduces only, no %v", dist.ErrUnsupported, Hierarchical, op.Kind)
 	}
+	if op.Red.Kind == dist.RedAvg && !op.DType().IsFloat() {
+		return fmt.Errorf("%w: engine %s cannot average %v: hosts would round their averages", dist.ErrUnsupported, Hierarchical, op.DType())
+	}
 	if err := h.parts(op); err != nil {
 		return err
 	}

@@ -111,9 +111,10 @@ func TestHierarchyAveragesAndDividesTheWork(t *testing.T) {
 
 func TestHierarchyRefusesOthersAndUnequalHosts(t *testing.T) {
 	onHierarchy(t, []int{0, 0, 1, 1}, func(_ *dist.Group, h *hierarchy) error {
-		b := f32s(4)
+		b, whole := f32s(4), tensor.Of(make([]uint8, 4))
 		_, split := h.Split(nil)
 		return errors.Join(want(h.Can(&dist.Op{Kind: dist.KindBroadcast, Count: 4, Src: b, Dst: b}), dist.ErrUnsupported, "broadcast"),
+			want(h.Can(&dist.Op{Kind: dist.KindAllReduce, Red: dist.Avg, Count: 4, Src: whole, Dst: whole}), dist.ErrUnsupported, "round"),
 			want(split, dist.ErrUnsupported))
 	})
 	for text, want := range map[string]bool{"": false, "00": false, "01": false, "0011": true, "0101": true, "001": false, "001122": true, "000111": true} {

@@ -46,7 +46,11 @@ func (p *Member) HostCount() int {
 }
 
 // Near reports whether rank r is on the host of this rank.
-func (p *Member) Near(r int) bool { return p.Hosts == nil || p.Hosts[r] == p.Hosts[p.Rank] }
+func (p *Member) Near(r int) bool { return p.OneHost(r, p.Rank) }
+
+// OneHost reports whether two ranks are on one host. Hosts that SYMGRAD_HOST makes of one machine
+// can share its GPUs.
+func (p *Member) OneHost(q, r int) bool { return p.Hosts == nil || p.Hosts[q] == p.Hosts[r] }
 
 // Exchange returns own of every rank, in rank order.
 //

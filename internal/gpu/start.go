@@ -188,7 +188,7 @@ func (t *Transport) anew(e *ticket, op *dist.Op, s *Stream) error {
 
 // collective announces op and queues it, or returns its cached launch for the caller.
 func (t *Transport) collective(e *ticket, op *dist.Op, s *Stream) (*cuda.Kept, error) {
-	c := opEntry{sig: op.Signature(), beside: op.Beside, along: op.Along}
+	c := opEntry{sig: op.Signature(), beside: op.Overlap, along: op.Along}
 	var misplaced error
 	if op.Symmetric {
 		misplaced = t.places(op, &c)

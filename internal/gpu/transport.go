@@ -60,7 +60,8 @@ type Transport struct {
 //
 // Collective: all ranks of cfg.Control, same settings except the device. Owns: cfg.Control, which
 // is closed with the transport, and on an error. Errors: on all ranks: those of Config.Validate;
-// ErrDevice if two ranks have one GPU; ErrMismatch if tables or settings differ; those of cfg.Make.
+// ErrDevice if two ranks of a host have one GPU; ErrMismatch if tables or settings differ; those of
+// cfg.Make.
 func Open(cfg Config) (*Transport, error) {
 	g := cfg.Control
 	if err := cfg.Validate(); err != nil {
@@ -211,7 +212,7 @@ func (t *Transport) free() error {
 	return errors.Join(errs...)
 }
 
-// distinct returns an error on all ranks if two of them have one GPU: NCCL and NVSHMEM refuse it,
+// distinct returns an error on all ranks if two of a host have one GPU: NCCL and NVSHMEM refuse it,
 // or hang.
 func (p *Member) distinct() error {
 	id := p.Device.UUID()
@@ -221,7 +222,7 @@ func (p *Member) distinct() error {
 	}
 	for r, b := range all {
 		for q := range r {
-			if string(all[q]) == string(b) {
+			if string(all[q]) == string(b) && p.OneHost(q, r) {
 				return fmt.Errorf("%w: ranks %d and %d have one GPU, %x: give each rank one of its own", dist.ErrDevice, q, r, b)
 			}
 		}

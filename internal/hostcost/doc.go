@@ -23,9 +23,7 @@
 // Choose looks in a table that package hostsim makes, by hosts, ranks of a host and size. Sizes in
 // the table are in units of Latency x Bandwidth, so that one table serves all networks.
 //
-//	net.go      Net and its defaults
-//	formula.go  times of the algorithms of an allreduce
-//	others.go   times of the other collectives
+//	net.go      Net and its defaults, cost of the meeting of all ranks
+//	formula.go  times of the algorithms of an allreduce and of the other collectives
 //	choose.go   Choose; table.go has its table, which hostsim writes
-//	meeting.go  cost of the meeting of all ranks
 package hostcost

@@ -1,7 +1,5 @@
 package hostcost
 
-import "math"
-
 // Sizes at which internal/hosts changes its way, as its tests check.
 const (
 	slotBytes  = 48 << 10 // most bytes of a rank in a round of Exchange
@@ -72,14 +70,19 @@ func (n Net) AllReduce(bytes int64) Choice {
 	return Choice{Algorithm: Chain, ChunkBytes: chunk, Seconds: n.Seconds(Exchange, 1) + n.chain(float64(bytes), float64(chunk))}
 }
 
-// pair returns the time in which two ranks exchange their inputs: a first round, whose wait the
-// first chunk shares, and the chunks, each after the sum of the one before.
+// pair returns the time in which two ranks exchange their inputs: a first round, with which the
+// first chunk travels, and the other chunks, each after the sum of the one before.
 func (n Net) pair(bytes int64) float64 {
 	first := min(bytes, int64(SlotBytes(2)))
-	rest := float64(bytes - first)
-	t := n.exchange(first) + n.both(rest) + n.add(rest)
-	if chunk := PairChunk(bytes); chunk > 0 {
-		t += max(math.Ceil(rest/float64(chunk))-1, 0) * n.Latency
+	rest := bytes - first
+	chunk := PairChunk(bytes)
+	if chunk == 0 {
+		chunk = rest
+	}
+	lead := min(rest, chunk)
+	t := n.Spread(1, float64(first+HeaderBytes+lead)) + n.add(float64(2*first+rest))
+	for rest -= lead; rest > 0; rest -= chunk {
+		t += n.Spread(1, float64(min(rest, chunk)))
 	}
 	return t
 }

@@ -5,30 +5,31 @@ import (
 	"testing"
 )
 
-// Where bytes cost the time of processors, large allreduces take as much longer as links are slower
-// in both directions, and as hosts have fewer processors.
-func TestProcessorsLimitLargeAllReduces(t *testing.T) {
-	const bytes = 64 << 20
-	free := Net{Hosts: 2, Bandwidth: 1e9, Latency: 10e-6, Memory: 1e12}
-	both, own := free, Net{Hosts: 3, Bandwidth: 1e9, Both: 0.5e9, Latency: 10e-6, Memory: 1e12}
-	both.Both = 0.5e9
-	shared := own
-	shared.Processors = 2
+// With measured exchanges, an allreduce takes the sum of its exchanges, and a chain the time that
+// its busiest host, or the processors of all, need for its messages.
+func TestMeasuredExchangesGiveTheTime(t *testing.T) {
+	const ms = 1e-3
+	points := []Point{{1 << 10, 1 * ms}, {512 << 10, 9 * ms}, {1 << 20, 20 * ms}}
+	pair := Net{Hosts: 2, Memory: 1e15, Exchanges: points}
+	three := Net{Hosts: 3, Memory: 1e15, Exchanges: points}
+	crowded := three
+	crowded.Processors = 2
+	const chain = 64 << 20 / (512 << 10) // chunks
 	for _, c := range []struct {
-		name        string
-		slow, quick Net
-		want        float64
+		name  string
+		net   Net
+		bytes int64
+		want  float64
 	}{
-		{"both directions", both, free, 2},
-		{"two processors of three hosts, whose middle one has half of the work", shared, own, 1},
+		{"less than the first point", pair, 8, 1 * ms},
+		{"between two points", pair, 256<<10 + 512 - HeaderBytes, 5 * ms},
+		{"beyond the last: chunks of 512 KiB, 48 KiB with the first", pair, 32<<20 + 48<<10, 10*ms + 63*9*ms},
+		{"a host sends and takes two chunks as all do in an exchange", three, 64 << 20, chain * 9 * ms},
+		{"two processors have four of the six messages of an exchange", crowded, 64 << 20, chain * 6 * ms},
 	} {
-		if got := c.slow.AllReduce(bytes).Seconds / c.quick.AllReduce(bytes).Seconds; math.Abs(got-c.want) > 0.05 {
-			t.Errorf("%s: %.3f times as long, want %.3f", c.name, got, c.want)
+		if got := c.net.AllReduce(c.bytes).Seconds; math.Abs(got/c.want-1) > 0.1 {
+			t.Errorf("%s: %.2f ms, want %.2f", c.name, got/ms, c.want/ms)
 		}
-	}
-	shared.Processors = 1
-	if got := shared.AllReduce(bytes).Seconds / own.AllReduce(bytes).Seconds; math.Abs(got-2) > 0.1 {
-		t.Errorf("one processor: %.3f times as long, want 2", got)
 	}
 }
 
@@ -54,8 +55,8 @@ func TestAllReduceIsThatOfHosts(t *testing.T) {
 		}
 	}
 	for _, n := range []Net{
-		{Hosts: 2, Both: 2e9},
-		{Hosts: 2, Both: -1},
+		{Hosts: 2, Exchanges: []Point{{8, 0}}},
+		{Hosts: 2, Exchanges: []Point{{8, 1}, {8, 2}}},
 		{Hosts: 2, Processors: 3},
 	} {
 		if n.Validate() == nil {

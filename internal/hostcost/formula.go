@@ -146,11 +146,11 @@ func (n Net) chain(b, c float64) float64 {
 	c = min(c, b)
 	hops, rest := float64(n.Hosts-1), max(b/c-1, 0)
 	way := n.within(c) + hops*(n.Message(c)+n.add(c)) + hops*n.Message(c) + n.add(c)
-	one := max(c/n.Bandwidth, 2*n.end(c)+n.add(c), n.shared(hops*(4*n.end(c)+n.add(c))))
+	one := max(n.link(c), 2*n.end(c)+n.add(c), n.shared(hops*(4*n.end(c)+n.add(c))))
 	if n.Hosts == 2 {
 		return way + max(rest*one, rest*(2*n.end(c)+n.within(c)+n.add(c))-2*n.Message(c)-n.add(c))
 	}
-	both := max(2*c/n.Bandwidth, 4*n.end(c)+2*n.add(c))
+	both := max(2*n.link(c), 4*n.end(c)+2*n.add(c))
 	return way + max(rest*one, rest*both-2*n.Latency-n.add(c))
 }
 
@@ -193,4 +193,35 @@ func (n Net) flatRing(b float64) float64 {
 	way := 2*(h*between+(world-h)*inside)*(world-1)/world + (world-1)*n.add(part)
 	slowest := n.Overhead + LocalOverhead + n.add(part)/2
 	return max(way, 2*(world-1)*max(slowest, part/n.Bandwidth))
+}
+
+// ReduceScatter returns the time of a reduce-scatter of internal/hosts with so many bytes of each
+// rank. A chain sends results no further than they are needed, which saves at most the way of one
+// block of H.
+func (n Net) ReduceScatter(bytes int64) float64 {
+	n = n.WithDefaults()
+	if n.World() == 2 && n.Hosts == 2 {
+		return n.pair(bytes / 2)
+	}
+	return n.AllReduce(bytes).Seconds
+}
+
+// AllGather returns the time of an all-gather of internal/hosts whose result has so many bytes.
+func (n Net) AllGather(bytes int64) float64 {
+	n = n.WithDefaults()
+	return n.rounds(max(bytes/int64(n.World()), 1), n.World())
+}
+
+// AllToAll returns the time of an all-to-all of internal/hosts with so many bytes of each rank. All
+// inputs go to all hosts.
+func (n Net) AllToAll(bytes int64) float64 {
+	n = n.WithDefaults()
+	return n.rounds(bytes, 1)
+}
+
+// Broadcast returns the time of a broadcast of internal/hosts. The host of the root sends the
+// places of all its ranks to all others.
+func (n Net) Broadcast(bytes int64) float64 {
+	n = n.WithDefaults()
+	return n.rounds(bytes, 1)
 }

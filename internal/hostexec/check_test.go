@@ -89,18 +89,24 @@ type fataler interface {
 // the value. Threads never change a bit.
 func agree(t testing.TB, f fataler, p *program.Program, memory map[program.ID][]byte, limit float64) {
 	t.Helper()
+	agreeIn(t, f, p, program.Env{}, memory, limit)
+}
+
+// agreeIn is agree with an environment. Its groups have one rank.
+func agreeIn(t testing.TB, f fataler, p *program.Program, env program.Env, memory map[program.ID][]byte, limit float64) {
+	t.Helper()
 	if err := program.Plan(p); err != nil {
 		f.Fatal(err)
 	}
 	want := clone(memory)
-	if err := oracle.Run(p, want); err != nil {
+	if err := oracle.RunRanks([]oracle.Rank{{Program: p, Memory: want, Calls: env.Calls}}); err != nil {
 		f.Fatal(err)
 	}
 	for name, l := range variants() {
 		var first map[program.ID][]byte
 		for _, threads := range []int{1, 3} {
 			got := clone(memory)
-			r, err := load(p, Config{Threads: threads}, program.Env{}, l)
+			r, err := load(p, Config{Threads: threads}, env, l)
 			if err != nil {
 				f.Fatal(err)
 			}

@@ -27,7 +27,7 @@ func (k *maker) collective(i int, op *program.Collective) (*collective, error) {
 	}
 	s := &k.p.Steps[i]
 	c := &collective{
-		op: op, group: k.env.Groups[op.Group].Named(s.Name), blocked: s.Stream == program.Compute,
+		op: op, group: k.env.Groups[op.Group].With(dist.Hints{Name: s.Name}), blocked: s.Stream == program.Compute,
 		dst: s.Out[0].Value, src: s.In[0].Value, scalar: program.None,
 	}
 	switch {

@@ -62,13 +62,11 @@ func (d *direct) send(to int, b tensor.Buffer) {
 	}
 }
 
-// recv starts to receive a block of a rank of another host. Returns: its messages.
-func (d *direct) recv(from int, b tensor.Buffer) []*wire.Request {
-	first := len(d.t.flows)
+// recv starts to receive a block of a rank of another host.
+func (d *direct) recv(from int, b tensor.Buffer) {
 	for data := b.Raw(); len(data) > 0; data = data[min(len(data), largeMessage):] {
 		d.t.p.w.Recv(d.t.flow(), d.t.ranks[from], d.t.tag(channelBulk), data[:min(len(data), largeMessage)])
 	}
-	return d.t.flows[first:]
 }
 
 // flow returns a request of the running direct move.
@@ -103,15 +101,15 @@ func (d *direct) share(b tensor.Buffer, from int) error {
 	return d.t.inside(err)
 }
 
-// allGather sends this rank's block to every other host.
+// allGather sends this rank's block to every other host. Blocks of other hosts are passed on after
+// all messages of this rank are done: a rank that waits for its host moves no messages.
 func (d *direct) allGather() error {
 	t := d.t
 	own := d.block(d.op.Dst, t.rank)
 	copy(own.Raw(), d.op.Src.Raw())
-	arrive := make([][]*wire.Request, len(t.ranks))
 	for r := range t.ranks {
 		if t.l.hostOf[r] != t.l.host && d.entry(t.l.host, r) == t.rank {
-			arrive[r] = d.recv(r, d.block(d.op.Dst, r))
+			d.recv(r, d.block(d.op.Dst, r))
 		}
 	}
 	for _, h := range t.l.far {
@@ -122,12 +120,12 @@ func (d *direct) allGather() error {
 			return err
 		}
 	}
+	if err := t.landAll(t.flows); err != nil {
+		return err
+	}
 	for r := range t.ranks {
 		if t.l.hostOf[r] == t.l.host {
 			continue
-		}
-		if err := t.landAll(arrive[r]); err != nil {
-			return err
 		}
 		if err := d.share(d.block(d.op.Dst, r), d.entry(t.l.host, r)); err != nil {
 			return err

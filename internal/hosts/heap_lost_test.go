@@ -10,6 +10,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/hosts"
+	"github.com/symgrad/symgrad/internal/long"
 	"github.com/symgrad/symgrad/internal/wire/fake"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
@@ -73,7 +74,7 @@ func TestLostHostEndsOneSidedCalls(t *testing.T) {
 // TestWaitersOfOneHostGetTheSameReason kills rank 1. Ranks 0 and 2 wait on one host, and the first
 // of them that has the news aborts the other.
 func TestWaitersOfOneHostGetTheSameReason(t *testing.T) {
-	for range 5 {
+	for range long.Times(2, 5) {
 		worlds, net := openNet(t, 4, layouts["in turns"], hosts.Config{}, fake.Config{})
 		onRanks(t, worlds, func(w *dist.World, r symmetric.Region) error {
 			if err := finish(w.Barrier()); err != nil {

@@ -15,9 +15,11 @@
 //	graphs.go    how Gorgonia's graphs are read
 //	panics.go    where a panic is allowed
 //	sizes.go     lines of files, functions and tests
+//	types.go     methods, fields and files of types; types_exceptions.go has today's exceptions
 //	comments.go  documentation, notes to self
 //	english.go   banned turns and wide lines in comments
 //	stringers.go String methods that fmt does not call
+//	operations.go each operation of a program has a case in each part of the compiler
 //	documents.go code in documents compiles, links have targets, pages are short
 //	results.go   measurements that documents cite exist, and no others
 //

@@ -96,9 +96,12 @@ var layers = []layer{
 	{"ops", []string{"dist", "tensor"}, "graph ops use a group, not a backend"},
 	{"optim", []string{"dist", "tensor", "ops"}, "an update uses memory and at most a group; ops reads graphs"},
 	{"checkpoint", []string{"tensor", "internal/foreign"}, "it stores tensors and runs; the program decides their owners and purpose"},
+	{"data", []string{"dist"}, "the order of samples is independent of graphs; dist has the errors"},
+	{"internal/drive", []string{"dist", "tensor"}, "dist/ddp implements it for machines, which it does not import"},
+	{"dist/ddp/compress", []string{"dist", "tensor", "internal/reduce"}, "a codec gets buckets as values; ddp sums its messages"},
 	{
 		"dist/ddp",
-		[]string{"dist", "symmetric", "tensor", "ops", "optim", "internal/reduce"},
+		[]string{"dist", "dist/ddp/compress", "symmetric", "tensor", "ops", "optim", "internal/drive", "internal/reduce"},
 		"training uses groups; the program chooses the backend",
 	},
 	{"internal/program", []string{"dist", "tensor"}, "a compiled program is data; it is the only link between front and back halves"},
@@ -121,7 +124,7 @@ var layers = []layer{
 	{
 		"internal/lower",
 		[]string{
-			"dist", "dist/ddp", "ops", "optim", "tensor", "internal/program", "internal/program/draft", "internal/update", "internal/values",
+			"dist", "dist/ddp", "ops", "optim", "tensor", "internal/drive", "internal/program", "internal/program/draft", "internal/update", "internal/values",
 		},
 		"it turns graphs into programs, without a device and without a back half",
 	},
@@ -129,14 +132,15 @@ var layers = []layer{
 		"machine",
 		[]string{
 			"dist", "dist/launch", "symmetric", "tensor", "ops", "optim", "dist/ddp", "internal/blas", "internal/cublas", "internal/cuda",
-			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/hostexec", "internal/lower", "internal/program", "internal/values",
+			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/drive", "internal/hostexec", "internal/lower", "internal/program",
+			"internal/values",
 		},
 		"it compiles graphs to programs and passes them to a back half",
 	},
-	{"internal/settings", []string{"config", "dist/ddp", "optim", "tensor"}, "it connects settings with packages, for all programs"},
+	{"internal/settings", []string{"config", "dist/ddp", "dist/ddp/compress", "optim", "tensor"}, "it connects settings with packages, for all programs"},
 	{
 		"internal/plan",
-		[]string{"config", "dist", "dist/ddp", "internal/hostcost", "internal/program", "machine", "optim", "tensor"},
+		[]string{"config", "dist", "dist/ddp", "dist/ddp/compress", "internal/hostcost", "internal/program", "machine", "optim", "tensor"},
 		"it predicts the cost of a run from its graph, before ranks exist",
 	},
 	{"machine/machinetest", nil, "models and the oracle share no code with the code they test"},
@@ -154,7 +158,7 @@ var inTests = map[string][]string{
 		"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest",
 		"internal/dl/dltest", "internal/hosttest",
 	},
-	"dist/ddp":          {"internal/shm", "checkpoint"},                                                    // sums on both host backends; an example saves
+	"dist/ddp":          {"internal/shm", "checkpoint", "data"},                                            // sums on both host backends; examples save, and sample
 	"bench/hosts":       {"dist", "internal/hostcost", "internal/reduce", "internal/ucx", "internal/wire"}, // predictions are judged too
 	"internal/farheap":  {"internal/wire/fake"},                                                            // hosts in one process
 	"internal/hosts":    {"internal/hostcost", "internal/shm"},                                             // it predicts their times; one is the transport of a host

@@ -242,6 +242,55 @@ func TestDocumentsQuoteCode(t *testing.T) {
 	}
 }
 
+// One operation with all cases, and each way to forget one.
+func TestOperationsNeedCases(t *testing.T) {
+	files := map[string]string{
+		"internal/program/a.go": `package program
+type A struct{ B }
+func (*A) op() {}
+func (*A) String() string { return "" }
+func Table() []Op { return []Op{&A{}} }
+func (p *Program) signature() { switch op.(type) { case *A: } }
+func windowed() {}
+func rows() {}
+func (c *checker) sizes() { switch op.(type) { case *B, *A: } }
+`,
+		"internal/program/oracle/a.go": `package oracle
+func (m *machine) advance() { _, _ = op.(*program.A) }
+func (m *machine) step() {}
+func windowed() {}
+`,
+		"internal/hostexec/a.go": `package hostexec
+func (k *maker) step() {}
+func (k *maker) compute() {}
+func makeStep[T real]() { switch op.(type) { case *program.A: } }
+func makeImages[T real]() {}
+`,
+		"internal/cudagen/a.go": `package cudagen
+func (g *generator) step() {}
+func (g *generator) fixed() { switch op.(type) { case *program.A: } }
+`,
+	}
+	wantFinding(t, operationsRule.Check(source(t, files)), "")
+	for name, c := range map[string]struct{ file, old, new, want string }{
+		"no entry":        {"internal/program/a.go", "&A{}", "", "operation A has no entry in Table"},
+		"embedded string": {"internal/program/a.go", "(*A) String", "(*B) String", "operation A has no method String"},
+		"operands":        {"internal/program/a.go", "{ case *A:", "{ case *B:", "no case in the operands"},
+		"validation":      {"internal/program/a.go", "*B, *A", "*B", "no case in the validation"},
+		"oracle":          {"internal/program/oracle/a.go", "program.A", "program.B", "no case in the oracle"},
+		"host":            {"internal/hostexec/a.go", "program.A", "program.B", "no case in the host"},
+		"needless reason": {"internal/hostexec/a.go", "*program.A", "*program.A, *program.Attention", "Attention has a case in the host"},
+		"cuda":            {"internal/cudagen/a.go", "program.A", "program.B", "no case in the CUDA generator"},
+		"renamed":         {"internal/cudagen/a.go", "step", "stride", "no function generator.step"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := maps.Clone(files)
+			changed[c.file] = strings.ReplaceAll(changed[c.file], c.old, c.new)
+			wantFinding(t, operationsRule.Check(source(t, changed)), c.want)
+		})
+	}
+}
+
 // wantFinding fails the test unless the only finding has want in its text, or there is no finding
 // for "".
 func wantFinding(t *testing.T, found []Finding, want string) {

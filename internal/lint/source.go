@@ -51,9 +51,9 @@ type Rule struct {
 func Rules() []Rule {
 	return []Rule{
 		layersRule, outsideRule, callsRule, graphsRule, skipsRule, panicsRule,
-		fileSizeRule, functionSizeRule, testShareRule,
+		fileSizeRule, functionSizeRule, typeSizeRule, shortFileRule, testShareRule,
 		exportedRule, packageDocRule, notesRule, quotesRule, documentSizeRule, linksRule, diaryRule, resultsRule,
-		stringersRule, englishRule,
+		stringersRule, operationsRule, englishRule,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/drive"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -32,7 +33,7 @@ const (
 )
 
 // MannerOf returns the manner of a run.
-func MannerOf(r ddp.Run) Manner {
+func MannerOf(r drive.Run) Manner {
 	switch {
 	case r.Local && r.Joins:
 		return LaterPart
@@ -50,8 +51,8 @@ func (k Manner) Local() bool { return k == FirstPart || k == LaterPart }
 // joins reports whether slots already hold sums.
 func (k Manner) joins() bool { return k == LaterPart || k == LastPart }
 
-// Reads reports whether a program reads number i of the Weights of a ddp.Layout. It computes number
-// 1 itself.
+// Reads reports whether a program reads number i of the Weights of a drive.Layout. It computes
+// number 1 itself.
 func (k Manner) Reads(i int) bool {
 	if i == 3 {
 		return k != WholeBatch
@@ -68,7 +69,7 @@ func (k Manner) String() string {
 type Exchange struct {
 	DDP    *ddp.DDP
 	plan   ddp.Plan
-	Layout ddp.Layout
+	Layout drive.Layout
 	Manner Manner
 	params gorgonia.Nodes // of the plan
 	Begun  bool           // the program computes gradients
@@ -80,7 +81,7 @@ func (e *Exchange) ValueOf(n *gorgonia.Node) (tensor.Buffer, bool) {
 	if e == nil {
 		return tensor.Buffer{}, false
 	}
-	i := slices.IndexFunc(e.Layout.Values, func(v ddp.LearnableValue) bool { return v.Node == n })
+	i := slices.IndexFunc(e.Layout.Values, func(v drive.Learnable) bool { return v.Node == n })
 	if i < 0 {
 		return tensor.Buffer{}, false
 	}
@@ -100,7 +101,7 @@ func (e *Exchange) InShard(n *gorgonia.Node, p ddp.Piece) (bucket, from int) {
 	return q.Bucket, q.Offset + p.Offset - e.Layout.Group.Rank()*e.plan.Buckets[q.Bucket].Shard
 }
 
-// factorOf returns the index of a dtype among the factors of a ddp.Layout.
+// factorOf returns the index of a dtype among the factors of a drive.Layout.
 func factorOf(dt tensor.DType) int {
 	if dt == tensor.F64 {
 		return 1

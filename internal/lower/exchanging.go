@@ -32,6 +32,7 @@ type exchanging struct {
 	shard   *sharding // nil if every rank updates all weights
 
 	group   int // number in the program
+	across  int // number of the replicas' group, if there is one
 	weight  program.ID
 	own     program.ID
 	share   program.ID       // factor of gradients, except in runs of a whole batch
@@ -48,10 +49,11 @@ type exchanging struct {
 // newExchanging returns the exchange of d.
 func newExchanging(w work, d *ddp.DDP, as Manner) *exchanging {
 	e := &exchanging{
-		work: w, Exchange: &Exchange{DDP: d, plan: d.Plan(), Layout: d.Layout(), Manner: as, Sum: program.None},
-		overlap: d.Overlap(), idle: d.Idle(), weight: program.None, own: program.None, share: program.None,
+		work: w, Exchange: &Exchange{DDP: d, plan: d.Plan(), Layout: d.Machine().Layout(), Manner: as, Sum: program.None},
+		weight: program.None, own: program.None, share: program.None,
 		factors: [2]program.ID{program.None, program.None},
 	}
+	e.overlap, e.idle = e.Layout.Overlap, e.Layout.Idle
 	for _, b := range e.plan.Buckets {
 		e.buckets = append(e.buckets, program.None)
 		e.missing = append(e.missing, len(b.Params))
@@ -114,6 +116,9 @@ func (e *exchanging) begin() {
 	if e.sums() || e.Layout.Late {
 		e.group = e.out.group(e.Layout.Group)
 	}
+	if e.Layout.Replicas != nil && e.sums() {
+		e.across = e.out.group(e.Layout.Replicas)
+	}
 	if !e.Manner.Local() {
 		e.exchangeWeights()
 	}
@@ -142,6 +147,7 @@ func (e *exchanging) exchangeWeights() {
 		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.group},
 		In: []program.View{e.Program.Whole(e.weight)}, Out: []program.View{e.Program.Whole(e.Sum)},
 	})
+	e.sumReplicas(e.Whole(e.Sum))
 	e.Label = "factor"
 	for k, b := range e.Layout.Factors {
 		if !e.has(b.DType()) {
@@ -318,48 +324,6 @@ func (e *exchanging) accumulate(slot, g draft.Operand) error {
 	return c.Err
 }
 
-// reduceNarrow adds the sum of bucket i in the WireDType of ddp: factor*bucket is rounded, summed
-// and copied back to the bucket. The message has its own memory, in the symmetric heap if there is
-// one, since all buckets may be in flight at the same time.
-func (e *exchanging) reduceNarrow(i int) {
-	n := []int{e.plan.Buckets[i].Elements}
-	bucket := e.bucket(i)
-	wire := e.wire(i, n)
-	m := e.NewCode(n)
-	r := m.Load(bucket)
-	if !e.Manner.Local() {
-		r = m.Do(program.Mul, m.Load(e.Whole(e.factors[factorOf(bucket.DType)])), r)
-	}
-	if e.guards() {
-		r = m.Do(program.Select, m.Load(e.counts), r, m.Constant(0))
-	}
-	e.Add(m.MapTo(r, wire))
-	if e.shard == nil {
-		e.sumRanks(wire)
-		e.CopyTo(bucket, wire)
-		return
-	}
-	e.shard.scatter(i, wire, dist.Sum)
-}
-
-// wire returns the message of bucket i. With Stage 2 messages share memory, as their buckets do.
-func (e *exchanging) wire(i int, shape []int) draft.Operand {
-	if len(e.Layout.Wires) == 0 {
-		return e.Fresh(e.Layout.WireDType, shape)
-	}
-	if e.staged() {
-		if len(e.wires) == 0 {
-			e.wires = e.shared("message", program.Temp, e.Layout.Wires)
-		}
-		return draft.Operand{View: program.View{Value: e.wires[i], Strides: []int{1}}, Shape: shape, DType: e.Layout.WireDType}
-	}
-	return e.Whole(e.outside(fmt.Sprintf("message %d", i), program.Temp, e.Layout.Wires[i], shape...))
-}
-
-// guards reports whether gradients must be cleared at weight 0 before they are summed. accumulate
-// does so for accumulated ones.
-func (e *exchanging) guards() bool { return e.idle && e.Manner == WholeBatch }
-
 // sumRanks adds the sum of an operand over the ranks, in place.
 func (e *exchanging) sumRanks(o draft.Operand) {
 	e.Add(program.Step{
@@ -368,28 +332,13 @@ func (e *exchanging) sumRanks(o draft.Operand) {
 	})
 }
 
-// shared adds values for buffers, one for all buffers with the same start.
-func (e *exchanging) shared(name string, role program.Role, buffers []tensor.Buffer) []program.ID {
-	ids := slices.Repeat([]program.ID{program.None}, len(buffers))
-	n := 0
-	for i, b := range buffers {
-		if ids[i] != program.None {
-			continue
-		}
-		var same []int
-		for j, other := range buffers {
-			if other.Pointer() != b.Pointer() {
-				continue
-			}
-			if same = append(same, j); other.Len() > b.Len() {
-				b = other
-			}
-		}
-		id := e.outside(fmt.Sprintf("%s %d", name, n), role, b, b.Len())
-		for _, j := range same {
-			ids[j] = id
-		}
-		n++
+// sumReplicas adds the sum of an operand over the replicas, in place, if there are any.
+func (e *exchanging) sumReplicas(o draft.Operand) {
+	if e.Layout.Replicas == nil {
+		return
 	}
-	return ids
+	e.Add(program.Step{
+		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.across},
+		In: []program.View{o.View}, Out: []program.View{o.View},
+	})
 }

@@ -126,8 +126,8 @@ func (r *rankGraph) lower(cfg Options) (*Lowered, oracle.Rank, error) {
 			rank.Memory[b.ID] = at.Raw()
 		}
 	}
-	run, err := r.d.Next()
-	for i, at := range r.d.Layout().Weights {
+	run, err := r.d.Machine().Next()
+	for i, at := range r.d.Machine().Layout().Weights {
 		program.SetElement(tensor.F64, at.Raw(), 0, run.Weights[i])
 	}
 	return l, rank, err

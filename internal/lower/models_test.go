@@ -77,7 +77,7 @@ func trainModel(t *testing.T, f machinetest.Builder, ranks, steps int, spread dd
 		}
 		err := oracle.RunRanks(all)
 		for _, n := range lanes {
-			n.d.Ran(err)
+			n.d.Machine().Ran(err)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -115,7 +115,7 @@ func motleyRun(t *testing.T, lanes []*lane, step, part int) {
 	t.Helper()
 	for rank, n := range lanes {
 		weight := float64(1 + rank)
-		if part == rank && n.d.Idle() {
+		if part == rank && n.d.Machine().Layout().Idle {
 			weight = 0
 		}
 		if err := n.d.SetWeight(weight); err != nil {
@@ -127,7 +127,7 @@ func motleyRun(t *testing.T, lanes []*lane, step, part int) {
 				x[i] = math.NaN()
 			}
 		}
-		l := n.d.Layout()
+		l := n.d.Machine().Layout()
 		for _, b := range l.Buckets {
 			for i := 0; i < b.Len() && len(l.Shards) > 0; i++ { // what lay there is nothing to add to
 				program.SetElement(b.DType(), b.Raw(), i, math.NaN())

@@ -77,6 +77,9 @@ func (n *lane) load(as Manner) (*loadedLane, error) {
 		return nil, err
 	}
 	p := &loadedLane{l, oracle.Rank{Program: l.Program, Memory: map[program.ID][]byte{}}}
+	for _, g := range l.Groups {
+		p.memory.Groups = append(p.memory.Groups, g.Ranks())
+	}
 	for _, f := range l.Fixed {
 		p.memory.Memory[f.ID] = f.At.Raw()
 	}
@@ -107,12 +110,12 @@ func (n *lane) load(as Manner) (*loadedLane, error) {
 // prepare returns the program of the next run, with the words that a machine sets on the device.
 // Words that the run must not read are NaN.
 func (n *lane) prepare() (*loadedLane, error) {
-	run, err := n.d.Next()
+	run, err := n.d.Machine().Next()
 	if err != nil {
 		return nil, err
 	}
 	as := MannerOf(run)
-	for i, at := range n.d.Layout().Weights {
+	for i, at := range n.d.Machine().Layout().Weights {
 		x := math.NaN()
 		if as.Reads(i) {
 			x = run.Weights[i]
@@ -139,7 +142,7 @@ func (n *lane) alone() error {
 		}
 	}
 	err = oracle.RunRanks([]oracle.Rank{p.memory})
-	n.d.Ran(err)
+	n.d.Machine().Ran(err)
 	return err
 }
 
@@ -155,7 +158,7 @@ func together(lanes []*lane) error {
 	}
 	err := oracle.RunRanks(ranks)
 	for _, n := range lanes {
-		n.d.Ran(err)
+		n.d.Machine().Ran(err)
 	}
 	return err
 }
@@ -166,6 +169,7 @@ type parts struct {
 	weights func(rank, step int) []float64
 	steps   int
 	idle    bool
+	width   int // of a row, whose ranks shard; columns replicate. 0: all ranks
 }
 
 // fill sets the inputs to the samples of a micro-batch.
@@ -270,7 +274,13 @@ func (c *parts) bySteps(t *testing.T, ranks int, cfg ddp.Config, o Options, rule
 		if err != nil {
 			return err
 		}
-		if r.d, err = ddp.Attach(w, r.cost, r.params, cfg); err != nil {
+		on, cfg := dist.Members(w), cfg
+		if c.width > 0 {
+			if on, cfg.Replicas, err = w.Split2D(c.width); err != nil {
+				return err
+			}
+		}
+		if r.d, err = ddp.Attach(on, r.cost, r.params, cfg); err != nil {
 			return err
 		}
 		lanes[w.Rank()], err = newLane(r, o, &rule)
@@ -329,7 +339,7 @@ func (c *parts) inTurn(lanes []*lane, step int) error {
 			if err := c.set(n, rank, step, part); err != nil {
 				return err
 			}
-			l := n.d.Layout()
+			l := n.d.Machine().Layout()
 			if len(l.Shards) == 0 {
 				continue
 			}

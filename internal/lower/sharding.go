@@ -19,6 +19,7 @@ import (
 // ready and its weights have their last read:
 //
 //	own part of the bucket  = reduce-scatter of factor*bucket, in place
+//	own part of the bucket  = allreduce of it over the replicas, if there are any
 //	own part of the weights = update of its pieces of parameters; states are as long as these
 //	weights                 = allgather of the own parts, in place
 //
@@ -136,7 +137,11 @@ func (s *sharding) scatter(i int, of draft.Operand, red dist.RedOp, factor ...pr
 			own = to
 		}
 	}
+	if e.Layout.Replicas != nil && own.View.Value == of.View.Value {
+		own = e.Fresh(of.DType, own.Shape) // an allreduce takes whole values
+	}
 	e.Add(program.Step{Op: o, In: append([]program.View{of.View}, factor...), Out: []program.View{own.View}})
+	e.sumReplicas(own)
 	switch {
 	case own.View.Value == to.View.Value:
 	case e.staged() && e.Manner.joins():

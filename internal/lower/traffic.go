@@ -174,7 +174,7 @@ func (tr *traffic) collective(c *current, op ops.Operation) (draft.Operand, erro
 
 // message adds a Send, a Recv or a Barrier as a call, since the peer's side is not in this program.
 func (tr *traffic) message(c *current, op ops.Operation, x draft.Operand, shape []int) (draft.Operand, error) {
-	op.Group = op.Group.Named(op.Tensor)
+	op.Group = op.Group.With(dist.Hints{Name: op.Tensor})
 	f := &Call{label: fmt.Sprintf("%v %s", op.Kind, op.Tensor), message: &op}
 	in, to := []program.View{x.View}, tr.Fresh(c.dtype, shape)
 	switch op.Kind {

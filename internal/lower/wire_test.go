@@ -68,9 +68,9 @@ func (n *lane) areNarrow(t *testing.T, wire tensor.DType) {
 	nonzero := 0
 	for _, own := range n.d.Pieces() {
 		q := n.d.Plan().Params[own.Param]
-		raw, first := n.d.Layout().Buckets[q.Bucket].Raw(), q.Offset+own.Offset
-		if shards := n.d.Layout().Shards; len(shards) > 0 {
-			raw, first = shards[q.Bucket].Raw(), first-n.d.Layout().Group.Rank()*n.d.Plan().Buckets[q.Bucket].Shard
+		raw, first := n.d.Machine().Layout().Buckets[q.Bucket].Raw(), q.Offset+own.Offset
+		if shards := n.d.Machine().Layout().Shards; len(shards) > 0 {
+			raw, first = shards[q.Bucket].Raw(), first-n.d.Machine().Layout().Group.Rank()*n.d.Plan().Buckets[q.Bucket].Shard
 		}
 		b := make([]byte, 2)
 		for i := range own.Len {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
-	"github.com/symgrad/symgrad/internal/dl"
 	"github.com/symgrad/symgrad/internal/gpu"
 	"golang.org/x/sys/unix"
 )
@@ -19,23 +18,18 @@ import (
 // goroutines wait for each other, but all ranks must make them in one order. Failed and Abort may
 // be called at any time.
 type Comm struct {
-	lib  *Library
+	calls
 	dev  *cuda.Device
 	name string
-	rank int
-	size int
 
-	ending atomic.Int32  // open, closing or aborting
-	done   chan struct{} // closed when it has ended
+	done chan struct{} // closed when it has ended
 
 	mu     sync.Mutex // held during calls
 	mem    *page
 	raw    []byte // mem, to unmap
-	args   [16]uintptr
 	redOps redOpCache
 
-	alive  sync.RWMutex // write-locked to end handle
-	handle uintptr      // ncclComm_t, 0 once it has ended
+	alive sync.RWMutex // write-locked to end handle
 }
 
 // States of a communicator.
@@ -55,7 +49,7 @@ func (l *Library) newComm(dev *cuda.Device, name string, rank, size int) (*Comm,
 	if err != nil {
 		return nil, err
 	}
-	c := &Comm{lib: l, dev: dev, name: name, rank: rank, size: size, mem: mem, raw: raw, done: make(chan struct{})}
+	c := &Comm{calls: calls{lib: l, rank: rank, size: size}, dev: dev, name: name, mem: mem, raw: raw, done: make(chan struct{})}
 	l.cfg.fill(&mem.cfg, cname)
 	return c, nil
 }
@@ -121,27 +115,6 @@ func (c *Comm) initRank() error {
 		words[6+i] = *(*uintptr)(unsafe.Pointer(&m.id[8*i]))
 	}
 	return c.call(t.initConfig, "ncclCommInitRankConfig", words[:]...)
-}
-
-// call calls a function of NCCL that returns ncclResult_t, and converts failures to Error. The
-// device's context is current.
-func (c *Comm) call(p dl.Proc, name string, words ...uintptr) error {
-	r, err := p.Call(words...)
-	if err != nil {
-		return c.lib.unsupported(err)
-	}
-	if int32(r) != resultSuccess {
-		return c.failure(name, int32(r), "")
-	}
-	return nil
-}
-
-func (c *Comm) failure(call string, code int32, what string) error {
-	err := c.lib.failure(call, code, what, c.rank, c.size, c.handle)
-	if c.ending.Load() == aborting {
-		return fmt.Errorf("%w: %w", errCommAborted, err)
-	}
-	return err
 }
 
 // limited calls start, which stores a new communicator in mem.comm, and takes it over. It ends
@@ -247,4 +220,74 @@ func (c *Comm) unmap() error {
 		return nil
 	}
 	return unix.Munmap(raw)
+}
+
+// Split divides the communicator. Ranks that pass the same color form a new one, ordered by key and
+// then by their rank here. A negative color returns nil.
+//
+// Collective: all ranks. Errors: dist.ErrUnsupported before NCCL 2.18; *Error.
+func (c *Comm) Split(color, key int, name string) (*Comm, error) {
+	t := &c.lib.t
+	if color < 0 {
+		color = splitNoColor
+	}
+	return c.child(name, color >= 0, func(out, cfg uintptr) error {
+		return c.call(t.split, "ncclCommSplit", c.handle, uintptr(color), uintptr(key), out, cfg)
+	})
+}
+
+// child makes a communicator out of this one by start, which gets the addresses of the result and
+// of the configuration. member is set if this rank will be in it.
+func (c *Comm) child(name string, member bool, start func(out, cfg uintptr) error) (*Comm, error) {
+	n, err := c.lib.newComm(c.dev, name, c.rank, c.size)
+	if err != nil {
+		return nil, err
+	}
+	err = c.with(func() error {
+		if err := start(uintptr(unsafe.Pointer(&n.mem.comm)), uintptr(unsafe.Pointer(&n.mem.cfg))); err != nil {
+			return err
+		}
+		if !member {
+			return nil
+		}
+		n.handle = atomic.LoadUintptr(&n.mem.comm)
+		err := n.number()
+		if err != nil {
+			err = errors.Join(err, n.call(n.lib.t.abort, "ncclCommAbort", n.end()))
+		}
+		return err
+	})
+	if err != nil || !member {
+		return nil, errors.Join(err, n.unmap())
+	}
+	return n, nil
+}
+
+// greet exchanges a byte between all ranks. NCCL connects two ranks in their first message, despite
+// NCCL_RUNTIME_CONNECT, and the call then waits for the other rank. An all-to-all, gather or
+// scatter consists of messages. At this point all ranks wait for each other anyway.
+//
+// Collective: all ranks. Errors: *Error; that of an aborted communicator if not all ranks arrive
+// within Config.InitTimeout.
+func (c *Comm) greet() error {
+	if c.size == 1 {
+		return nil
+	}
+	limit := c.lib.cfg.InitTimeout
+	if limit == 0 {
+		limit = defaultInitTimeout
+	}
+	late := time.AfterFunc(limit, c.Abort)
+	defer late.Stop()
+	return c.with(func() error {
+		at, err := c.dev.Alloc(int64(2 * c.size))
+		if err != nil {
+			return err
+		}
+		s, err := c.dev.NewStream(0)
+		if err == nil {
+			err = errors.Join(c.bytes(at, s), s.Synchronize(), s.Close())
+		}
+		return errors.Join(err, c.dev.Free(at))
+	})
 }

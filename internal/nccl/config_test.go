@@ -119,8 +119,12 @@ func TestRanksThatDoNotFitAreNamed(t *testing.T) {
 	old.version = 22703
 	other := two
 	other.settings = Config{MaxCTAs: 4}.settings()
-	if err := fit([]rankInfo{one, two}); err != nil {
+	oneHost := func(int, int) bool { return true }
+	if err := fit([]rankInfo{one, two}, oneHost); err != nil {
 		t.Error(err)
+	}
+	if err := fit([]rankInfo{one, one}, func(q, r int) bool { return q == r }); err != nil {
+		t.Errorf("a GPU that two hosts share: %v", err)
 	}
 	if got := rankInfoOf(one.bytes()); got != one || len(one.bytes()) != rankInfoBytes {
 		t.Errorf("got %+v of %d B, want %+v", got, len(one.bytes()), one)
@@ -134,7 +138,7 @@ func TestRanksThatDoNotFitAreNamed(t *testing.T) {
 		{[]rankInfo{one, old}, dist.ErrMismatch, "rank 0 has NCCL 2.28.3, rank 1 NCCL 2.27.3"},
 		{[]rankInfo{one, other}, dist.ErrMismatch, "settings: rank 1 differs"},
 	} {
-		if err := fit(c.all); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+		if err := fit(c.all, oneHost); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("error %v, want %v with %q", err, c.want, c.text)
 		}
 	}

@@ -5,10 +5,10 @@
 //	engines, err := lib.Make(member)                    // "nccl", "nccl-window"; a gpu.Maker
 //	slab, err := lib.Allocator().Alloc(member, bytes)   // "nccl": peers' parts have addresses
 //
-// The files: library.go and loaded.go find NCCL, api.go binds it; comm.go, calls.go, split.go and
-// end.go are communicators; engine.go, enqueue.go and reduction_method.go the engines; member.go
-// the part that a group's engines share; slab.go, window.go and ranges.go symmetric memory;
-// tools.go the kernels around NCCL's reductions.
+// The files: library.go and loaded.go find NCCL, api.go binds it; comm.go, calls.go and end.go are
+// communicators; engine.go, enqueue.go and reduction_method.go the engines; member.go the part that
+// a group's engines share; slab.go and window.go symmetric memory; tools.go the kernels around
+// NCCL's reductions.
 //
 // # Why two communicators?
 //

@@ -113,7 +113,7 @@ func (c *Comm) Close() error {
 		if failed != nil {
 			return c.call(t.abort, "ncclCommAbort", c.end())
 		}
-		return errors.Join(c.redOps.drop(c), c.call(t.finalize, "ncclCommFinalize", c.handle),
+		return errors.Join(c.redOps.drop(&c.calls), c.call(t.finalize, "ncclCommFinalize", c.handle),
 			c.call(t.destroy, "ncclCommDestroy", c.end()))
 	})
 	return errors.Join(err, c.unmap())

@@ -1,6 +1,8 @@
 package nccl
 
 import (
+	"fmt"
+
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/tensor"
@@ -33,7 +35,7 @@ func (c *Comm) enqueue(op *dist.Op, t *tools, by func(tensor.DType, dist.RedKind
 			red = opSum // a copy; NCCL's mean multiplies by 1 even here, which changes a NaN's bits
 		case op.Red.Kind == dist.RedPreMulSum:
 			var err error
-			if red, err = c.premulsum(&op.Red.Scalar, dtypes[dt]); err != nil {
+			if red, err = c.redOps.premulsum(c, &op.Red.Scalar, dtypes[dt]); err != nil {
 				return err
 			}
 		}
@@ -133,4 +135,27 @@ func (c *Comm) ordered(op *dist.Op, t *tools, s *cuda.Stream) error {
 		}
 	}
 	return nil
+}
+
+// AllReduce queues on s the reduction of src over the ranks to dst on all of them, as NCCL does it.
+// It is for communicators without a group of package dist.
+//
+// Shapes: as dist.Group.AllReduce. Collective: all ranks, same order. Returns: when queued. Owns:
+// dst and src belong to the communicator until s has passed the call. Errors: dist.ErrInvalid;
+// dist.ErrUnsupported for reductions that NCCL lacks or computes differently from package dist;
+// *Error.
+func (c *Comm) AllReduce(dst, src tensor.Buffer, red dist.RedOp, s *cuda.Stream) error {
+	dt := src.DType()
+	switch {
+	case !dt.Valid() || dst.DType() != dt:
+		return fmt.Errorf("nccl: allreduce: %w: source is %v, destination %v", dist.ErrDType, dt, dst.DType())
+	case dst.Len() < src.Len():
+		return fmt.Errorf("nccl: allreduce: %w: destination has %d elements, %d are needed", dist.ErrCount, dst.Len(), src.Len())
+	case red.Kind == dist.RedPreMulSum && red.Scalar.DType != dt:
+		return fmt.Errorf("nccl: allreduce: %w: the scalar is %v, the elements are %v", dist.ErrDType, red.Scalar.DType, dt)
+	case methodOf(dt, red.Kind, c.size) != methodNative:
+		return fmt.Errorf("nccl: allreduce: %w: NCCL has no %v of %v that agrees with package dist", dist.ErrUnsupported, red, dt)
+	}
+	op := dist.Op{Kind: dist.KindAllReduce, Red: red, Count: src.Len(), Dst: dst, Src: src}
+	return c.with(func() error { return c.enqueue(&op, nil, methodOf, s) })
 }

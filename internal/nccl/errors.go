@@ -63,19 +63,6 @@ func (e *Error) sentinel() error {
 	return dist.ErrAborted
 }
 
-// failure returns the Error of an unsuccessful result.
-func (l *Library) failure(call string, code int32, what string, rank, size int, comm uintptr) error {
-	e := &Error{
-		Call: call, Code: int(code), What: what, Rank: rank, Size: size, Version: l.version, Path: l.Path(),
-		Text: l.t.errorString(code),
-	}
-	if l.t.lastError != nil {
-		e.Detail = strings.TrimSpace(l.t.lastError(comm))
-	}
-	e.Hint = hint(code, e.Detail, sharedMemoryFree)
-	return e
-}
-
 // hint returns the most frequent cause of an error, from reports of users.
 func hint(code int32, detail string, sharedMemory func() (free uint64, err error)) string {
 	switch {
@@ -107,11 +94,6 @@ func sharedMemoryFree() (uint64, error) {
 		return 0, err
 	}
 	return st.Bavail * uint64(st.Bsize), nil
-}
-
-// unsupported returns the error of a function that the loaded library lacks, with dist's sentinel.
-func (l *Library) unsupported(err error) error {
-	return fmt.Errorf("nccl: %w; this is NCCL %v: %w", err, l.version, dist.ErrUnsupported)
 }
 
 // Errors of calls on an ended communicator.

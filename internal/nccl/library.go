@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/gpu"
 )
 
 // defaultInitTimeout limits the start of a communicator. NCCL needs half a second on one host, and
@@ -190,3 +192,25 @@ func onDevice(v *cuda.Device, fn func() error) (err error) {
 func IsUnavailable(err error) bool {
 	return errors.Is(err, ErrLibrary) || errors.Is(err, dl.ErrUnsupported)
 }
+
+// failure returns the Error of an unsuccessful result.
+func (l *Library) failure(call string, code int32, what string, rank, size int, comm uintptr) error {
+	e := &Error{
+		Call: call, Code: int(code), What: what, Rank: rank, Size: size, Version: l.version, Path: l.Path(),
+		Text: l.t.errorString(code),
+	}
+	if l.t.lastError != nil {
+		e.Detail = strings.TrimSpace(l.t.lastError(comm))
+	}
+	e.Hint = hint(code, e.Detail, sharedMemoryFree)
+	return e
+}
+
+// unsupported returns the error of a function that the loaded library lacks, with dist's sentinel.
+func (l *Library) unsupported(err error) error {
+	return fmt.Errorf("nccl: %w; this is NCCL %v: %w", err, l.version, dist.ErrUnsupported)
+}
+
+// Allocator returns the allocator "nccl". Its memory comes from ncclMemAlloc and is one window, so
+// that peers' parts can be addressed.
+func (l *Library) Allocator() gpu.Allocator { return allocator{l} }

@@ -106,7 +106,7 @@ func (m *member) release() error {
 // Make makes the engines "nccl" and "nccl-window" of a group; it is a gpu.Maker.
 //
 // Collective: all ranks of p. Errors: on all ranks: dist.ErrMismatch if ranks have different
-// libraries or settings; dist.ErrDevice if two ranks have one GPU; those of NewComm.
+// libraries or settings; dist.ErrDevice if two ranks of a host have one GPU; those of NewComm.
 func (l *Library) Make(p *gpu.Member) ([]gpu.Engine, error) {
 	if err := l.compare(p); err != nil {
 		return nil, err
@@ -188,11 +188,11 @@ func (l *Library) compare(p *gpu.Member) error {
 	for r, b := range lines {
 		all[r] = rankInfoOf(b)
 	}
-	return fit(all)
+	return fit(all, p.OneHost)
 }
 
-// fit compares the ranks' infos.
-func fit(all []rankInfo) error {
+// fit compares the ranks' infos. Two ranks of one host cannot share a GPU.
+func fit(all []rankInfo, oneHost func(q, r int) bool) error {
 	for r, a := range all {
 		switch {
 		case a.version != all[0].version:
@@ -202,7 +202,7 @@ func fit(all []rankInfo) error {
 			return fmt.Errorf("nccl: %w on NCCL's settings: rank %d differs from rank 0", dist.ErrMismatch, r)
 		}
 		for q := range r {
-			if all[q].uuid == a.uuid {
+			if all[q].uuid == a.uuid && oneHost(q, r) {
 				return fmt.Errorf("nccl: %w: ranks %d and %d have the same GPU, %x: each needs one of its own", dist.ErrDevice, q, r, a.uuid)
 			}
 		}

@@ -27,23 +27,22 @@ type redOpCache struct {
 	next int
 }
 
-// premulsum returns the ncclRedOp_t for a scalar in a collective's dtype.
-func (c *Comm) premulsum(s *dist.Scalar, dtype int32) (int32, error) {
+// premulsum returns the ncclRedOp_t of c for a scalar in a collective's dtype.
+func (r *redOpCache) premulsum(c *Comm, s *dist.Scalar, dtype int32) (int32, error) {
 	key := redOpKey{used: true, dtype: dtype, scalar: s.Bits}
 	if !s.At.IsZero() {
 		key.inMem, key.scalar = true, uint64(uintptr(s.At.Pointer()))
 	}
-	r := &c.redOps
 	for i := range r.keys {
 		if r.keys[i] == key {
 			return r.ops[i], nil
 		}
 	}
 	i := r.next
-	if err := c.dropRedOp(i); err != nil {
+	if err := r.dropOne(&c.calls, i); err != nil {
 		return 0, err
 	}
-	if err := c.makeRedOp(key); err != nil {
+	if err := makeRedOp(c, key); err != nil {
 		return 0, err
 	}
 	r.keys[i], r.ops[i] = key, c.mem.redOp
@@ -51,8 +50,8 @@ func (c *Comm) premulsum(s *dist.Scalar, dtype int32) (int32, error) {
 	return r.ops[i], nil
 }
 
-// makeRedOp stores a new operator in mem.redOp.
-func (c *Comm) makeRedOp(key redOpKey) error {
+// makeRedOp stores a new operator of c in mem.redOp.
+func makeRedOp(c *Comm, key redOpKey) error {
 	a := &c.args
 	a[0], a[2], a[4] = uintptr(unsafe.Pointer(&c.mem.redOp)), uintptr(key.dtype), c.handle
 	if key.inMem {
@@ -64,8 +63,7 @@ func (c *Comm) makeRedOp(key redOpKey) error {
 	return c.queue(&c.lib.t.premulsum, "ncclRedOpCreatePreMulSum", 5)
 }
 
-func (c *Comm) dropRedOp(i int) error {
-	r := &c.redOps
+func (r *redOpCache) dropOne(c *calls, i int) error {
 	if !r.keys[i].used {
 		return nil
 	}
@@ -75,10 +73,10 @@ func (c *Comm) dropRedOp(i int) error {
 }
 
 // drop frees all operators.
-func (r *redOpCache) drop(c *Comm) error {
+func (r *redOpCache) drop(c *calls) error {
 	var errs []error
 	for i := range r.keys {
-		errs = append(errs, c.dropRedOp(i))
+		errs = append(errs, r.dropOne(c, i))
 	}
 	return errors.Join(errs...)
 }

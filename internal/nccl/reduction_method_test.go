@@ -183,7 +183,7 @@ func TestExtentsThatHoldNoWindowAreRefused(t *testing.T) {
 }
 
 func TestPeersLieAStrideApart(t *testing.T) {
-	c := &Comm{lib: &Library{version: 22803}, name: "x", rank: 1, size: 3}
+	c := &Comm{calls: calls{lib: &Library{version: 22803}, rank: 1, size: 3}, name: "x"}
 	base := make([]uintptr, 3)
 	good := windowVidmem{flatBase: 0x7000_0000_0000, lsaRank: 1, rank: 1, stride4G: 36}
 	if err := good.peers(c, base); err != nil {
@@ -207,7 +207,7 @@ func TestPeersLieAStrideApart(t *testing.T) {
 }
 
 func TestWrongArgumentsAreRefused(t *testing.T) {
-	c := &Comm{rank: 0, size: 2}
+	c := &Comm{calls: calls{size: 2}}
 	src := tensor.Of(make([]float32, 4))
 	for name, err := range map[string]error{
 		"dtype":  c.AllReduce(src, tensor.Buffer{}, dist.Sum, nil),
@@ -230,7 +230,7 @@ func TestWrongArgumentsAreRefused(t *testing.T) {
 
 func TestEndedCommunicatorsRefuse(t *testing.T) {
 	for state, want := range map[int32]error{closing: dist.ErrClosed, aborting: dist.ErrAborted} {
-		c := &Comm{lib: &Library{}, done: make(chan struct{})}
+		c := &Comm{calls: calls{lib: &Library{}}, done: make(chan struct{})}
 		c.ending.Store(state)
 		close(c.done)
 		if err := c.with(func() error { return nil }); !errors.Is(err, want) {

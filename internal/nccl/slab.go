@@ -139,10 +139,6 @@ type allocator struct{ l *Library }
 
 var _ gpu.Allocator = allocator{}
 
-// Allocator returns the allocator "nccl". Its memory comes from ncclMemAlloc and is one window, so
-// that peers' parts can be addressed.
-func (l *Library) Allocator() gpu.Allocator { return allocator{l} }
-
 // Name implements gpu.Allocator.
 func (allocator) Name() string { return "nccl" }
 

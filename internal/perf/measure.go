@@ -63,7 +63,7 @@ func (r *rig) close() error {
 // offsets, which then holds.
 func (r *rig) view(c Case) *dist.Group {
 	if r.cfg.Symmetric && !r.cfg.Private && !c.Op.trait().oneSide {
-		return r.g.Symmetric()
+		return r.g.With(dist.Hints{Symmetric: true})
 	}
 	return r.g
 }

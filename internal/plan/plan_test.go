@@ -13,6 +13,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/internal/plan"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/optim"
@@ -224,7 +225,7 @@ func TestNewRefuses(t *testing.T) {
 // TestStagesThatAreNotToBeHad are told, and do not hinder the others.
 func TestStagesThatAreNotToBeHad(t *testing.T) {
 	j := job(2, 0)
-	j.DDP.Hook = ddp.PowerSGD{Rank: 1}
+	j.DDP.Hook = compress.PowerSGD{Rank: 1}
 	p := newPlan(t, j)
 	for s, st := range p.Stages {
 		if refused := st.Refused != ""; refused != (s > 0) {

@@ -1,9 +1,6 @@
 package program
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // eliminateCommon replaces the results of a step by those of an earlier step that computes the
 // same.
@@ -48,26 +45,4 @@ func shareKey(f *flow, i int) (string, bool) {
 		key += fmt.Sprintf(" %v %d %v %d", val.DType, val.Len(), v.Strides, v.Offset)
 	}
 	return key, true
-}
-
-// rename makes all readers of a value read another value with the same elements in the same order.
-func (f *flow) rename(from, to ID) {
-	p := f.p
-	for _, i := range slices.Clone(f.readers[from]) {
-		s := &p.Steps[i]
-		before := *s
-		s.In = slices.Clone(s.In) // steps may share a slice of views
-		for k := range s.In {
-			if s.In[k].Value != from {
-				continue
-			}
-			switch s.Op.(type) {
-			case *Collective, *Call: // their views have the value's own shape
-				s.In[k] = p.Whole(to)
-			default:
-				s.In[k].Value = to
-			}
-		}
-		f.renew(i, &before)
-	}
 }

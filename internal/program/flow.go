@@ -289,3 +289,50 @@ func (p *Program) drop(steps ...int) {
 	}
 	p.keep(keep)
 }
+
+// rename makes all readers of a value read another value with the same elements in the same order.
+func (f *flow) rename(from, to ID) {
+	p := f.p
+	for _, i := range slices.Clone(f.readers[from]) {
+		s := &p.Steps[i]
+		before := *s
+		s.In = slices.Clone(s.In) // steps may share a slice of views
+		for k := range s.In {
+			if s.In[k].Value != from {
+				continue
+			}
+			switch s.Op.(type) {
+			case *Collective, *Call: // their views have the value's own shape
+				s.In[k] = p.Whole(to)
+			default:
+				s.In[k].Value = to
+			}
+		}
+		f.renew(i, &before)
+	}
+}
+
+// goOn reports for each step whether a step that stands follows from it, through values.
+func (f *flow) goOn() []bool {
+	goesOn := make([]bool, len(f.p.Steps))
+	for i := len(goesOn) - 1; i >= 0; i-- {
+		for _, v := range f.p.Steps[i].Out {
+			for _, j := range f.readers[v.Value] {
+				goesOn[i] = goesOn[i] || j > i && (goesOn[j] || stands(&f.p.Steps[j]))
+			}
+		}
+	}
+	return goesOn
+}
+
+// readsFrom reports whether step i reads a result of an earlier step of a stream.
+func (f *flow) readsFrom(i int, from Stream) bool {
+	for _, v := range f.p.Steps[i].In {
+		for _, j := range f.writers[v.Value] {
+			if j < i && f.p.Steps[j].Stream == from {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -38,36 +38,11 @@ func assignSideStream(p *Program) {
 	}
 }
 
-// goOn reports for each step whether a step that stands follows from it, through values.
-func (f *flow) goOn() []bool {
-	goesOn := make([]bool, len(f.p.Steps))
-	for i := len(goesOn) - 1; i >= 0; i-- {
-		for _, v := range f.p.Steps[i].Out {
-			for _, j := range f.readers[v.Value] {
-				goesOn[i] = goesOn[i] || j > i && (goesOn[j] || stands(&f.p.Steps[j]))
-			}
-		}
-	}
-	return goesOn
-}
-
 // stands reports whether a step is one that other steps are not moved across: any except Maps,
 // Reduces and collectives.
 func stands(s *Step) bool {
 	_, communicates := s.Op.(*Collective)
 	return !communicates && !converts(s.Op)
-}
-
-// readsFrom reports whether step i reads a result of an earlier step of a stream.
-func (f *flow) readsFrom(i int, from Stream) bool {
-	for _, v := range f.p.Steps[i].In {
-		for _, j := range f.writers[v.Value] {
-			if j < i && f.p.Steps[j].Stream == from {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // untangle moves Compute steps before Side steps within each section between two steps that stand,

@@ -50,8 +50,11 @@ func (c *checker) sizes(i int) {
 		c.attention(i, &o.Attention, 6)
 	case *Collective:
 		c.group(i, o)
-	default:
+	case *Conv, *ConvGradInput, *ConvGradFilter, *Im2Col, *Col2Im, *MaxPool, *MaxPoolGrad, *AvgPool, *AvgPoolGrad:
 		c.window(i)
+	case *Softmax, *SoftmaxGrad, *CrossEntropy, *Gather, *GatherGrad, *BatchNormGrad, *Call: // their operands have all numbers
+	default:
+		c.add("%s: %T has no rule for its numbers", c.step(i), o)
 	}
 }
 
@@ -171,10 +174,11 @@ func (c *checker) early(i int) {
 
 // window checks that each window begins inside the padded image.
 func (c *checker) window(i int) {
-	w := windowOf(c.p.Steps[i].Op)
-	if w == nil {
+	o, ok := c.p.Steps[i].Op.(interface{ window() *Window })
+	if !ok {
 		return
 	}
+	w := o.window()
 	if min(w.N, w.C, w.H, w.W, w.OutH, w.OutW, w.PadH, w.PadW) < 0 || min(w.R, w.S, w.StrideH, w.StrideW, w.DilationH, w.DilationW) < 1 {
 		c.add("%s: %+v has sizes out of range", c.step(i), *w)
 		return
@@ -184,27 +188,5 @@ func (c *checker) window(i int) {
 	}
 }
 
-// windowOf returns the window of an operation, or nil if it has none.
-func windowOf(op Op) *Window {
-	switch o := op.(type) {
-	case *Conv:
-		return &o.Window
-	case *ConvGradInput:
-		return &o.Window
-	case *ConvGradFilter:
-		return &o.Window
-	case *Im2Col:
-		return &o.Window
-	case *Col2Im:
-		return &o.Window
-	case *MaxPool:
-		return &o.Window
-	case *MaxPoolGrad:
-		return &o.Window
-	case *AvgPool:
-		return &o.Window
-	case *AvgPoolGrad:
-		return &o.Window
-	}
-	return nil
-}
+// window returns the window of an operation, which embeds it.
+func (w *Window) window() *Window { return w }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -26,7 +27,7 @@ func Exchange(c *config.Config) (ddp.Config, error) {
 		d.LocalSteps = c.DDP.LocalSteps
 	}
 	if c.DDP.Hook == "powersgd" {
-		d.Hook = ddp.PowerSGD{Rank: c.DDP.PowerSGDRank, Seed: uint64(c.Run.Seed)}
+		d.Hook = compress.PowerSGD{Rank: c.DDP.PowerSGDRank, Seed: uint64(c.Run.Seed)}
 	}
 	var err error
 	d.Average, err = ddp.ParseAverage(c.DDP.Average)

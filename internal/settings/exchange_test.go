@@ -6,6 +6,7 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/internal/settings"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -26,7 +27,7 @@ func TestEveryExchangeSettingIsTaken(t *testing.T) {
 	}
 	c = config.Default()
 	c.DDP.Hook, c.DDP.PowerSGDRank, c.Run.Seed = "powersgd", 3, 9
-	if d, err = settings.Exchange(&c); err != nil || d.Hook != (ddp.PowerSGD{Rank: 3, Seed: 9}) {
+	if d, err = settings.Exchange(&c); err != nil || d.Hook != (compress.PowerSGD{Rank: 3, Seed: 9}) {
 		t.Errorf("got %+v, %v", d, err)
 	}
 }

@@ -23,8 +23,7 @@ const (
 
 // fail breaks the group permanently, unless it is already broken. rank is the rank that the reason
 // names.
-func (t *Transport) fail(kind abortKind, rank int, text string) {
-	c := t.ctl
+func (c *control) fail(kind abortKind, rank int, text string) {
 	if !atomic.CompareAndSwapUint64(c.abort(), 0, uint64(kind)<<32|uint64(uint32(rank))) {
 		return
 	}
@@ -34,8 +33,7 @@ func (t *Transport) fail(kind abortKind, rank int, text string) {
 }
 
 // aborted returns the error of a broken group, or nil.
-func (t *Transport) aborted() error {
-	c := t.ctl
+func (c *control) aborted() error {
 	code := atomic.LoadUint64(c.abort())
 	if code == 0 {
 		return nil
@@ -75,13 +73,3 @@ func (e *brokenError) Error() string {
 }
 
 func (e *brokenError) Is(target error) bool { return target == e.kind || target == dist.ErrAborted }
-
-// Broken returns why the group is broken; nil if it is not, or if this end is closed.
-func (t *Transport) Broken() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return nil
-	}
-	return t.aborted()
-}

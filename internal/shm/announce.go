@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/asym"
 )
 
 // Every collective is one round. A rank enters it by an announcement: one cache line with up to
@@ -18,66 +17,75 @@ const (
 	roundMask = 1<<roundBits - 1
 )
 
+// announcer is a rank's rounds: its announcements, and those of the others that it has seen.
+type announcer struct {
+	waiter
+	chain     uint64                // hash of all signatures so far
+	slowest   uint64                // minimum of seen
+	rings     []unsafe.Pointer      // by rank: its announcements
+	seen      []uint64              // by rank: a round that it has announced
+	barriered uint64                // the round of the last barrier
+	treed     uint64                // steps of dissemination barriers
+	differs   bool                  // a rank has a different chain
+	signs     [depth]dist.Signature // signatures in this rank's headers
+	headers   []header              // of the current call, by rank
+}
+
+// begin is round 1, which all ranks have reached.
+func (a *announcer) begin() {
+	a.waitsFor = -1
+	a.round, a.slowest = 1, 1
+	// Separate cache lines, so that other ranks of this process do not write to them.
+	a.rings, a.seen = lines[unsafe.Pointer](a.size), lines[uint64](a.size)
+	for r := range a.rings {
+		a.rings[r] = unsafe.Pointer(a.ctl.u64(a.ctl.page(r) + entryAt))
+		a.seen[r] = 1
+	}
+	a.headers = make([]header, a.size)
+}
+
 // open begins a round: the entry may then be filled, and announce publishes it.
-func (t *Transport) open(hash uint32) error {
-	t.enter(hash)
-	if t.roomy() {
+func (a *announcer) open(hash uint32) error {
+	a.enter(hash)
+	if a.roomy() {
 		return nil
 	}
-	return t.allReached(t.round - depth + 1)
+	return a.allReached(a.round - depth + 1)
 }
 
 // enter begins a round whose entry may still be in use; roomy reports whether it is certainly
 // unused.
-func (t *Transport) enter(hash uint32) {
-	t.round++
-	t.chain = (t.chain*0x9e3779b1 ^ uint64(hash)*0x85ebca6b) >> 3 & (1<<(64-roundBits) - 1)
+func (a *announcer) enter(hash uint32) {
+	a.round++
+	a.chain = (a.chain*0x9e3779b1 ^ uint64(hash)*0x85ebca6b) >> 3 & (1<<(64-roundBits) - 1)
 }
 
-func (t *Transport) roomy() bool { return t.slowest+depth > t.round }
+func (a *announcer) roomy() bool { return a.slowest+depth > a.round }
 
 // entry returns the payload of the open round.
-func (t *Transport) entry() []byte { return t.ctl.entry(t.rank, t.round) }
+func (a *announcer) entry() []byte { return a.ctl.entry(a.rank, a.round) }
 
 // announce publishes the open round, that of op. It records op afterwards, while the announcements
 // of the others arrive.
-func (t *Transport) announce(op *dist.Op) {
-	t.sign(op.Signature())
-	t.post()
-	t.handOut(op)
+func (a *announcer) announce(op *dist.Op) {
+	a.sign(op.Signature())
+	a.post()
 	op.Posted()
-}
-
-// mostHandedOut is the largest size for handOut: from 2 KiB on it costs more than it saves.
-const mostHandedOut = 1 << 10
-
-// handOut moves posted data, for which another core waits, to a cache that both share. Measured
-// between two ranks, a small operation takes a tenth to a third less time. A barrier would end a
-// tenth sooner, but the operation after it would take longer.
-func (t *Transport) handOut(op *dist.Op) {
-	n := op.Memo >> planBytes
-	if n == 0 || n > mostHandedOut || t.size != 2 || t.crowded() || op.Kind == dist.KindBroadcast && t.rank != op.Root {
-		return
-	}
-	asym.Demote(unsafe.Pointer(word(t.rings[t.rank], t.round)), 1)
-	if op.Memo&planSlot != 0 {
-		asym.Demote(t.parcel(op, t.rank), int(n+63)/64)
-	}
 }
 
 // sign stores the signature of the open round, which the others read if ranks disagree. If the
 // header already has the same signature, from depth rounds ago, it stays: a header counts for all
 // later rounds in its place.
-func (t *Transport) sign(s dist.Signature) {
-	if old := &t.signs[t.round%depth]; *old != s {
+func (a *announcer) sign(s dist.Signature) {
+	if old := &a.signs[a.round%depth]; *old != s {
 		*old = s
-		putSignature(t.ctl.header(t.rank, t.round), s, t.round)
+		putSignature(a.ctl.header(a.rank, a.round), s, a.round)
 	}
 }
 
 // post makes the announcement visible.
-func (t *Transport) post() {
-	t.publish(word(t.rings[t.rank], t.round), t.chain<<roundBits|t.round)
+func (a *announcer) post() {
+	a.publish(word(a.rings[a.rank], a.round), a.chain<<roundBits|a.round)
 }
 
 // word returns the word of a ring's announcement of round.
@@ -87,102 +95,102 @@ func word(ring unsafe.Pointer, round uint64) *uint64 {
 
 // allReached returns when all ranks have announced round, and thus have read earlier rounds. The
 // current round is not announced yet, so no rank is more than depth-1 ahead.
-func (t *Transport) allReached(round uint64) error {
-	if t.slowest >= round {
+func (a *announcer) allReached(round uint64) error {
+	if a.slowest >= round {
 		return nil
 	}
-	t.slowest = t.round
-	for r := range t.seen {
-		if r == t.rank {
+	a.slowest = a.round
+	for r := range a.seen {
+		if r == a.rank {
 			continue
 		}
-		if t.seen[r] < round {
-			if err := t.await(t.ctl.word(r, round), round, r); err != nil {
+		if a.seen[r] < round {
+			if err := a.await(a.ctl.word(r, round), round, r); err != nil {
 				return err
 			}
-			t.seen[r] = round
+			a.seen[r] = round
 		}
-		t.slowest = min(t.slowest, t.seen[r])
+		a.slowest = min(a.slowest, a.seen[r])
 	}
 	return nil
 }
 
 // meet returns when rank r has announced the current round. It notes in differs if r has a
 // different history of operations.
-func (t *Transport) meet(r int) error {
-	w := word(t.rings[r], t.round)
-	if err := t.await(w, t.round, r); err != nil {
+func (a *announcer) meet(r int) error {
+	w := word(a.rings[r], a.round)
+	if err := a.await(w, a.round, r); err != nil {
 		return err
 	}
-	t.seen[r] = t.round
-	if atomic.LoadUint64(w)>>roundBits != t.chain && !t.node.cfg.Unchecked {
-		t.differs = true
+	a.seen[r] = a.round
+	if atomic.LoadUint64(w)>>roundBits != a.chain && !a.node.cfg.Unchecked {
+		a.differs = true
 	}
 	return nil
 }
 
 // meetAll returns when all ranks have announced the current round with the same history. All ranks
 // call it.
-func (t *Transport) meetAll() error {
-	if t.size > t.node.cfg.flat {
-		return t.meetTree()
+func (a *announcer) meetAll() error {
+	if a.size > a.node.cfg.flat {
+		return a.meetTree()
 	}
-	return t.meetEach()
+	return a.meetEach()
 }
 
 // meetEach is meetAll that works if only this rank calls it.
-func (t *Transport) meetEach() error {
-	for i := 1; i < t.size; i++ { // start with the next rank, so that not all wait for one line
-		r := t.rank + i
-		if r >= t.size {
-			r -= t.size
+func (a *announcer) meetEach() error {
+	for i := 1; i < a.size; i++ { // start with the next rank, so that not all wait for one line
+		r := a.rank + i
+		if r >= a.size {
+			r -= a.size
 		}
-		if err := t.meet(r); err != nil {
+		if err := a.meet(r); err != nil {
 			return err
 		}
 	}
-	t.slowest = t.round
-	return t.same()
+	a.slowest = a.round
+	return a.same()
 }
 
 // meetAtBarrier is meetAll for a barrier. A rank that sent data directly after the last barrier, as
 // the root of a broadcast, leaves this one first, because programs repeat themselves. Its next data
 // is then ready when the others leave, or get a core.
-func (t *Transport) meetAtBarrier() error {
-	first := t.firstOut()
+func (a *announcer) meetAtBarrier() error {
+	first := a.firstOut()
 	switch {
-	case first < 0 || t.size > t.node.cfg.flat:
-		return t.meetAll()
-	case t.rank == first:
-		if err := t.meetEach(); err != nil {
+	case first < 0 || a.size > a.node.cfg.flat:
+		return a.meetAll()
+	case a.rank == first:
+		if err := a.meetEach(); err != nil {
 			return err
 		}
-		t.finish()
+		a.finish()
 		return nil
 	}
-	if err := t.meet(first); err != nil {
+	if err := a.meet(first); err != nil {
 		return err
 	}
-	if err := t.same(); err != nil {
+	if err := a.same(); err != nil {
 		return err
 	}
-	if err := t.finished(first); err != nil {
+	if err := a.finished(first); err != nil {
 		return err
 	}
-	for r := range t.seen {
-		t.seen[r] = t.round
+	for r := range a.seen {
+		a.seen[r] = a.round
 	}
-	t.slowest = t.round
+	a.slowest = a.round
 	return nil
 }
 
 // firstOut returns the rank that leaves this round's barrier first, or -1, and notes the round for
 // the next barrier. It is called once per barrier.
-func (t *Transport) firstOut() int {
-	after := t.barriered + 1
-	t.barriered = t.round
-	if t.round-after < depth { // its signature is still there; for consecutive barriers it is this one's
-		if s := t.signs[after%depth]; s.Kind == dist.KindBroadcast || s.Kind == dist.KindScatter {
+func (a *announcer) firstOut() int {
+	after := a.barriered + 1
+	a.barriered = a.round
+	if a.round-after < depth { // its signature is still there; for consecutive barriers it is this one's
+		if s := a.signs[after%depth]; s.Kind == dist.KindBroadcast || s.Kind == dist.KindScatter {
 			return int(s.Root)
 		}
 	}
@@ -190,9 +198,9 @@ func (t *Transport) firstOut() int {
 }
 
 // same returns an error if a rank has a different history.
-func (t *Transport) same() error {
-	if t.differs {
-		return t.disagree()
+func (a *announcer) same() error {
+	if a.differs {
+		return a.disagree()
 	}
 	return nil
 }
@@ -205,32 +213,32 @@ const flatRanks = 64
 
 // meetTree stops at a different history, so that no rank that depends on this one's news uses data
 // of the differing rank.
-func (t *Transport) meetTree() error {
-	err := t.disseminate(func(from int) error {
-		if atomic.LoadUint64(t.ctl.word(from, t.round))>>roundBits != t.chain && !t.node.cfg.Unchecked {
-			return t.disagree()
+func (a *announcer) meetTree() error {
+	err := a.disseminate(func(from int) error {
+		if atomic.LoadUint64(a.ctl.word(from, a.round))>>roundBits != a.chain && !a.node.cfg.Unchecked {
+			return a.disagree()
 		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for r := range t.seen {
-		t.seen[r] = t.round
+	for r := range a.seen {
+		a.seen[r] = a.round
 	}
-	t.slowest = t.round
+	a.slowest = a.round
 	return nil
 }
 
 // disseminate is a barrier. In step k a rank signals rank+2^k and waits for rank-2^k, and thus for
 // all ranks that rank-2^k has waited for. heard is called for every rank that this one waits for
 // directly, before the next signal.
-func (t *Transport) disseminate(heard func(from int) error) error {
-	for step := 1; step < t.size; step *= 2 {
-		t.treed++
-		t.publish(t.ctl.tree(t.rank), t.treed)
-		from := (t.rank - step + t.size) % t.size
-		if err := t.await(t.ctl.tree(from), t.treed, from); err != nil {
+func (a *announcer) disseminate(heard func(from int) error) error {
+	for step := 1; step < a.size; step *= 2 {
+		a.treed++
+		a.publish(a.ctl.tree(a.rank), a.treed)
+		from := (a.rank - step + a.size) % a.size
+		if err := a.await(a.ctl.tree(from), a.treed, from); err != nil {
 			return err
 		}
 		if heard == nil {
@@ -244,13 +252,13 @@ func (t *Transport) disseminate(heard func(from int) error) error {
 }
 
 // close ends a round in which ranks access each other's memory: it returns when all have finished.
-func (t *Transport) close() error {
-	if t.size > t.node.cfg.flat {
-		return t.disseminate(nil)
+func (a *announcer) close() error {
+	if a.size > a.node.cfg.flat {
+		return a.disseminate(nil)
 	}
-	t.finish()
-	for i := 1; i < t.size; i++ {
-		if err := t.finished((t.rank + i) % t.size); err != nil {
+	a.finish()
+	for i := 1; i < a.size; i++ {
+		if err := a.finished((a.rank + i) % a.size); err != nil {
 			return err
 		}
 	}
@@ -258,39 +266,39 @@ func (t *Transport) close() error {
 }
 
 // finish publishes that this rank has finished the round; finished waits for another rank's finish.
-func (t *Transport) finish() { t.publish(t.ctl.flag(t.rank), t.round) }
+func (a *announcer) finish() { a.publish(a.ctl.flag(a.rank), a.round) }
 
-func (t *Transport) finished(r int) error { return t.await(t.ctl.flag(r), t.round, r) }
+func (a *announcer) finished(r int) error { return a.await(a.ctl.flag(r), a.round, r) }
 
 // barrier is a round without a payload.
-func (t *Transport) barrier() error {
-	if err := t.open(1); err != nil {
+func (a *announcer) barrier() error {
+	if err := a.open(1); err != nil {
 		return err
 	}
-	t.sign(dist.Signature{Kind: dist.KindBarrier, Root: -1})
-	t.post()
-	return t.meetAll()
+	a.sign(dist.Signature{Kind: dist.KindBarrier, Root: -1})
+	a.post()
+	return a.meetAll()
 }
 
 // agree is the round of a call that is not a collective of dist: it exchanges headers into
 // t.headers.
-func (t *Transport) agree(own *header) error {
-	if err := t.open(uint32(own.sig.Kind)<<8 | 1); err != nil {
+func (a *announcer) agree(own *header) error {
+	if err := a.open(uint32(own.sig.Kind)<<8 | 1); err != nil {
 		return err
 	}
-	own.round = t.round
-	own.put(t.ctl.header(t.rank, t.round))
-	t.signs[t.round%depth] = own.sig
-	t.post()
-	if err := t.meetAll(); err != nil {
+	own.round = a.round
+	own.put(a.ctl.header(a.rank, a.round))
+	a.signs[a.round%depth] = own.sig
+	a.post()
+	if err := a.meetAll(); err != nil {
 		return err
 	}
-	for r := range t.headers {
-		t.headers[r].get(t.ctl.header(r, t.round))
+	for r := range a.headers {
+		a.headers[r].get(a.ctl.header(r, a.round))
 	}
-	for r := 1; r < t.size; r++ {
-		if t.headers[r].sig != t.headers[0].sig {
-			return t.disagree()
+	for r := 1; r < a.size; r++ {
+		if a.headers[r].sig != a.headers[0].sig {
+			return a.disagree()
 		}
 	}
 	return nil
@@ -298,34 +306,34 @@ func (t *Transport) agree(own *header) error {
 
 // disagree breaks the group with an error that names the oldest differing operation. This rank has
 // signed the round.
-func (t *Transport) disagree() error {
-	err := t.difference()
-	t.fail(abortMismatch, t.rank, err.Error())
+func (a *announcer) disagree() error {
+	err := a.difference()
+	a.ctl.fail(abortMismatch, a.rank, err.Error())
 	return err
 }
 
-func (t *Transport) difference() error {
+func (a *announcer) difference() error {
 	oldest := uint64(1)
-	if t.round > depth {
-		oldest = t.round - depth + 1
+	if a.round > depth {
+		oldest = a.round - depth + 1
 	}
-	for round := oldest; round <= t.round; round++ {
+	for round := oldest; round <= a.round; round++ {
 		first := -1
-		var a header
-		for r := range t.size {
-			if r != t.rank && !t.announced(r, t.round) {
+		var sig dist.Signature
+		for r := range a.size {
+			if r != a.rank && !a.ctl.announced(r, a.round) {
 				continue // not arrived yet
 			}
 			var h header
-			h.get(t.ctl.header(r, round))
+			h.get(a.ctl.header(r, round))
 			switch {
 			case h.round > round: // it has gone on
 			case first < 0:
-				first, a = r, h
-			case h.sig != a.sig && round < t.round:
-				return fmt.Errorf("%w, %d operations ago", dist.Differ(first, a.sig, r, h.sig), t.round-round)
-			case h.sig != a.sig:
-				return dist.Differ(first, a.sig, r, h.sig)
+				first, sig = r, h.sig
+			case h.sig != sig && round < a.round:
+				return fmt.Errorf("%w, %d operations ago", dist.Differ(first, sig, r, h.sig), a.round-round)
+			case h.sig != sig:
+				return dist.Differ(first, sig, r, h.sig)
 			}
 		}
 	}

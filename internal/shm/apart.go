@@ -58,32 +58,32 @@ func (h *habit) note(k int, d int64) {
 }
 
 // habitOf returns the habit for an operation of bytes bytes if pulling may be faster, or nil.
-func (t *Transport) habitOf(op *dist.Op, bytes int) *habit {
-	if op.Kind != dist.KindAllReduce || t.size != 2 || t.crowded() || bytes > mostPulled {
+func (p *directPath) habitOf(op *dist.Op, bytes int) *habit {
+	if op.Kind != dist.KindAllReduce || p.size != 2 || p.crowded() || bytes > mostPulled {
 		return nil
 	}
-	return &t.habits[bits.Len(uint(bytes-1))]
+	return &p.habits[bits.Len(uint(bytes-1))]
 }
 
 // apart reports whether both ranks have results and sources in different places.
-func (t *Transport) apart() bool {
-	return t.sides[0].src != t.sides[0].dst && t.sides[1].src != t.sides[1].dst
+func (p *directPath) apart() bool {
+	return p.sides[0].src != p.sides[0].dst && p.sides[1].src != p.sides[1].dst
 }
 
 // pullSum sums the own block to the own destination and pulls the block of the other rank.
-func (t *Transport) pullSum(op *dist.Op, bytes int) error {
-	other, size := 1-t.rank, op.DType().Size()
-	lo, hi := block(op.Count, 2, t.rank)
+func (p *directPath) pullSum(op *dist.Op, bytes int) error {
+	other, size := 1-p.rank, op.DType().Size()
+	lo, hi := block(op.Count, 2, p.rank)
 	dst := op.Dst.Pointer()
-	t.dsts[0] = unsafe.Add(dst, lo*size)
-	if err := t.sumDirect(op, t.dsts[:1], lo*size, hi-lo, bytes); err != nil {
+	p.dsts[0] = unsafe.Add(dst, lo*size)
+	if err := p.sumDirect(op, p.dsts[:1], lo*size, hi-lo, bytes); err != nil {
 		return err
 	}
-	if err := t.disseminate(nil); err != nil {
+	if err := p.disseminate(nil); err != nil {
 		return err
 	}
 	lo, hi = block(op.Count, 2, other)
-	from, err := t.at(other, t.sides[other].dst, lo*size, (hi-lo)*size)
+	from, err := p.at(other, p.sides[other].dst, lo*size, (hi-lo)*size)
 	if err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func sumsApart(w *dist.World, x *Transport, count int, ways map[bool]int) error 
 		if err := done(w.Blocking().AllReduce(tensor.Of(dst), tensor.Of(src), dist.Sum)); err != nil {
 			return err
 		}
-		ways[x.sides[0].pulls]++
+		ways[x.direct.sides[0].pulls]++
 		for k, got := range dst {
 			if want := float32((k+7*i)%1000 + (k+7*i+3)%1000); got != want {
 				return fmt.Errorf("%d elements, operation %d: element %d is %v, want %v", count, i, k, got, want)

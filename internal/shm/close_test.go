@@ -13,9 +13,9 @@ import (
 // awaitTurns returns when t has handed n turns out.
 func awaitTurns(t *Transport, n uint64) {
 	for {
-		t.mu.Lock()
-		next := t.next
-		t.mu.Unlock()
+		t.turns.mu.Lock()
+		next := t.turns.next
+		t.turns.mu.Unlock()
 		if next == n {
 			return
 		}

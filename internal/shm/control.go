@@ -2,6 +2,7 @@ package shm
 
 import (
 	"encoding/binary"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -299,4 +300,24 @@ func (c *control) busy(rank int, k dist.Kind, peer int, seq uint64) {
 
 func (c *control) idle(rank int, seq uint64) {
 	asym.Store(c.state(rank), packState(dist.KindInvalid, -1, seq))
+}
+
+// announced reports whether rank p has announced round.
+func (c *control) announced(p int, round uint64) bool {
+	return atomic.LoadUint64(c.word(p, round))&roundMask >= round
+}
+
+// describe returns the present activity of a rank, such as "recv with rank 1 (its #12)" or "nothing
+// (last was its #11)".
+func (c *control) describe(rank int) string {
+	k, peer, seq := unpackState(atomic.LoadUint64(c.state(rank)))
+	switch {
+	case k == dist.KindInvalid && seq == 0:
+		return "nothing yet"
+	case k == dist.KindInvalid:
+		return fmt.Sprintf("nothing (last was its #%d)", seq)
+	case peer >= 0:
+		return fmt.Sprintf("%v with rank %d (its #%d)", k, peer, seq)
+	}
+	return fmt.Sprintf("%v (its #%d)", k, seq)
 }

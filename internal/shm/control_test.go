@@ -171,8 +171,7 @@ func TestReasonsAreWaitedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr := &Transport{ctl: newControl(l, seg.bytes())}
-	c := tr.ctl
+	c := newControl(l, seg.bytes())
 	atomic.StoreUint64(c.abort(), uint64(abortUser)<<32)
 	go func() {
 		for range 20000 {
@@ -181,7 +180,7 @@ func TestReasonsAreWaitedFor(t *testing.T) {
 		binary.LittleEndian.PutUint64(c.mem[abortLength:], uint64(copy(c.mem[abortText:pageBytes], "the disk is full")))
 		atomic.StoreUint64(c.u64(abortReady), 1)
 	}()
-	if err := tr.aborted(); !errors.Is(err, dist.ErrAborted) || !strings.Contains(err.Error(), "the disk is full") {
+	if err := c.aborted(); !errors.Is(err, dist.ErrAborted) || !strings.Contains(err.Error(), "the disk is full") {
 		t.Errorf("%v", err)
 	}
 }

@@ -66,54 +66,54 @@ func (c *control) receives(from, to int) *uint64 {
 }
 
 // postWait posts the wait of this rank, unless it is posted already.
-func (t *Transport) postWait() {
-	p := &t.wait
+func (w *waiter) postWait() {
+	p := &w.wait
 	if p.number%2 == 1 {
 		return
 	}
 	p.number++
 	peer, off := int64(-1), int64(0)
 	if p.word == nil {
-		t.postMessages()
-	} else if off = int64(uintptr(unsafe.Pointer(p.word)) - uintptr(t.ctl.base)); off < 0 || off >= int64(len(t.ctl.mem)) {
+		w.postMessages()
+	} else if off = int64(uintptr(unsafe.Pointer(p.word)) - uintptr(w.ctl.base)); off < 0 || off >= int64(len(w.ctl.mem)) {
 		p.number++
 		return // a word outside of the control segment, which peers cannot check
 	} else {
-		peer = int64(t.waitsFor)
+		peer = int64(w.waitsFor)
 	}
-	atomic.StoreUint64(t.ctl.posting(t.rank, peerAt), uint64(peer))
-	atomic.StoreUint64(t.ctl.posting(t.rank, wordAt), uint64(off))
-	atomic.StoreUint64(t.ctl.posting(t.rank, wantAt), p.want)
-	atomic.StoreUint64(t.ctl.posting(t.rank, numberAt), p.number)
+	atomic.StoreUint64(w.ctl.posting(w.rank, peerAt), uint64(peer))
+	atomic.StoreUint64(w.ctl.posting(w.rank, wordAt), uint64(off))
+	atomic.StoreUint64(w.ctl.posting(w.rank, wantAt), p.want)
+	atomic.StoreUint64(w.ctl.posting(w.rank, numberAt), p.number)
 }
 
-func (t *Transport) postMessages() {
-	for i := range t.moves {
-		switch m := &t.moves[i]; {
+func (w *waiter) postMessages() {
+	for i := range w.moves {
+		switch m := &w.moves[i]; {
 		case m.done():
 		case m.op.Kind == dist.KindSend:
-			atomic.StoreUint64(t.ctl.sends(t.rank, m.op.Peer), t.wait.number)
+			atomic.StoreUint64(w.ctl.sends(w.rank, m.op.Peer), w.wait.number)
 		default:
-			atomic.StoreUint64(t.ctl.receives(m.op.Peer, t.rank), t.wait.number)
+			atomic.StoreUint64(w.ctl.receives(m.op.Peer, w.rank), w.wait.number)
 		}
 	}
 }
 
 // retract ends the posting, after the wait or before a message moves.
-func (t *Transport) retract() {
-	if p := &t.wait; p.number%2 == 1 {
+func (w *waiter) retract() {
+	if p := &w.wait; p.number%2 == 1 {
 		p.number++
 		p.suspect = cycle{}
-		atomic.StoreUint64(t.ctl.posting(t.rank, numberAt), p.number)
+		atomic.StoreUint64(w.ctl.posting(w.rank, numberAt), p.number)
 	}
 }
 
 // waitPosted reports whether this rank's wait in an exchange is posted and no message can move.
-func (t *Transport) waitPosted() bool {
-	if t.wait.number%2 == 0 {
+func (w *waiter) waitPosted() bool {
+	if w.wait.number%2 == 0 {
 		return false
 	}
-	_, _, stuck := t.ctl.stuck(t.rank, nil)
+	_, _, stuck := w.ctl.stuck(w.rank, nil)
 	return stuck
 }
 
@@ -193,27 +193,27 @@ func (c *control) cycleOf(rank int) cycle {
 }
 
 // deadlock breaks the group if this rank has now seen the same cycle twice.
-func (t *Transport) deadlock() error {
-	t.postWait()
-	found, before := t.ctl.cycleOf(t.rank), t.wait.suspect
-	t.wait.suspect = found
+func (w *waiter) deadlock() error {
+	w.postWait()
+	found, before := w.ctl.cycleOf(w.rank), w.wait.suspect
+	w.wait.suspect = found
 	if len(found.ranks) == 0 || !slices.Equal(found.ranks, before.ranks) || !slices.Equal(found.numbers, before.numbers) {
 		return nil
 	}
-	t.fail(abortMismatch, t.rank, t.describeCycle(found.ranks))
-	return t.aborted()
+	w.ctl.fail(abortMismatch, w.rank, w.describeCycle(found.ranks))
+	return w.ctl.aborted()
 }
 
 // describeCycle names the ranks of a cycle in ascending order.
-func (t *Transport) describeCycle(ranks []int) string {
+func (w *waiter) describeCycle(ranks []int) string {
 	if len(ranks) == 1 {
-		return fmt.Sprintf("rank %d is in %s, a message to itself that has only one half", t.rank, t.describe(t.rank))
+		return fmt.Sprintf("rank %d is in %s, a message to itself that has only one half", w.rank, w.ctl.describe(w.rank))
 	}
 	remedy := "; sends and receives that cross belong in one Batch"
 	parts := make([]string, 0, len(ranks))
 	for _, r := range slices.Sorted(slices.Values(ranks)) {
-		parts = append(parts, fmt.Sprintf("rank %d is in %s", r, t.describe(r)))
-		if k, _, _ := unpackState(atomic.LoadUint64(t.ctl.state(r))); !k.PointToPoint() && k != dist.KindBatch {
+		parts = append(parts, fmt.Sprintf("rank %d is in %s", r, w.ctl.describe(r)))
+		if k, _, _ := unpackState(atomic.LoadUint64(w.ctl.state(r))); !k.PointToPoint() && k != dist.KindBatch {
 			remedy = ""
 		}
 	}

@@ -183,11 +183,11 @@ func TestARankThatIsStoppedInAMessageIsWaitedFor(t *testing.T) {
 			if c.op.Kind == dist.KindSend {
 				from = other
 			}
-			if c.sent == lent && !from.push(&message{op: &c.op}) {
+			if c.sent == lent && !from.messages.push(&message{op: &c.op}) {
 				t.Fatal("no room for a message")
 			}
 			for range max(c.sent, 0) {
-				if err := from.exchange([]dist.Op{sendTo(1-from.rank, 1)}); err != nil {
+				if err := from.messages.exchange([]dist.Op{sendTo(1-from.rank, 1)}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -76,7 +76,7 @@ func TestErrorOfAGroupCallSaysWhichMember(t *testing.T) {
 		for rank, err := range wrap(ts, func(w *dist.World) error {
 			return done(w.Batch(func(b *dist.Group) error {
 				x := tensor.Of(make([]float32, 3+w.Rank()))
-				_, err := b.Named(name).AllReduce(x, x, dist.Sum)
+				_, err := b.With(dist.Hints{Name: name}).AllReduce(x, x, dist.Sum)
 				return err
 			}))
 		}) {

@@ -6,26 +6,42 @@
 //	segment.go    shared memory: a sealed memfd, a tmpfs file, or Go memory for the race detector
 //	link.go       passes segments and detects death: unix sockets, or a hub in one process
 //	open.go       rendezvous through a dist.Store
-//	node.go       the state that all groups of a rank share
+//	node.go       node: the state that all groups of a rank share
 //	local.go      worlds of goroutines for tests
-//	control.go    layout of a group's control segment: words, announcements, slots, channels
-//	announce.go   rounds: announcements, comparison of operations, reuse of memory
-//	share.go      passes a segment to all ranks of a group, or to none
-//	wait.go       waits for a peer: spin, yield, futex; checks for abort and timeout
-//	deadlock.go   detects ranks that wait for each other in a cycle
+//	control.go    control: a group's control segment with words, announcements, slots, channels
 //	abort.go      breaks a group with one error for all ranks
-//	transport.go  dist.Transport: turns, operations on the caller, Split, Heap, Abort, Close
-//	coll.go       collectives directly between heaps, and the choice of the route
-//	apart.go      out-of-place allreduces between two ranks, by the faster of two routes
-//	small.go      collectives of up to 4 KiB, in one round
+//	member.go     member: a rank's place in a group; buffers of its peers
+//	wait.go       waiter: waits for a peer by spin, yield, futex; checks for abort and timeout
+//	deadlock.go   detects ranks that wait for each other in a cycle
+//	announce.go   announcer: rounds, comparison of operations, reuse of memory
+//	transport.go  Transport: dist.Transport, operations on the caller, Split, Heap, Abort, Close
+//	turns.go      turns: the order of a group's operations on all streams
+//	coll.go       choice of the route of a collective
+//	share.go      passes a segment to all ranks of a group, or to none
+//	reducer.go    reducer: sums of an operation
+//	small.go      smallPath: collectives of up to 4 KiB, in one round
 //	tiny.go       small collectives on the caller, by the shortest code path; the smallest sums
 //	pair.go       the same for two ranks, and for broadcasts
-//	staged.go     collectives of private memory, in chunks through slots
-//	p2p.go        send and receive through one small ring per pair of ranks
+//	staged.go     stagedPath: collectives of private memory, in chunks through slots
+//	direct.go     directPath: collectives directly between heaps
+//	apart.go      out-of-place allreduces between two ranks, by the faster of two routes
+//	p2p.go        messenger: send and receive through one small ring per pair of ranks
 //	lend.go       messages larger than the ring: the receiver reads the sender's memory
 //	room.go       checks that shared memory fits into the process's limits
 //	heap.go       symmetric.Heap over one segment per heap; package hostheap has the calls
 //	signal.go     sleep and wake-up of a rank that waits for a word of a heap
+//
+// # Parts of a Transport
+//
+// A Transport holds its parts by value: each has fields that no other part changes. A call between
+// them costs no load of a pointer on the shortest path, where every nanosecond counts:
+//
+//	Transport: turns, the choice of the route, splits, heaps
+//	  smallPath: small slots; holds the reducer
+//	    announcer: rounds
+//	      waiter: waits of the running operation
+//	        member: constants
+//	  stagedPath, directPath, messenger: their state; pointers to the parts above that they use
 //
 // # How a collective runs
 //
@@ -67,14 +83,14 @@
 // Three measures keep that latency out of the critical path:
 //
 //   - At the end of an operation a rank claims the lines of its next announcement and slot
-//     (Transport.claim).
+//     (smallPath.claim).
 //   - A sum that stores to results of other ranks claims their lines while it reads the sources
 //     (reduce.Claim).
 //   - The group's lock is released by a plain store, which does not wait for earlier stores
 //     (asym.Mutex).
 //
 // With two ranks, each moves its posted data of up to 1 KiB to a cache that both share, where the
-// peer finds it sooner (Transport.handOut).
+// peer finds it sooner (smallPath.handOut).
 //
 // A rank does not read its posted data again, but its source: a line that one core has written and
 // another is reading is slow for both. On AMD processors a line that the other core has modified is

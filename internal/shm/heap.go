@@ -10,7 +10,6 @@ import (
 	"github.com/symgrad/symgrad/internal/hostheap"
 	"github.com/symgrad/symgrad/internal/invariants"
 	"github.com/symgrad/symgrad/symmetric"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // Heap is one rank's view of a symmetric heap: a segment with a page of bells for each rank,
@@ -91,7 +90,7 @@ func (h *Heap) sameAlignment() error {
 	for r := range t.headers {
 		if a, b := t.headers[0].a, t.headers[r].a; a != b {
 			err := fmt.Errorf("%w on the alignment: rank 0 wants %d, rank %d wants %d", dist.ErrMismatch, a, r, b)
-			t.fail(abortMismatch, t.rank, err.Error())
+			t.ctl.fail(abortMismatch, t.rank, err.Error())
 			return err
 		}
 	}
@@ -137,7 +136,7 @@ func (h *Heap) sameHeap(k dist.Kind) error {
 	for r := range t.headers {
 		if a, b := t.headers[0].b, t.headers[r].b; a != b {
 			err := fmt.Errorf("%w on the heap: rank 0 has %v in heap %d, rank %d in heap %d", dist.ErrMismatch, k, a&number, r, b&number)
-			t.fail(abortMismatch, t.rank, err.Error())
+			t.ctl.fail(abortMismatch, t.rank, err.Error())
 			return err
 		}
 	}
@@ -145,7 +144,7 @@ func (h *Heap) sameHeap(k dist.Kind) error {
 }
 
 // Alive implements hostheap.Host.
-func (o *host) Alive() error { return o.h.t.aborted() }
+func (o *host) Alive() error { return o.h.t.ctl.aborted() }
 
 // Stats implements hostheap.Host.
 func (o *host) Stats() symmetric.Stats {
@@ -162,30 +161,6 @@ func (o *host) Unmap() error {
 	h.closed = true
 	h.t.node.dropHeap(h)
 	return h.seg.close()
-}
-
-// locate returns the place of b in a symmetric heap that all ranks of the group share; the zero
-// place for other memory.
-func (t *Transport) locate(b tensor.Buffer) place {
-	if b.Len() == 0 {
-		return place{}
-	}
-	p, n := uintptr(b.Pointer()), uintptr(b.Bytes())
-	for _, h := range *t.node.heaps.Load() {
-		if p >= h.own && p+n <= h.own+uintptr(h.part) && (h.t == t || containsAll(h.t.ranks, t.ranks)) {
-			return place{heap: h.id, off: int64(p - h.own)}
-		}
-	}
-	return place{}
-}
-
-func containsAll(set, ranks []int) bool {
-	for _, r := range ranks {
-		if !slices.Contains(set, r) {
-			return false
-		}
-	}
-	return true
 }
 
 // errNoHeap is returned by resolve if this rank cannot access a peer's buffer.

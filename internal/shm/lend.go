@@ -39,15 +39,15 @@ const streamLent = 8 << 20
 const lentPiece = 1 << 20
 
 // lends reports whether the receiver of m should read the source itself.
-func (t *Transport) lends(m *message) bool {
+func (x *messenger) lends(m *message) bool {
 	op := m.op
-	return !m.plain && m.moved == 0 && op.Count > ringDepth*t.perChunk(op.Src.DType()) &&
-		(!t.refuses[op.Peer] || t.locate(op.Src).heap != 0)
+	return !m.plain && m.moved == 0 && op.Count > ringDepth*x.perChunk(op.Src.DType()) &&
+		(!x.refuses[op.Peer] || x.locate(op.Src).heap != 0)
 }
 
 // lend fills the head of chunk wrote with the place of m's source.
-func (t *Transport) lend(m *message, head []byte, wrote uint64) {
-	p := t.locate(m.op.Src)
+func (x *messenger) lend(m *message, head []byte, wrote uint64) {
+	p := x.locate(m.op.Src)
 	if p.heap == 0 {
 		p.off = int64(uintptr(m.op.Src.Pointer()))
 	}
@@ -55,18 +55,18 @@ func (t *Transport) lend(m *message, head []byte, wrote uint64) {
 	binary.LittleEndian.PutUint64(head[headPlace:], p.heap)
 	binary.LittleEndian.PutUint64(head[headAt:], uint64(p.off))
 	m.lent = wrote + 1
-	atomic.StoreUint64(t.ctl.lent(t.rank, m.op.Peer), m.lent)
+	atomic.StoreUint64(x.ctl.lent(x.rank, m.op.Peer), m.lent)
 }
 
 // takenBack reports whether the receiver no longer needs m's source: it has read all of it, or
 // cannot read it.
-func (t *Transport) takenBack(m *message) bool {
-	from, to := t.rank, m.op.Peer
-	if atomic.LoadUint64(t.ctl.read(from, to)) < m.lent {
+func (x *messenger) takenBack(m *message) bool {
+	from, to := x.rank, m.op.Peer
+	if atomic.LoadUint64(x.ctl.read(from, to)) < m.lent {
 		return false
 	}
-	if atomic.LoadUint64(t.ctl.refused(from, to)) == m.lent {
-		t.refuses[to] = t.refuses[to] || t.locate(m.op.Src).heap == 0
+	if atomic.LoadUint64(x.ctl.refused(from, to)) == m.lent {
+		x.refuses[to] = x.refuses[to] || x.locate(m.op.Src).heap == 0
 		m.lent, m.plain = 0, true
 		return true
 	}
@@ -77,21 +77,21 @@ func (t *Transport) takenBack(m *message) bool {
 // borrow reads the next piece of the message that head, of chunk read, lends, or refuses it. It
 // returns an error if the group broke meanwhile: the sender may have gone on and overwritten the
 // source.
-func (t *Transport) borrow(m *message, head []byte, read uint64) error {
+func (x *messenger) borrow(m *message, head []byte, read uint64) error {
 	op := m.op
 	size := op.Dst.DType().Size()
 	p := place{binary.LittleEndian.Uint64(head[headPlace:]), int64(binary.LittleEndian.Uint64(head[headAt:]))}
 	n, done := min(lentPiece/size, op.Count-m.moved), m.moved*size
-	err := t.fetch(op, p, done, n*size)
-	if broken := t.aborted(); broken != nil {
+	err := x.fetch(op, p, done, n*size)
+	if broken := x.ctl.aborted(); broken != nil {
 		return broken
 	}
 	if err != nil && m.moved == 0 {
-		atomic.StoreUint64(t.ctl.refused(op.Peer, t.rank), read+1)
+		atomic.StoreUint64(x.ctl.refused(op.Peer, x.rank), read+1)
 		return nil
 	}
 	if err != nil {
-		t.fail(abortFault, t.rank, err.Error())
+		x.ctl.fail(abortFault, x.rank, err.Error())
 		return err
 	}
 	m.moved, m.began = m.moved+n, true
@@ -99,10 +99,10 @@ func (t *Transport) borrow(m *message, head []byte, read uint64) error {
 }
 
 // fetch copies n bytes at byte from of the peer's source at p to the destination of op.
-func (t *Transport) fetch(op *dist.Op, p place, from, n int) error {
+func (x *messenger) fetch(op *dist.Op, p place, from, n int) error {
 	if p.heap != 0 {
 		dst := unsafe.Add(op.Dst.Pointer(), from)
-		src, err := t.at(op.Peer, p, from, n)
+		src, err := x.at(op.Peer, p, from, n)
 		if err == nil && src != dst {
 			how := reduce.How(0)
 			if op.Dst.Bytes() >= streamLent {
@@ -112,7 +112,7 @@ func (t *Transport) fetch(op *dist.Op, p place, from, n int) error {
 		}
 		return err
 	}
-	pid := t.node.link.pid(t.ranks[op.Peer])
+	pid := x.node.link.pid(x.ranks[op.Peer])
 	if pid == 0 {
 		return unix.ESRCH
 	}

@@ -38,7 +38,7 @@ func swap(ranks [2]*Transport, src, dst [2]tensor.Buffer) error {
 	for r, tr := range ranks {
 		wg.Go(func() {
 			n := src[r].Len()
-			errs[r] = tr.exchange([]dist.Op{
+			errs[r] = tr.messages.exchange([]dist.Op{
 				{Kind: dist.KindSend, Peer: 1 - r, Count: n, Src: src[r]},
 				{Kind: dist.KindRecv, Peer: 1 - r, Count: n, Dst: dst[r]},
 			})
@@ -138,8 +138,8 @@ func TestReceiverThatCannotReadTheSourceGetsChunks(t *testing.T) {
 			}
 		}
 	}
-	if !a.refuses[1] || b.refuses[0] {
-		t.Errorf("rank 0 knows of refusals %v, rank 1 of %v", a.refuses, b.refuses)
+	if !a.messages.refuses[1] || b.messages.refuses[0] {
+		t.Errorf("rank 0 knows of refusals %v, rank 1 of %v", a.messages.refuses, b.messages.refuses)
 	}
 }
 
@@ -149,13 +149,13 @@ func TestBrokenGroupDoesNotReceiveALentMessage(t *testing.T) {
 	a, b := pairOf(t)
 	n := 5 * a.ctl.ring
 	send := dist.Op{Kind: dist.KindSend, Peer: 1, Count: n, Src: tensor.Of(make([]byte, n))}
-	if !a.push(&message{op: &send}) {
+	if !a.messages.push(&message{op: &send}) {
 		t.Fatal("no room for a message")
 	}
-	a.fail(abortUser, 0, "enough")
+	a.ctl.fail(abortUser, 0, "enough")
 	recv := dist.Op{Kind: dist.KindRecv, Peer: 0, Count: n, Dst: tensor.Of(make([]byte, n))}
 	m := message{op: &recv}
-	if _, err := b.pop(&m); !errors.Is(err, dist.ErrAborted) || m.done() {
+	if _, err := b.messages.pop(&m); !errors.Is(err, dist.ErrAborted) || m.done() {
 		t.Errorf("received, with %v", err)
 	}
 }
@@ -165,18 +165,18 @@ func TestLentMessageOfAnotherLengthIsAnError(t *testing.T) {
 	a, b := pairOf(t)
 	n := 5 * a.ctl.ring
 	send := dist.Op{Kind: dist.KindSend, Peer: 1, Count: n, Src: tensor.Of(patternOf(n, 1))}
-	if !a.push(&message{op: &send}) {
+	if !a.messages.push(&message{op: &send}) {
 		t.Fatal("no room for a message")
 	}
 	got := make([]byte, n+1)
 	recv := dist.Op{Kind: dist.KindRecv, Peer: 0, Count: n + 1, Dst: tensor.Of(got)}
-	if _, err := b.pop(&message{op: &recv}); !errors.Is(err, dist.ErrMismatch) {
+	if _, err := b.messages.pop(&message{op: &recv}); !errors.Is(err, dist.ErrMismatch) {
 		t.Errorf("received, with %v", err)
 	}
 	if string(got) != string(make([]byte, n+1)) {
 		t.Error("elements have moved")
 	}
-	if err := a.aborted(); !errors.Is(err, dist.ErrMismatch) {
+	if err := a.ctl.aborted(); !errors.Is(err, dist.ErrMismatch) {
 		t.Errorf("the sender has %v", err)
 	}
 }

@@ -66,7 +66,7 @@ type node struct {
 	heaps   atomic.Pointer[[]*Heap]
 
 	mu     sync.Mutex
-	groups []*Transport
+	groups []*member
 	dead   map[int]string // world rank: reason
 }
 
@@ -125,40 +125,40 @@ func (nd *node) gone(peer int, how string) {
 		return
 	}
 	nd.dead[peer] = how
-	for _, t := range nd.groups {
-		nd.inherit(t)
-		t.lost(peer, how)
+	for _, m := range nd.groups {
+		nd.inherit(m)
+		m.lost(peer, how)
 	}
 }
 
-// inherit breaks t if a death has broken another group of this rank. A rank may die as a
-// consequence before it has t; t must name the first death. nd.mu is held.
-func (nd *node) inherit(t *Transport) {
+// inherit breaks m if a death has broken another group of this rank. A rank may die as a
+// consequence before it has m; m must name the first death. nd.mu is held.
+func (nd *node) inherit(m *member) {
 	for _, g := range nd.groups {
 		var first *dist.RankError
-		if g != t && errors.As(g.aborted(), &first) {
-			t.lost(g.ranks[first.Rank], first.How)
+		if g != m && errors.As(g.ctl.aborted(), &first) {
+			m.lost(g.ranks[first.Rank], first.How)
 		}
 	}
 }
 
-func (nd *node) join(t *Transport) {
+func (nd *node) join(m *member) {
 	nd.mu.Lock()
 	defer nd.mu.Unlock()
-	nd.groups = append(nd.groups, t)
-	nd.inherit(t)
-	for _, w := range t.ranks {
+	nd.groups = append(nd.groups, m)
+	nd.inherit(m)
+	for _, w := range m.ranks {
 		if how, dead := nd.dead[w]; dead {
-			t.lost(w, how)
+			m.lost(w, how)
 		}
 	}
 }
 
-// leave removes t. After that no other goroutine accesses its segment.
-func (nd *node) leave(t *Transport) {
+// leave removes m. After that no other goroutine accesses its segment.
+func (nd *node) leave(m *member) {
 	nd.mu.Lock()
 	defer nd.mu.Unlock()
-	nd.groups = slices.DeleteFunc(nd.groups, func(x *Transport) bool { return x == t })
+	nd.groups = slices.DeleteFunc(nd.groups, func(x *member) bool { return x == m })
 }
 
 func (nd *node) addHeap(h *Heap) {

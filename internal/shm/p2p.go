@@ -22,29 +22,44 @@ type message struct {
 
 func (m *message) done() bool { return m.began && m.moved == m.op.Count }
 
+// messenger runs sends and receives.
+type messenger struct {
+	*waiter
+	refuses []bool     // by rank: it cannot read this rank's private memory
+	one     [1]dist.Op // an operation of its own
+}
+
+func (x *messenger) init(w *waiter) { x.waiter, x.refuses = w, make([]bool, w.size) }
+
+// run runs one send or receive.
+func (x *messenger) run(op *dist.Op) error {
+	x.one[0] = *op
+	return x.exchange(x.one[:])
+}
+
 // exchange runs the sends and receives among ops until all are done, moving any that can move.
 // Messages with the same peer and direction keep their order.
-func (t *Transport) exchange(ops []dist.Op) error {
-	t.moves = t.moves[:0]
+func (x *messenger) exchange(ops []dist.Op) error {
+	x.moves = x.moves[:0]
 	for i := range ops {
 		if ops[i].Kind.PointToPoint() {
-			t.moves = append(t.moves, message{op: &ops[i]})
+			x.moves = append(x.moves, message{op: &ops[i]})
 		}
 	}
-	bell := t.ctl.bell(t.rank)
+	bell := x.ctl.bell(x.rank)
 	var s sleeper
 	for {
 		seen := atomic.LoadUint64(bell)
-		if t.waitPosted() { // the posted wait stays visible
-			if err := t.restExchange(&s, bell, seen); err != nil {
-				t.retract()
+		if x.waitPosted() { // the posted wait stays visible
+			if err := x.restExchange(&s, bell, seen); err != nil {
+				x.retract()
 				return err
 			}
-			t.resumed = ticks.Now()
+			x.resumed = ticks.Now()
 			continue
 		}
-		t.retract()
-		moved, left, err := t.pass()
+		x.retract()
+		moved, left, err := x.pass()
 		switch {
 		case err != nil:
 			return err
@@ -52,26 +67,26 @@ func (t *Transport) exchange(ops []dist.Op) error {
 			return nil
 		case moved:
 			s = sleeper{}
-		case s.turns == 0 && t.rang(bell, seen):
+		case s.turns == 0 && x.rang(bell, seen):
 		default:
 			if s.turns == 0 {
-				t.stalls()
-				s = t.newSleeper()
+				x.stalls()
+				s = x.newSleeper()
 			}
-			if err := t.restExchange(&s, bell, seen); err != nil {
+			if err := x.restExchange(&s, bell, seen); err != nil {
 				return err
 			}
-			t.resumed = ticks.Now()
+			x.resumed = ticks.Now()
 		}
 	}
 }
 
 // rang reports whether bell changes from seen while this rank spins. It spins longer while a peer
 // copies a message that this rank lends.
-func (t *Transport) rang(bell *uint64, seen uint64) bool {
-	n := t.patience()
+func (x *messenger) rang(bell *uint64, seen uint64) bool {
+	n := x.patience()
 	if n == spinsCaller {
-		n += int(t.lentBytes() / 2) // a spin takes about 0.25 ns, the copy of two bytes about as long
+		n += int(x.lentBytes() / 2) // a spin takes about 0.25 ns, the copy of two bytes about as long
 	}
 	for range n {
 		if atomic.LoadUint64(bell) != seen {
@@ -82,9 +97,9 @@ func (t *Transport) rang(bell *uint64, seen uint64) bool {
 }
 
 // lentBytes returns the bytes of lent messages that peers have not read completely.
-func (t *Transport) lentBytes() (n int64) {
-	for i := range t.moves {
-		if m := &t.moves[i]; m.lent != 0 && !m.done() {
+func (x *messenger) lentBytes() (n int64) {
+	for i := range x.moves {
+		if m := &x.moves[i]; m.lent != 0 && !m.done() {
 			n += m.op.Src.Bytes()
 		}
 	}
@@ -92,20 +107,20 @@ func (t *Transport) lentBytes() (n int64) {
 }
 
 // pass moves at most one chunk of every message that can move.
-func (t *Transport) pass() (moved bool, left int, err error) {
-	for i := range t.moves {
-		m := &t.moves[i]
+func (x *messenger) pass() (moved bool, left int, err error) {
+	for i := range x.moves {
+		m := &x.moves[i]
 		if m.done() {
 			continue
 		}
 		left++
-		if t.queued(i) {
+		if x.queued(i) {
 			continue
 		}
 		ok := false
 		if m.op.Kind == dist.KindSend {
-			ok = t.push(m)
-		} else if ok, err = t.pop(m); err != nil {
+			ok = x.push(m)
+		} else if ok, err = x.pop(m); err != nil {
 			return false, 0, err
 		}
 		moved = moved || ok
@@ -117,10 +132,10 @@ func (t *Transport) pass() (moved bool, left int, err error) {
 }
 
 // queued reports whether an unfinished message before i uses the same ring.
-func (t *Transport) queued(i int) bool {
-	m := &t.moves[i]
+func (x *messenger) queued(i int) bool {
+	m := &x.moves[i]
 	for j := range i {
-		o := &t.moves[j]
+		o := &x.moves[j]
 		if !o.done() && o.op.Kind == m.op.Kind && o.op.Peer == m.op.Peer {
 			return true
 		}
@@ -128,98 +143,88 @@ func (t *Transport) queued(i int) bool {
 	return false
 }
 
-func (t *Transport) restExchange(s *sleeper, bell *uint64, seen uint64) error {
+func (x *messenger) restExchange(s *sleeper, bell *uint64, seen uint64) error {
 	peer := -1
-	for i := range t.moves {
-		if m := &t.moves[i]; !m.done() {
-			if err := t.closedBy(m.op.Peer, bell, seen); err != nil {
+	for i := range x.moves {
+		if m := &x.moves[i]; !m.done() {
+			if err := x.closedBy(m.op.Peer, bell, seen); err != nil {
 				return err
 			}
 			peer = m.op.Peer
 		}
 	}
-	return t.rest(s, bell, seen, peer)
-}
-
-// stuckOn reports whether a message of the running exchange waits for peer.
-func (t *Transport) stuckOn(peer int) bool {
-	for i := range t.moves {
-		if m := &t.moves[i]; !m.done() && m.op.Peer == peer {
-			return true
-		}
-	}
-	return false
+	return x.rest(s, bell, seen, peer)
 }
 
 // perChunk returns the elements of a message that fit into one ring slot.
-func (t *Transport) perChunk(dt tensor.DType) int { return t.ctl.ring / dt.Size() }
+func (x *messenger) perChunk(dt tensor.DType) int { return x.ctl.ring / dt.Size() }
 
 // push puts the next chunk of a send into its ring, if there is room, or lends the source of a
 // large message.
-func (t *Transport) push(m *message) bool {
-	from, to, op := t.rank, m.op.Peer, m.op
+func (x *messenger) push(m *message) bool {
+	from, to, op := x.rank, m.op.Peer, m.op
 	if m.lent != 0 {
-		return t.takenBack(m)
+		return x.takenBack(m)
 	}
-	wrote := atomic.LoadUint64(t.ctl.wrote(from, to))
-	if wrote-atomic.LoadUint64(t.ctl.read(from, to)) == ringDepth {
+	wrote := atomic.LoadUint64(x.ctl.wrote(from, to))
+	if wrote-atomic.LoadUint64(x.ctl.read(from, to)) == ringDepth {
 		return false
 	}
-	head, data := t.ctl.ringSlot(from, to, wrote)
+	head, data := x.ctl.ringSlot(from, to, wrote)
 	head[headType] = byte(op.Src.DType())
 	binary.LittleEndian.PutUint64(head[headCount:], uint64(op.Count))
-	if t.lends(m) {
-		t.lend(m, head, wrote)
+	if x.lends(m) {
+		x.lend(m, head, wrote)
 	} else {
 		head[headHow] = inChunk
-		n, size := min(t.perChunk(op.Src.DType()), op.Count-m.moved), op.Src.DType().Size()
+		n, size := min(x.perChunk(op.Src.DType()), op.Count-m.moved), op.Src.DType().Size()
 		copy(data, op.Src.Raw()[m.moved*size:(m.moved+n)*size])
 		m.moved, m.began = m.moved+n, true
 	}
-	atomic.StoreUint64(t.ctl.wrote(from, to), wrote+1)
-	t.ring(to)
+	atomic.StoreUint64(x.ctl.wrote(from, to), wrote+1)
+	x.ring(to)
 	return true
 }
 
 // pop takes the next chunk of a receive from its ring, if there is one, or reads the next piece of
 // a lent message.
-func (t *Transport) pop(m *message) (bool, error) {
-	from, to, op := m.op.Peer, t.rank, m.op
-	read := atomic.LoadUint64(t.ctl.read(from, to))
-	if atomic.LoadUint64(t.ctl.wrote(from, to)) == read {
+func (x *messenger) pop(m *message) (bool, error) {
+	from, to, op := m.op.Peer, x.rank, m.op
+	read := atomic.LoadUint64(x.ctl.read(from, to))
+	if atomic.LoadUint64(x.ctl.wrote(from, to)) == read {
 		return false, nil
 	}
-	head, data := t.ctl.ringSlot(from, to, read)
+	head, data := x.ctl.ringSlot(from, to, read)
 	dt, count := tensor.DType(head[headType]), int(binary.LittleEndian.Uint64(head[headCount:]))
 	if dt != op.Dst.DType() || count != op.Count {
 		err := fmt.Errorf("%w on a message: rank %d sends %v[%d], rank %d receives %v[%d]", dist.ErrMismatch,
 			from, dt, count, to, op.Dst.DType(), op.Count)
-		t.fail(abortMismatch, t.rank, err.Error())
+		x.ctl.fail(abortMismatch, x.rank, err.Error())
 		return false, err
 	}
 	switch {
 	case head[headHow] == inChunk:
-		n, size := min(t.perChunk(dt), op.Count-m.moved), dt.Size()
+		n, size := min(x.perChunk(dt), op.Count-m.moved), dt.Size()
 		if n > 0 {
-			t.copyOut(unsafe.Add(op.Dst.Pointer(), m.moved*size), pointer(data), n*size)
+			x.copyOut(unsafe.Add(op.Dst.Pointer(), m.moved*size), pointer(data), n*size)
 		}
 		m.moved, m.began = m.moved+n, true
 	default:
-		if err := t.borrow(m, head, read); err != nil {
+		if err := x.borrow(m, head, read); err != nil {
 			return false, err
 		}
 		if m.moved > 0 && !m.done() {
 			return true, nil
 		}
 	}
-	atomic.StoreUint64(t.ctl.read(from, to), read+1)
-	t.ring(from)
+	atomic.StoreUint64(x.ctl.read(from, to), read+1)
+	x.ring(from)
 	return true, nil
 }
 
 // ring notifies a rank that one of its rings has moved.
-func (t *Transport) ring(rank int) {
-	bell := t.ctl.bell(rank)
+func (x *messenger) ring(rank int) {
+	bell := x.ctl.bell(rank)
 	atomic.AddUint64(bell, 1)
 	wake(bell)
 }

@@ -11,117 +11,117 @@ import (
 // runPair is runLine for two ranks that wait for each other, mostly in one function because calls
 // are a large part of its time. Everything that does not need the peer is done before it looks for
 // the peer.
-func (t *Transport) runPair(op *dist.Op) error {
-	t.op = op
-	t.enter(op.Hash())
+func (p *smallPath) runPair(op *dist.Op) error {
+	p.op = op
+	p.enter(op.Hash())
 	slot, n := op.Memo&planSlot != 0, int(op.Memo>>planBytes)
-	if slot || !t.roomy() {
-		if err := t.makeRoom(slot); err != nil {
-			return t.lineError(op, err)
+	if slot || !p.roomy() {
+		if err := p.makeRoom(slot); err != nil {
+			return p.lineError(op, err)
 		}
 	}
 	if n > lineBytes {
-		t.putSmall(op, n)
+		p.putSmall(op, n)
 	} else {
-		copyLine(t.parcel(op, t.rank), op.Src.Pointer(), uintptr(n))
+		copyLine(p.parcel(op, p.rank), op.Src.Pointer(), uintptr(n))
 	}
-	t.announce(op)
-	t.ctl.idle(t.rank, op.Seq)
-	theirs, want := word(t.rings[1-t.rank], t.round), t.chain<<roundBits|t.round
-	first, second := op.Src.Pointer(), t.parcel(op, 1-t.rank)
+	p.deliver(op)
+	p.ctl.idle(p.rank, op.Seq)
+	theirs, want := word(p.rings[1-p.rank], p.round), p.chain<<roundBits|p.round
+	first, second := op.Src.Pointer(), p.parcel(op, 1-p.rank)
 	if op.Kind == dist.KindReduceScatter {
-		block := t.rank * (n / 2)
+		block := p.rank * (n / 2)
 		first, second = unsafe.Add(first, block), unsafe.Add(second, block)
 	}
-	if t.rank == 1 {
+	if p.rank == 1 {
 		first, second = second, first
 	}
 	met := false
-	for range t.spins {
+	for range p.spins {
 		if met = atomic.LoadUint64(theirs) == want; met {
 			break
 		}
 	}
 	if !met { // late, or with a different history
-		if err := t.meetEach(); err != nil {
-			return t.lineError(op, err)
+		if err := p.meetEach(); err != nil {
+			return p.lineError(op, err)
 		}
-		t.ctl.idle(t.rank, op.Seq)
+		p.ctl.idle(p.rank, op.Seq)
 	}
-	t.seen[1-t.rank], t.slowest = t.round, t.round
+	p.seen[1-p.rank], p.slowest = p.round, p.round
 	switch {
 	case op.Memo&planTiny != 0 && op.Dst.DType() == tensor.F64:
 		addPair[float64](op.Dst.Pointer(), first, second, op.Count)
 	case op.Memo&planTiny != 0:
 		addPair[float32](op.Dst.Pointer(), first, second, op.Count)
 	case op.Kind >= dist.KindBarrier:
-		return t.leaveInTurn(op)
+		return p.leaveInTurn(op)
 	case n == 0:
 	case op.Kind == dist.KindAllGather && n <= lineBytes:
-		t.gatherTiny(op, uintptr(n))
+		p.gatherTiny(op, uintptr(n))
 	default:
-		t.takeSmall(op)
+		p.takeSmall(op)
 	}
 	return nil
 }
 
 // leaveInTurn is the second half of meetAtBarrier for two ranks that have met.
-func (t *Transport) leaveInTurn(op *dist.Op) error {
-	switch t.firstOut() {
+func (p *smallPath) leaveInTurn(op *dist.Op) error {
+	switch p.firstOut() {
 	case -1:
-	case t.rank:
-		t.finish()
+	case p.rank:
+		p.finish()
 	default:
-		if err := t.finished(1 - t.rank); err != nil {
-			return t.lineError(op, err)
+		if err := p.finished(1 - p.rank); err != nil {
+			return p.lineError(op, err)
 		}
-		t.ctl.idle(t.rank, op.Seq)
+		p.ctl.idle(p.rank, op.Seq)
 	}
 	return nil
 }
 
 // runCast is runLine for a broadcast: the root waits for no rank, the others for the root. It
 // repeats the beginning of runPair to avoid a call.
-func (t *Transport) runCast(op *dist.Op) error {
-	t.op = op
-	t.enter(op.Hash())
+func (p *smallPath) runCast(op *dist.Op) error {
+	p.op = op
+	p.enter(op.Hash())
 	slot, n := op.Memo&planSlot != 0, int(op.Memo>>planBytes)
-	if slot || !t.roomy() {
-		if err := t.makeRoom(slot); err != nil {
-			return t.lineError(op, err)
+	if slot || !p.roomy() {
+		if err := p.makeRoom(slot); err != nil {
+			return p.lineError(op, err)
 		}
 	}
-	given, theirs, want := t.parcel(op, op.Root), word(t.rings[op.Root], t.round), t.chain<<roundBits|t.round
-	if t.rank == op.Root {
+	given, theirs, want := p.parcel(op, op.Root), word(p.rings[op.Root], p.round), p.chain<<roundBits|p.round
+	if p.rank == op.Root {
 		copyLineOrMore(given, op.Src.Pointer(), n)
-		t.announce(op)
-		t.ctl.idle(t.rank, op.Seq)
+		p.deliver(op)
+		p.ctl.idle(p.rank, op.Seq)
 		if op.Dst != op.Src {
 			copyLineOrMore(op.Dst.Pointer(), op.Src.Pointer(), n)
 		}
 		return nil
 	}
-	t.announce(op)
-	t.ctl.idle(t.rank, op.Seq)
+	p.deliver(op)
+	p.ctl.idle(p.rank, op.Seq)
 	met := false
-	for range t.spins {
+	for range p.spins {
 		if met = atomic.LoadUint64(theirs) == want; met {
-			t.seen[op.Root] = t.round
+			p.seen[op.Root] = p.round
 			break
 		}
 	}
 	if !met { // late, or with a different history
-		err := t.meet(op.Root)
+		err := p.meet(op.Root)
 		if err == nil {
-			err = t.same()
+			err = p.same()
 		}
 		if err != nil {
-			return t.lineError(op, err)
+			return p.lineError(op, err)
 		}
-		t.ctl.idle(t.rank, op.Seq)
+		p.ctl.idle(p.rank, op.Seq)
 	}
 	copyLineOrMore(op.Dst.Pointer(), given, n)
-	t.leave(op, op.Root, 0, n)
+	p.leave(op, op.Root, 0, n)
 	return nil
 }
 

@@ -29,7 +29,7 @@ func (t *Transport) share(purpose string, world []int, id uint64, size int64) (s
 	}
 	o.seg = seg
 	for _, w := range world[1:] {
-		if e := t.node.link.offer(w, o); e != nil && t.aborted() == nil {
+		if e := t.node.link.offer(w, o); e != nil && t.ctl.aborted() == nil {
 			err = errors.Join(err, e)
 			_ = t.node.link.offer(w, offer{id: id, err: e.Error()}) // an unreachable rank has died
 		}
@@ -46,9 +46,9 @@ func (t *Transport) patient(rank int) func() error {
 	since := time.Now()
 	return func() error {
 		if d := t.node.cfg.StepTimeout; time.Since(since) > d {
-			t.fail(abortTimeout, t.rank, fmt.Sprintf("after %v rank %d still waits for memory of rank %d", d, t.rank, rank))
+			t.ctl.fail(abortTimeout, t.rank, fmt.Sprintf("after %v rank %d still waits for memory of rank %d", d, t.rank, rank))
 		}
-		return t.aborted()
+		return t.ctl.aborted()
 	}
 }
 
@@ -83,7 +83,7 @@ func (t *Transport) haveAll(kind dist.Kind, seg segment, err error) (segment, er
 			why = symmetric.ErrNoSpace
 		}
 		err = fmt.Errorf("%w: %w", why, err)
-		broken = t.aborted() // the abort is then the cause
+		broken = t.ctl.aborted() // the abort is then the cause
 	}
 	if broken != nil {
 		err = broken

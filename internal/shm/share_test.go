@@ -88,7 +88,7 @@ func TestWaitForASegmentEndsWithTheStepTimeout(t *testing.T) {
 	}
 	of := func(r int) *Transport { return ts[r].(*worldTransport).Transport }
 	_, err = of(1).share("nothing", []int{0, 1}, 1<<62, pageBytes)
-	for what, err := range map[string]error{"wait": err, "rank 0 later": of(0).aborted()} {
+	for what, err := range map[string]error{"wait": err, "rank 0 later": of(0).ctl.aborted()} {
 		if !errors.Is(err, dist.ErrTimeout) || !strings.Contains(err.Error(), "rank 1 still waits for memory of rank 0") {
 			t.Errorf("%s: error %v, want ErrTimeout that names the ranks", what, err)
 		}

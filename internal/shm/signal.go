@@ -114,7 +114,7 @@ func (o *host) giveUp(ctx context.Context, slept time.Duration) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := t.aborted(); err != nil {
+	if err := t.ctl.aborted(); err != nil {
 		return err
 	}
 	if d := t.node.cfg.StepTimeout; slept > d {

@@ -31,7 +31,7 @@ func stagedPointers(t *testing.T, ranks, bytes int) {
 			return err
 		}
 		tr := ts[w.Rank()].(*worldTransport).Transport
-		for _, p := range append([]unsafe.Pointer{tr.srcs[w.Rank()]}, tr.dsts...) {
+		for _, p := range append([]unsafe.Pointer{tr.reducer.srcs[w.Rank()]}, tr.reducer.dsts...) {
 			if uintptr(p) == uintptr(x.Pointer())+uintptr(x.Bytes()) {
 				return fmt.Errorf("keeps %p, behind %d B at %p", p, x.Bytes(), x.Pointer())
 			}

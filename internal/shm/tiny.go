@@ -11,78 +11,78 @@ import (
 // runLine is runSmall on the caller, without scalars, reduced to the necessary steps. It announces
 // as early and takes the result as late as possible: work before and after counts for every rank,
 // work in between does not.
-func (t *Transport) runLine(op *dist.Op) error {
-	t.op = op
-	t.enter(op.Hash())
+func (p *smallPath) runLine(op *dist.Op) error {
+	p.op = op
+	p.enter(op.Hash())
 	slot, n := op.Memo&planSlot != 0, op.Memo>>planBytes
-	if err := t.makeRoom(slot); err != nil {
-		return t.lineError(op, err)
+	if err := p.makeRoom(slot); err != nil {
+		return p.lineError(op, err)
 	}
 	switch {
 	case n == 0 || op.Src.IsZero():
 	case n > lineBytes:
-		t.putSmall(op, int(n))
+		p.putSmall(op, int(n))
 	default:
-		copyLine(t.parcel(op, t.rank), op.Src.Pointer(), uintptr(n))
+		copyLine(p.parcel(op, p.rank), op.Src.Pointer(), uintptr(n))
 	}
-	t.announce(op)
-	err := t.meetLine(op)
+	p.deliver(op)
+	err := p.meetLine(op)
 	switch {
 	case err != nil:
-		return t.lineError(op, err)
+		return p.lineError(op, err)
 	case n == 0 || op.Dst.IsZero():
 	case op.Memo&planTiny != 0:
-		t.sumTiny(op)
+		p.sumTiny(op)
 	case op.Kind == dist.KindAllGather && n <= lineBytes:
-		t.gatherTiny(op, uintptr(n))
+		p.gatherTiny(op, uintptr(n))
 	default:
-		t.takeSmall(op)
+		p.takeSmall(op)
 	}
-	t.ctl.idle(t.rank, op.Seq)
+	p.ctl.idle(p.rank, op.Seq)
 	return nil
 }
 
 // makeRoom returns when the entry of the round is free, and also a slot if slot is set.
-func (t *Transport) makeRoom(slot bool) error {
-	if !t.roomy() {
-		if err := t.allReached(t.round - depth + 1); err != nil {
+func (p *smallPath) makeRoom(slot bool) error {
+	if !p.roomy() {
+		if err := p.allReached(p.round - depth + 1); err != nil {
 			return err
 		}
 	}
 	if slot {
-		return t.nextSlot()
+		return p.nextSlot()
 	}
 	return nil
 }
 
 // lineError ends op and returns its error.
-func (t *Transport) lineError(op *dist.Op, err error) error {
-	t.ctl.idle(t.rank, op.Seq)
-	return t.opError(op, err)
+func (p *smallPath) lineError(op *dist.Op, err error) error {
+	p.ctl.idle(p.rank, op.Seq)
+	return p.opError(op, err)
 }
 
 // meetLine is meetSmall with the common case inline: a peer that comes soon and agrees.
-func (t *Transport) meetLine(op *dist.Op) error {
-	if op.Kind.Rooted() || t.size > 2 && op.Kind >= dist.KindBarrier {
-		return t.meetSmall(op)
+func (p *smallPath) meetLine(op *dist.Op) error {
+	if op.Kind.Rooted() || p.size > 2 && op.Kind >= dist.KindBarrier {
+		return p.meetSmall(op)
 	}
-	want := t.chain<<roundBits | t.round
-	for r := range t.rings {
-		if r == t.rank {
+	want := p.chain<<roundBits | p.round
+	for r := range p.rings {
+		if r == p.rank {
 			continue
 		}
-		w := word(t.rings[r], t.round)
-		for range t.spins {
+		w := word(p.rings[r], p.round)
+		for range p.spins {
 			if atomic.LoadUint64(w) == want {
-				t.seen[r] = t.round
+				p.seen[r] = p.round
 				break
 			}
 		}
-		if t.seen[r] != t.round {
-			return t.meetEach() // late, or with a different history
+		if p.seen[r] != p.round {
+			return p.meetEach() // late, or with a different history
 		}
 	}
-	t.slowest = t.round
+	p.slowest = p.round
 	return nil
 }
 
@@ -98,38 +98,38 @@ func copyLine(dst, src unsafe.Pointer, n uintptr) {
 }
 
 // gatherTiny copies the n bytes of each announcement.
-func (t *Transport) gatherTiny(op *dist.Op, n uintptr) {
+func (p *smallPath) gatherTiny(op *dist.Op, n uintptr) {
 	dst := op.Dst.Pointer()
-	for r := range t.rings {
-		copyLine(unsafe.Add(dst, uintptr(r)*n), t.given(op, r, 0), n)
+	for r := range p.rings {
+		copyLine(unsafe.Add(dst, uintptr(r)*n), p.given(op, r, 0), n)
 	}
 }
 
 // sumTiny adds the floats of all ranks in rank order. They are so few that the call of a kernel
 // would cost as much as the sum.
-func (t *Transport) sumTiny(op *dist.Op) {
+func (p *smallPath) sumTiny(op *dist.Op) {
 	if op.Dst.DType() == tensor.F64 {
-		addLines[float64](t, op)
+		addLines[float64](p, op)
 		return
 	}
-	addLines[float32](t, op)
+	addLines[float32](p, op)
 }
 
-func addLines[T float32 | float64](t *Transport, op *dist.Op) {
+func addLines[T float32 | float64](p *smallPath, op *dist.Op) {
 	dst := unsafe.Slice((*T)(op.Dst.Pointer()), op.Count)
 	at := 0
 	if op.Kind == dist.KindReduceScatter {
-		at = t.rank * int(op.Dst.Bytes())
+		at = p.rank * int(op.Dst.Bytes())
 	}
-	if t.size == 2 {
-		addPair[T](op.Dst.Pointer(), t.given(op, 0, at), t.given(op, 1, at), op.Count)
+	if p.size == 2 {
+		addPair[T](op.Dst.Pointer(), p.given(op, 0, at), p.given(op, 1, at), op.Count)
 		return
 	}
-	first := unsafe.Slice((*T)(t.given(op, 0, at)), len(dst))
+	first := unsafe.Slice((*T)(p.given(op, 0, at)), len(dst))
 	var sum [tinyBytes / 4]T // not dst, which may be a source
 	n := copy(sum[:], first)
-	for r := 1; r < t.size; r++ {
-		for i, v := range unsafe.Slice((*T)(t.given(op, r, at)), n) {
+	for r := 1; r < p.size; r++ {
+		for i, v := range unsafe.Slice((*T)(p.given(op, r, at)), n) {
 			sum[i] += v
 		}
 	}

@@ -9,95 +9,41 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/asym"
-	"github.com/symgrad/symgrad/internal/reduce"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
 
 // Transport is one rank's end of one group over shared memory. It implements dist.Transport.
 type Transport struct {
-	node  *node
-	ranks []int // world rank of each rank of the group
-	rank  int   // in the group
-	size  int
-	spins int
-	seg   segment
-	ctl   *control
+	smallPath
+	seg segment
 
 	// Operations run in the order of their turns, on any stream. Only the goroutine of the current
-	// turn accesses the fields up to mu.
-	op        *dist.Op              // running, or last run
-	call      dist.Op               // represents a call that is not a collective
-	eager     bool                  // op runs on its caller, and need not wait for ranks that give no data
-	round     uint64                // rounds entered
-	chain     uint64                // hash of all signatures so far
-	signs     [depth]dist.Signature // signatures in this rank's headers
-	differs   bool                  // a rank has a different chain
-	rings     []unsafe.Pointer      // by rank: its announcements
-	seen      []uint64              // by rank: a round that it has announced
-	slowest   uint64                // minimum of seen
-	treed     uint64                // steps of dissemination barriers
-	barriered uint64                // the round of the last barrier
-	smalls    uint64                // operations that went through small slots
-	smallUsed [smallSlots]uint64
-	chunks    uint64   // chunks that went through staging slots
-	placed    uint64   // round whose first chunk this rank has put
-	sides     []sides  // of the current operation, by rank
-	headers   []header // of the current call, by rank
-	srcs      []unsafe.Pointer
-	dsts      []unsafe.Pointer
-	scalars   []uint64
-	kernel    reduce.Kernel
-	kernelFor kernelKey
-	moves     []message // state of the members of a group call
-	refuses   []bool    // by rank: it cannot read this rank's private memory
-	one       [1]dist.Op
-	habits    [21]habit  // of out-of-place allreduces, by the logarithm of their bytes
-	waitsFor  int        // awaited rank in a long wait
-	wait      posted     // the present long wait
-	resumed   int64      // end of the last wait, in ticks
-	sleepy    int        // number of coming waits that sleep without yielding, because other processes want the cores
-	dozes     int        // last value that sleepy was set to
-	calm      int        // short yields since then
-	loose     [8]*uint64 // words published since the last full fence
-	published int        // of them
-	fence     atomic.Uint64
+	// turn accesses the fields up to turns.
+	call     dist.Op // represents a call that is not a collective
+	staged   stagedPath
+	direct   directPath
+	messages messenger
 
-	mu       sync.Locker // the group's lock; guards the fields below
-	turned   sync.Cond
-	next     uint64 // next turn to assign
-	turn     uint64 // running turn
-	sleepers int    // goroutines that wait for their turn
-	closed   bool
-}
-
-type kernelKey struct {
-	dt  tensor.DType
-	red dist.RedKind
+	turns turns
 }
 
 func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
 	n := len(ranks)
-	// Separate cache lines, so that other ranks of this process do not write to them.
-	places, counts := lines[unsafe.Pointer](3*n), lines[uint64](2*n)
 	t := &Transport{
-		node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: n, spins: nd.spins,
-		seg: seg, ctl: newControl(l, seg.bytes()),
-		rings: places[:n], srcs: places[n : 2*n], dsts: places[2*n:], seen: counts[:n], scalars: counts[n:],
-		sides: make([]sides, n), headers: make([]header, n), refuses: make([]bool, n), waitsFor: -1,
+		seg: seg,
 	}
+	t.member = member{
+		node: nd, ranks: ranks, rank: slices.Index(ranks, nd.rank), size: n, spins: nd.spins, ctl: newControl(l, seg.bytes()),
+	}
+	t.begin()
+	t.reducer.init(n)
+	t.staged = stagedPath{announcer: &t.announcer, reducer: &t.reducer}
+	t.direct.init(&t.announcer, &t.reducer)
+	t.messages.init(&t.waiter)
 	t.op = &t.call
-	t.round, t.slowest = 1, 1 // the start is round 1, which all have reached
-	for r := range t.rings {
-		t.rings[r] = unsafe.Pointer(t.ctl.u64(t.ctl.page(r) + entryAt))
-		t.seen[r] = 1
-	}
-	for i := range t.habits {
-		t.habits[i].n = between - settling - measured // the first trial comes soon
-	}
 	t.Guard(new(sync.Mutex))
-	nd.join(t)
+	nd.join(&t.member)
 	return t
 }
 
@@ -114,7 +60,7 @@ func (t *Transport) Info() dist.Info {
 }
 
 // Guard implements dist.Inliner.
-func (t *Transport) Guard(mu sync.Locker) { t.mu, t.turned.L = mu, mu }
+func (t *Transport) Guard(mu sync.Locker) { t.turns.guard(mu) }
 
 // Start implements dist.Transport.
 func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
@@ -122,39 +68,31 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	if !ok {
 		return dist.Work{}, fmt.Errorf("%w: shm runs on host streams, not on one of %v", dist.ErrDevice, s.Device())
 	}
-	if t.closed {
+	if t.turns.closed {
 		return dist.Work{}, dist.ErrClosed
 	}
-	w, err := hs.Submit(t, op, t.next)
+	w, err := hs.Submit(t, op, t.turns.next)
 	if err == nil {
-		t.next++
+		t.turns.assign()
 	}
 	return w, err
 }
 
 // Run implements dist.Runner: it waits for the operation's turn and runs it.
 func (t *Transport) Run(op *dist.Op, turn uint64) error {
-	t.mu.Lock()
-	t.takeTurn(turn)
-	t.mu.Unlock()
+	t.turns.wait(turn)
 	t.eager = false
 	err := t.do(op)
 	t.wakeAll()
-	t.mu.Lock()
-	t.endTurn()
-	t.mu.Unlock()
+	t.turns.done()
 	return err
 }
 
 // Inline implements dist.Inliner.
 func (t *Transport) Inline(op *dist.Op) error {
-	turn := t.next
-	t.next++
-	if t.turn != turn {
+	if turn := t.turns.assign(); t.turns.turn != turn {
 		op.Blocks()
-		t.mu.Lock()
-		t.takeTurn(turn)
-		t.mu.Unlock()
+		t.turns.wait(turn)
 	}
 	if t.published != 0 { // by the previous operation; the lock has been a fence since
 		t.wakeAgain()
@@ -177,34 +115,19 @@ func (t *Transport) Inline(op *dist.Op) error {
 		}
 		t.ctl.idle(t.rank, op.Seq)
 	}
-	t.claim(op)
-	op.Resume()
-	t.endTurn()
-	return err
-}
-
-// claim claims the lines that this rank will fill in its next operation, if that resembles this
-// one. The others have read them since. This way they are invalidated now, and not while ranks wait
-// for the stores.
-func (t *Transport) claim(op *dist.Op) {
-	asym.Claim(unsafe.Add(t.rings[t.rank], (t.round+1)%depth*entryLen), 1)
-	n := int(op.Memo >> planBytes)
-	switch {
-	case op.Kind == dist.KindBroadcast && op.Root != t.rank: // it fills nothing else
-	case op.Memo&(planSmall|planSlot) == planSmall|planSlot:
-		asym.Claim(pointer(t.ctl.smallSlot(t.rank, t.smalls+1)), (n+63)/64)
-	case t.placed == t.round && n <= t.ctl.chunk && (n <= claimOthers || op.Kind == dist.KindBroadcast && n <= claimBroadcast):
-		asym.Claim(pointer(t.ctl.slot(t.rank, t.chunks)), (n+63)/64)
+	if op.Memo&planSmall != 0 {
+		t.claim(op)
+	} else {
+		t.staged.claim(op)
 	}
-}
-
-func (t *Transport) opError(op *dist.Op, err error) error {
-	return &dist.OpError{Op: *op, Rank: t.rank, Size: t.size, Err: err}
+	op.Resume()
+	t.turns.end()
+	return err
 }
 
 // do runs op in its turn.
 func (t *Transport) do(op *dist.Op) error {
-	if err := t.aborted(); err != nil {
+	if err := t.ctl.aborted(); err != nil {
 		return t.opError(op, err)
 	}
 	t.op = op
@@ -213,8 +136,7 @@ func (t *Transport) do(op *dist.Op) error {
 	case op.Kind == dist.KindBatch:
 		err = t.batch(op)
 	case op.Kind.PointToPoint():
-		t.one[0] = *op
-		err = t.exchange(t.one[:])
+		err = t.messages.run(op)
 	default:
 		err = t.collective(op)
 	}
@@ -225,54 +147,24 @@ func (t *Transport) do(op *dist.Op) error {
 	return nil
 }
 
-// takeTurn returns when the caller's turn comes. The lock is held.
-func (t *Transport) takeTurn(turn uint64) {
-	t.sleepers++
-	for t.turn != turn {
-		t.turned.Wait()
-	}
-	t.sleepers--
-}
-
-// endTurn passes the turn on. The lock is held.
-func (t *Transport) endTurn() {
-	t.turn++
-	if t.sleepers != 0 {
-		t.turned.Broadcast()
-	}
-}
-
 // exclusive runs f, a call of the given kind, on the calling goroutine, with a turn among the
 // queued operations.
 func (t *Transport) exclusive(kind dist.Kind, f func() error) error {
-	t.mu.Lock()
-	if t.closed {
-		t.mu.Unlock()
-		return dist.ErrClosed
-	}
-	turn := t.next
-	t.next++
-	t.takeTurn(turn)
-	closed := t.closed // by an earlier turn
-	if closed {
-		t.endTurn()
-	}
-	t.mu.Unlock()
-	if closed {
-		return dist.ErrClosed
+	if err := t.turns.begin(); err != nil {
+		return err
 	}
 	defer func() {
 		t.wakeAll()
-		t.mu.Lock()
-		t.endTurn()
-		t.mu.Unlock()
+		t.turns.done()
 	}()
 	t.eager = false
-	if err := t.aborted(); err != nil {
+	if err := t.ctl.aborted(); err != nil {
 		return err
 	}
 	_, _, seq := unpackState(atomic.LoadUint64(t.ctl.state(t.rank)))
 	t.call = dist.Op{Kind: kind, Seq: seq}
+	t.direct.init(&t.announcer, &t.reducer)
+	t.messages.init(&t.waiter)
 	t.op = &t.call
 	defer t.ctl.idle(t.rank, seq)
 	return f()
@@ -335,30 +227,22 @@ func (t *Transport) Heap(bytes int64) (symmetric.Heap, error) {
 
 // Abort implements dist.Transport.
 func (t *Transport) Abort(cause error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	if t.turns.closed {
 		return dist.ErrClosed
 	}
-	t.fail(abortUser, t.rank, cause.Error())
+	t.ctl.fail(abortUser, t.rank, cause.Error())
 	return nil
 }
 
 // Lose breaks the group because rank is gone, unless that rank had closed its end. The ranks of one
 // host need not call it: they find each other's deaths.
 func (t *Transport) Lose(rank int, how string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.closed {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	if !t.turns.closed {
 		t.lost(t.ranks[rank], how)
-	}
-}
-
-// lost breaks the group after the death of a rank, unless that rank had closed its end.
-func (t *Transport) lost(world int, how string) {
-	r := slices.Index(t.ranks, world)
-	if r >= 0 && r != t.rank && atomic.LoadUint64(t.ctl.left(r)) == 0 {
-		t.fail(abortDied, r, how)
 	}
 }
 
@@ -366,18 +250,20 @@ func (t *Transport) lost(world int, how string) {
 // in Split or Heap. Close therefore takes a turn of its own before it unmaps their memory. Until
 // then the group can be aborted.
 func (t *Transport) Close() error {
-	t.mu.Lock()
-	turn := t.next
-	t.next++
-	t.takeTurn(turn)
-	closed := t.closed
-	t.closed = true
-	t.endTurn()
-	t.mu.Unlock()
-	if closed {
+	if closed := t.turns.close(); closed {
 		return nil
 	}
 	atomic.StoreUint64(t.ctl.left(t.rank), 1)
-	t.node.leave(t)
+	t.node.leave(&t.member)
 	return t.seg.close()
+}
+
+// Broken returns why the group is broken; nil if it is not, or if this end is closed.
+func (t *Transport) Broken() error {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	if t.turns.closed {
+		return nil
+	}
+	return t.ctl.aborted()
 }

@@ -35,22 +35,38 @@ const (
 	yieldsMany = 7
 )
 
-// crowded reports whether ranks share cores, according to this rank's count of cores.
-func (t *Transport) crowded() bool { return t.spins == spinsShared }
-
 // stalls is called when the running operation has to wait. Other goroutines may then use the group,
 // and peers can see its state.
-func (t *Transport) stalls() {
-	t.op.Blocks()
-	t.wakeAll()
+func (w *waiter) stalls() {
+	w.op.Blocks()
+	w.wakeAll()
 	peer := -1
-	if t.op.Kind.PointToPoint() {
-		peer = t.op.Peer
+	if w.op.Kind.PointToPoint() {
+		peer = w.op.Peer
 	}
-	t.ctl.busy(t.rank, t.op.Kind, peer, t.op.Seq)
-	since, until := t.ctl.worked(t.rank)
-	asym.Store(since, uint64(t.resumed))
+	w.ctl.busy(w.rank, w.op.Kind, peer, w.op.Seq)
+	since, until := w.ctl.worked(w.rank)
+	asym.Store(since, uint64(w.resumed))
 	asym.Store(until, uint64(ticks.Now()))
+}
+
+// waiter is a rank's waits for other ranks in the operation that it runs, and its wake-ups of ranks
+// that wait for it.
+type waiter struct {
+	member
+	op        *dist.Op   // running, or last run
+	round     uint64     // rounds entered
+	eager     bool       // op runs on its caller, and need not wait for ranks that give no data
+	sleepy    int        // number of coming waits that sleep without yielding, because other processes want the cores
+	published int        // of loose
+	loose     [8]*uint64 // words published since the last full fence
+	fence     atomic.Uint64
+	dozes     int       // last value that sleepy was set to
+	calm      int       // short yields since then
+	resumed   int64     // end of the last wait, in ticks
+	waitsFor  int       // awaited rank in a long wait; -1 for none
+	wait      posted    // the present long wait
+	moves     []message // sends and receives of the running exchange
 }
 
 // sleeper is the state of a wait after its spin.
@@ -62,46 +78,46 @@ type sleeper struct {
 
 // newSleeper returns the state of a wait after its spin. It yields first, unless other processes
 // want the cores.
-func (t *Transport) newSleeper() sleeper {
-	if t.sleepy == 0 {
+func (w *waiter) newSleeper() sleeper {
+	if w.sleepy == 0 {
 		return sleeper{}
 	}
-	t.sleepy--
-	return sleeper{turns: t.node.yields}
+	w.sleepy--
+	return sleeper{turns: w.node.yields}
 }
 
 // patience returns the number of spins of a wait before it yields.
-func (t *Transport) patience() int {
+func (w *waiter) patience() int {
 	switch {
-	case !t.eager:
-	case !t.crowded():
+	case !w.eager:
+	case !w.crowded():
 		return spinsCaller
-	case t.op.Kind == dist.KindBroadcast && t.op.Memo>>planBytes <= stageBroadcast:
+	case w.op.Kind == dist.KindBroadcast && w.op.Memo>>planBytes <= stageBroadcast:
 		return spinsStaged
 	}
-	return t.spins
+	return w.spins
 }
 
 // await returns when the count in word, which peer writes, has reached want.
-func (t *Transport) await(word *uint64, want uint64, peer int) error {
-	for range t.patience() {
+func (w *waiter) await(word *uint64, want uint64, peer int) error {
+	for range w.patience() {
 		if atomic.LoadUint64(word)&roundMask >= want {
 			return nil
 		}
 	}
-	t.stalls()
-	t.waitsFor, t.wait.word, t.wait.want = peer, word, want
+	w.stalls()
+	w.waitsFor, w.wait.word, w.wait.want = peer, word, want
 	defer func() {
-		t.retract()
-		t.waitsFor, t.wait.word, t.resumed = -1, nil, ticks.Now()
+		w.retract()
+		w.waitsFor, w.wait.word, w.resumed = -1, nil, ticks.Now()
 	}()
-	s := t.newSleeper()
+	s := w.newSleeper()
 	for {
 		seen := atomic.LoadUint64(word)
 		if seen&roundMask >= want {
 			return nil
 		}
-		err := t.rest(&s, word, seen, peer)
+		err := w.rest(&s, word, seen, peer)
 		if err != nil && atomic.LoadUint64(word)&roundMask < want {
 			return err
 		} // else the awaited store came first, and a peer that also has it broke the group later
@@ -110,24 +126,24 @@ func (t *Transport) await(word *uint64, want uint64, peer int) error {
 
 // rest is one turn of a wait on word, which held seen: it yields or sleeps, then checks for reasons
 // to give up. peer is the awaited rank, or -1 for several.
-func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error {
+func (w *waiter) rest(s *sleeper, word *uint64, seen uint64, peer int) error {
 	s.turns++
 	switch {
-	case s.turns >= t.node.yields:
-		futexWait(word, seen, t.node.poll, t.eager && t.node.holds)
+	case s.turns >= w.node.yields:
+		futexWait(word, seen, w.node.poll, w.eager && w.node.holds)
 	case s.turns%8 == 0:
 		runtime.Gosched()
 		return nil
 	default:
-		if t.yieldsLong() {
-			s.turns = t.node.yields
+		if w.yieldsLong() {
+			s.turns = w.node.yields
 		}
 		return nil
 	}
-	if err := t.aborted(); err != nil {
+	if err := w.ctl.aborted(); err != nil {
 		return err
 	}
-	if err := t.closedBy(peer, word, seen); err != nil {
+	if err := w.closedBy(peer, word, seen); err != nil {
 		return err
 	}
 	now := time.Now()
@@ -136,14 +152,14 @@ func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error 
 	}
 	if now.Sub(s.lastLook) > lookAround {
 		s.lastLook = now
-		if err := t.deadlock(); err != nil {
+		if err := w.deadlock(); err != nil {
 			return err
 		}
 	}
-	if d := t.node.cfg.StepTimeout; now.Sub(s.since) > d {
-		text := fmt.Sprintf("after %v rank %d still waits: %s", d, t.rank, t.whereabouts())
-		t.fail(abortTimeout, t.rank, text)
-		return t.aborted()
+	if d := w.node.cfg.StepTimeout; now.Sub(s.since) > d {
+		text := fmt.Sprintf("after %v rank %d still waits: %s", d, w.rank, w.whereabouts())
+		w.ctl.fail(abortTimeout, w.rank, text)
+		return w.ctl.aborted()
 	}
 	return nil
 }
@@ -151,31 +167,18 @@ func (t *Transport) rest(s *sleeper, word *uint64, seen uint64, peer int) error 
 // yieldsLong yields once, and reports whether that took so long that the next waits should sleep.
 // The number of these waits doubles with each repetition, because one long time slice means little.
 // If ranks share cores, time in which peers worked does not count.
-func (t *Transport) yieldsLong() bool {
+func (w *waiter) yieldsLong() bool {
 	away := yield()
-	if away <= longYield+t.tenure() || t.crowded() && t.peersWorked(away) > away/2 {
-		if t.calm++; t.calm == calmYields {
-			t.dozes = 0
+	if away <= longYield+w.tenure() || w.crowded() && w.peersWorked(away) > away/2 {
+		if w.calm++; w.calm == calmYields {
+			w.dozes = 0
 		}
 		return false
 	}
-	t.calm = 0
-	t.dozes = min(max(2*t.dozes, fewDozes), t.node.sleepy)
-	t.sleepy = t.dozes
+	w.calm = 0
+	w.dozes = min(max(2*w.dozes, fewDozes), w.node.sleepy)
+	w.sleepy = w.dozes
 	return true
-}
-
-// peersWorked returns the sum, over the other ranks, of their working time within the last ticks.
-func (t *Transport) peersWorked(last int64) int64 {
-	end, total := ticks.Now(), int64(0)
-	begin := end - last
-	for r := range t.size {
-		if r != t.rank {
-			since, until := t.ctl.worked(r)
-			total += max(0, min(int64(atomic.LoadUint64(until)), end)-max(int64(atomic.LoadUint64(since)), begin))
-		}
-	}
-	return total
 }
 
 // yield yields the core and returns the ticks until it ran again. A process that keeps the core for
@@ -188,10 +191,10 @@ func yield() int64 {
 
 // tenure returns the ticks that a rank may reasonably keep the core for its part of the running
 // operation: one per byte.
-func (t *Transport) tenure() int64 {
-	n := int64(t.op.Memo >> planBytes)
-	if t.op.Kind == dist.KindAllGather || t.op.Kind == dist.KindGather {
-		n *= int64(t.size)
+func (w *waiter) tenure() int64 {
+	n := int64(w.op.Memo >> planBytes)
+	if w.op.Kind == dist.KindAllGather || w.op.Kind == dist.KindGather {
+		n *= int64(w.size)
 	}
 	return n
 }
@@ -211,52 +214,32 @@ const longYield = 500_000
 
 // closedBy returns an error if peer has closed its end and word still holds seen; peer changes word
 // before it closes.
-func (t *Transport) closedBy(peer int, word *uint64, seen uint64) error {
-	if peer < 0 || peer == t.rank || atomic.LoadUint64(t.ctl.left(peer)) == 0 || atomic.LoadUint64(word) != seen {
+func (w *waiter) closedBy(peer int, word *uint64, seen uint64) error {
+	if peer < 0 || peer == w.rank || atomic.LoadUint64(w.ctl.left(peer)) == 0 || atomic.LoadUint64(word) != seen {
 		return nil
 	}
-	if err := t.aborted(); err != nil {
+	if err := w.ctl.aborted(); err != nil {
 		return err // the peer left because of the abort
 	}
 	err := fmt.Errorf("rank %d has closed its end: %w", peer, dist.ErrClosed)
-	t.fail(abortClosed, peer, err.Error())
+	w.ctl.fail(abortClosed, peer, err.Error())
 	return err
 }
 
 // missing reports whether this rank waits for rank p in a collective.
-func (t *Transport) missing(p int) bool { return !t.announced(p, t.round) }
-
-// announced reports whether rank p has announced round.
-func (t *Transport) announced(p int, round uint64) bool {
-	return atomic.LoadUint64(t.ctl.word(p, round))&roundMask >= round
-}
-
-// describe returns the present activity of a rank, such as "recv with rank 1 (its #12)" or "nothing
-// (last was its #11)".
-func (t *Transport) describe(rank int) string {
-	k, peer, seq := unpackState(atomic.LoadUint64(t.ctl.state(rank)))
-	switch {
-	case k == dist.KindInvalid && seq == 0:
-		return "nothing yet"
-	case k == dist.KindInvalid:
-		return fmt.Sprintf("nothing (last was its #%d)", seq)
-	case peer >= 0:
-		return fmt.Sprintf("%v with rank %d (its #%d)", k, peer, seq)
-	}
-	return fmt.Sprintf("%v (its #%d)", k, seq)
-}
+func (w *waiter) missing(p int) bool { return !w.ctl.announced(p, w.round) }
 
 // whereabouts describes the ranks that this one waits for: the peers of unfinished messages, or
 // else the ranks that have not arrived.
-func (t *Transport) whereabouts() string {
-	messages := slices.ContainsFunc(t.moves, func(m message) bool { return !m.done() })
+func (w *waiter) whereabouts() string {
+	messages := slices.ContainsFunc(w.moves, func(m message) bool { return !m.done() })
 	var parts []string
-	for p := range t.size {
+	for p := range w.size {
 		switch {
-		case messages && p == t.rank && t.stuckOn(p):
+		case messages && p == w.rank && w.stuckOn(p):
 			parts = append(parts, "its message to itself has only one half")
-		case messages && t.stuckOn(p), !messages && p != t.rank && (t.missing(p) || p == t.waitsFor):
-			parts = append(parts, fmt.Sprintf("rank %d is in %s", p, t.describe(p)))
+		case messages && w.stuckOn(p), !messages && p != w.rank && (w.missing(p) || p == w.waitsFor):
+			parts = append(parts, fmt.Sprintf("rank %d is in %s", p, w.ctl.describe(p)))
 		}
 	}
 	if len(parts) == 0 {
@@ -266,35 +249,35 @@ func (t *Transport) whereabouts() string {
 }
 
 // publish stores a word of this rank that others wait for, and wakes its sleepers.
-func (t *Transport) publish(word *uint64, v uint64) {
+func (w *waiter) publish(word *uint64, v uint64) {
 	asym.Store(word, v)
-	if t.sleepy > 0 || t.crowded() {
-		t.fence.Add(1) // peers are mostly asleep: the check for sleepers must not precede the store
+	if w.sleepy > 0 || w.crowded() {
+		w.fence.Add(1) // peers are mostly asleep: the check for sleepers must not precede the store
 		wake(word)
 		return
 	}
 	wake(word)
-	if t.published == len(t.loose) {
-		t.wakeAll()
+	if w.published == len(w.loose) {
+		w.wakeAll()
 	}
-	t.loose[t.published] = word
-	t.published++
+	w.loose[w.published] = word
+	w.published++
 }
 
 // wakeAll checks again for sleepers on the words published since the last call. A rank that went to
 // sleep during the store may have seen the old value, while this rank saw no sleeper yet; hence the
 // full fence. An operation on its caller leaves this to the next operation, or to the sleeper, who
 // checks now and then.
-func (t *Transport) wakeAll() {
-	t.fence.Add(1)
-	t.wakeAgain()
+func (w *waiter) wakeAll() {
+	w.fence.Add(1)
+	w.wakeAgain()
 }
 
-func (t *Transport) wakeAgain() {
-	for _, w := range t.loose[:t.published] {
-		wake(w)
+func (w *waiter) wakeAgain() {
+	for _, word := range w.loose[:w.published] {
+		wake(word)
 	}
-	t.published = 0
+	w.published = 0
 }
 
 func wake(word *uint64) {
@@ -331,4 +314,14 @@ func futexWait(word *uint64, seen uint64, limit time.Duration, holds bool) {
 		_, _, _ = call(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), 0, uintptr(uint32(seen)), uintptr(unsafe.Pointer(&ts)), 0, 0)
 	}
 	atomic.AddUint64(n, ^uint64(0))
+}
+
+// stuckOn reports whether a message of the running exchange waits for peer.
+func (w *waiter) stuckOn(peer int) bool {
+	for i := range w.moves {
+		if m := &w.moves[i]; !m.done() && m.op.Peer == peer {
+			return true
+		}
+	}
+	return false
 }

@@ -10,7 +10,7 @@
 // they were started, on the workers of their HostStreams. The ranks of a group share a board
 // (board.go). A collective is a meeting on the board: every rank deposits its Op, and the last to
 // arrive compares them and moves the data of all (move.go). A send or receive is a post on the
-// board (p2p.go): the later of a matching pair copies. Both sides of a message wait for each other,
+// board: the later of a matching pair copies. Both sides of a message wait for each other,
 // as in NCCL, so a program that works here does not depend on buffering.
 //
 // One lock guards the whole world. So the board always knows the wait of each rank (wait.go), and

@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
@@ -51,10 +50,4 @@ func (h *host) Await(ctx context.Context, _, _ int64, done, leave func() bool) e
 		b.changed.Wait()
 	}
 	return nil
-}
-
-// alone reports whether the board has several ranks and all except one have closed their ends.
-func (b *board) alone(rank int) bool {
-	open := func(e end) bool { return !e.closed }
-	return len(b.ends) > 1 && !slices.ContainsFunc(b.ends[:rank], open) && !slices.ContainsFunc(b.ends[rank+1:], open)
 }

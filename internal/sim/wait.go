@@ -221,3 +221,9 @@ func (t *transport) Broken() error {
 	defer t.b.u.mu.Unlock()
 	return t.b.broken
 }
+
+// alone reports whether the board has several ranks and all except one have closed their ends.
+func (b *board) alone(rank int) bool {
+	open := func(e end) bool { return !e.closed }
+	return len(b.ends) > 1 && !slices.ContainsFunc(b.ends[:rank], open) && !slices.ContainsFunc(b.ends[rank+1:], open)
+}

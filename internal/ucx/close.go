@@ -44,7 +44,7 @@ func (w *Wire) pollControl() {
 			return
 		}
 		tag := w.call.info.tag
-		w.release(w.control)
+		w.lib.release(w.control)
 		w.control = 0
 		w.listen()
 		if p := int(tag >> senderShift); s == statusOK && p < len(w.peers) {
@@ -76,7 +76,7 @@ func (w *Wire) Close() error {
 		w.with(w.hurry)
 		w.until(w.patience, w.sent)
 		w.with(w.sayGoodbye)
-		w.until(w.patience, w.allAnswered)
+		w.until(w.patience, func() bool { return w.peers.allAnswered(w.info.Rank) })
 		w.with(w.closeEndpoints)
 		w.until(w.patience/5, func() bool { return len(w.orphans) == 0 })
 		w.with(w.end)
@@ -125,28 +125,12 @@ func (w *Wire) hurry() {
 // sent reports that no request is pending: messages that were sent are with their receivers.
 func (w *Wire) sent() bool { return len(w.pending) == 0 }
 
-// connected reports whether p is another process that had messages of this one, or that sent some.
-func (w *Wire) connected(p int) bool {
-	q := &w.peers[p]
-	return p != w.info.Rank && q.lost == nil && (q.endpoint != 0 || q.heard)
-}
-
 func (w *Wire) sayGoodbye() {
 	for p := range w.peers {
-		if w.connected(p) {
+		if w.peers.connected(p, w.info.Rank) {
 			w.say(p, goodbye)
 		}
 	}
-}
-
-// allAnswered reports whether all peers have answered, or are gone.
-func (w *Wire) allAnswered() bool {
-	for p := range w.peers {
-		if w.connected(p) && !w.peers[p].answered {
-			return false
-		}
-	}
-	return true
 }
 
 // closeEndpoints closes the endpoints without consent. A peer that answered has all messages. One
@@ -162,15 +146,35 @@ func (w *Wire) end() {
 	w.closed = true
 	if w.control != 0 {
 		_, _ = w.lib.cancel.Status(w.worker, w.control)
-		w.release(w.control)
+		w.lib.release(w.control)
 	}
 	for len(w.pending) > 0 {
 		w.abandon(w.pending[0], wire.ErrClosed)
 	}
 	for _, o := range w.orphans { // the library asserts that they are free
-		w.release(o.request)
+		w.lib.release(o.request)
 	}
+	w.drain()
 	w.stop()
 	w.notes.close()
 	w.orphans = nil
+}
+
+// drain takes the messages that have come for no receive, because the library warns of each message
+// that is left at its end.
+func (w *Wire) drain() {
+	for {
+		h, err := w.lib.recv.CallWords(w.worker, address(&w.call.nothing), 0, 0, 0, address(&w.call.recv))
+		if _, more := pointerStatus(h); err != nil || !more {
+			return
+		}
+		waits := w.status(h, true) == statusInProgress
+		if waits {
+			_, _ = w.lib.cancel.Status(w.worker, h)
+		}
+		w.lib.release(h)
+		if waits {
+			return
+		}
+	}
 }

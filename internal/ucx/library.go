@@ -138,6 +138,9 @@ func firstOf(errs ...error) error {
 // text returns the library's words for s, in lower case: "endpoint timeout".
 func (l *library) text(s status) string { return strings.ToLower(l.statusText(int32(s))) }
 
+// release frees a request.
+func (l *library) release(h uintptr) { _, _ = l.free.Status(h) }
+
 // failed returns the error of a call named call, given the results of Proc.Call.
 func (l *library) failed(call string, r uintptr, err error) error {
 	if err != nil {

@@ -92,7 +92,7 @@ func (w *Wire) pollOrphans() {
 	w.orphans = slices.DeleteFunc(w.orphans, func(o orphan) bool {
 		done := w.status(o.request, false) != statusInProgress
 		if done {
-			w.release(o.request)
+			w.lib.release(o.request)
 		}
 		return done
 	})
@@ -118,9 +118,9 @@ func (w *Wire) abandon(r *wire.Request, err error) {
 	case s == statusInProgress:
 		w.adopt(h, r.Data)
 	default:
-		w.release(h)
+		w.lib.release(h)
 	}
-	w.remove(r)
+	w.pending.remove(r)
 	r.Finish(max(int(int64(r.Handle[handlePeer])), 0), 0, err)
 }
 
@@ -169,8 +169,4 @@ func (w *Wire) lose(p int, how string) *wire.PeerError {
 		}
 	}
 	return q.lost
-}
-
-func (w *Wire) someLost() bool {
-	return slices.ContainsFunc(w.peers, func(q peer) bool { return q.lost != nil })
 }

@@ -49,14 +49,14 @@ func (w *Wire) Send(r *wire.Request, peer int, tag uint32, data []byte) {
 		r.Finish(peer, 0, err)
 		return
 	}
-	h, err := w.lib.send.CallWords(ep, w.memory(data), uintptr(len(data)), w.tag(uint64(tag)), address(&w.call.send))
+	h, err := w.lib.send.CallWords(ep, w.call.of(data), uintptr(len(data)), w.tag(uint64(tag)), address(&w.call.send))
 	if err != nil {
 		r.Finish(peer, 0, err)
 		return
 	}
 	s, more := pointerStatus(h)
 	if more {
-		w.add(r, h, peer, 0)
+		w.pending.add(r, h, peer, 0)
 		return
 	}
 	w.finish(r, s, peer, len(data), 0)
@@ -80,7 +80,7 @@ func (w *Wire) Recv(r *wire.Request, peer int, tag uint32, buf []byte) {
 			return
 		}
 	}
-	h, err := w.lib.recv.CallWords(w.worker, w.memory(buf), uintptr(len(buf)), uintptr(from|uint64(tag)), uintptr(mask), address(&w.call.recv))
+	h, err := w.lib.recv.CallWords(w.worker, w.call.of(buf), uintptr(len(buf)), uintptr(from|uint64(tag)), uintptr(mask), address(&w.call.recv))
 	if err != nil {
 		r.Finish(peer, 0, err)
 		return
@@ -90,7 +90,7 @@ func (w *Wire) Recv(r *wire.Request, peer int, tag uint32, buf []byte) {
 		w.finish(r, s, peer, 0, kindRecv)
 		return
 	}
-	w.add(r, h, peer, kindRecv)
+	w.pending.add(r, h, peer, kindRecv)
 	if w.poll(r) || peer == wire.AnyPeer || w.peers[peer].lost == nil {
 		return
 	}
@@ -115,31 +115,16 @@ func (w *Wire) refuses(peer int, tag uint32, data []byte) error {
 // address returns the address of Go memory that other references keep alive.
 func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 
-// memory returns the address of b, which its request keeps alive.
-func (w *Wire) memory(b []byte) uintptr {
+// of returns the address of b, which its request keeps alive.
+func (m *callMemory) of(b []byte) uintptr {
 	if len(b) == 0 {
-		return address(&w.call.nothing)
+		return address(&m.nothing)
 	}
 	return address(unsafe.SliceData(b))
 }
 
 // tag returns the tag in UCX of a message of this process.
 func (w *Wire) tag(tag uint64) uintptr { return uintptr(uint64(w.info.Rank)<<senderShift | tag) }
-
-// add makes r pending with the library's request h.
-func (w *Wire) add(r *wire.Request, h uintptr, peer int, kind uint64) {
-	r.Handle = [4]uint64{uint64(h), uint64(peer), uint64(len(w.pending)), kind}
-	w.pending = append(w.pending, r)
-}
-
-// remove undoes add.
-func (w *Wire) remove(r *wire.Request) {
-	i, last := int(r.Handle[handleIndex]), len(w.pending)-1
-	w.pending[i] = w.pending[last]
-	w.pending[i].Handle[handleIndex] = uint64(i)
-	w.pending[last] = nil
-	w.pending = w.pending[:last]
-}
 
 // status returns the status of a request of the library. For a receive that has ended, it sets
 // w.call.info.
@@ -161,14 +146,11 @@ func (w *Wire) poll(r *wire.Request) bool {
 	if kind&kindRecv != 0 && s != statusCanceled {
 		peer, n = int(w.call.info.tag>>senderShift), int(w.call.info.length)
 	}
-	w.release(h)
-	w.remove(r)
+	w.lib.release(h)
+	w.pending.remove(r)
 	w.finish(r, s, peer, n, kind)
 	return true
 }
-
-// release frees a request of the library.
-func (w *Wire) release(h uintptr) { _, _ = w.lib.free.Status(h) }
 
 // finish ends r with the library's status. n counts without an error.
 func (w *Wire) finish(r *wire.Request, s status, peer, n int, kind uint64) {
@@ -253,7 +235,7 @@ func (w *Wire) Cancel(r *wire.Request) {
 func (w *Wire) cancel(r *wire.Request) {
 	_, _ = w.lib.cancel.Status(w.worker, uintptr(r.Handle[handleRequest]))
 	r.Handle[handleKind] |= kindCanceled
-	if !w.poll(r) && int64(r.Handle[handlePeer]) == wire.AnyPeer && w.someLost() {
+	if !w.poll(r) && int64(r.Handle[handlePeer]) == wire.AnyPeer && w.peers.someLost() {
 		w.abandon(r, wire.ErrCanceled)
 	}
 }

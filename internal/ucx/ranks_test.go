@@ -93,6 +93,8 @@ func ranks(t *testing.T, n int, cfg Config, killed []int, body func(w *Wire) err
 				}
 			case err != nil || !bytes.Contains(out, []byte("--- PASS")):
 				t.Errorf("rank %d: %v\n%s", r, err, out)
+			case bytes.Contains(out, []byte("WARN")):
+				t.Errorf("rank %d: the library warns:\n%s", r, out)
 			case testing.Verbose():
 				t.Logf("rank %d:\n%s", r, out)
 			}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -50,8 +51,8 @@ type Wire struct {
 	mu      sync.Mutex // guards the calls of the library, and the fields below
 	context uintptr
 	worker  uintptr
-	peers   []peer
-	pending []*wire.Request // its Handle[handleIndex] is the index
+	peers   peers
+	pending pending
 	orphans []orphan
 	control uintptr // the receive of control messages
 	turn    int
@@ -81,6 +82,50 @@ type peer struct {
 	answered bool            // it has answered this wire's goodbye
 }
 
+// peers are the processes of a wire, by number.
+type peers []peer
+
+// someLost reports whether a peer is lost.
+func (ps peers) someLost() bool {
+	return slices.ContainsFunc(ps, func(q peer) bool { return q.lost != nil })
+}
+
+// connected reports whether p is another process than own that had messages of this one, or that
+// sent some.
+func (ps peers) connected(p, own int) bool {
+	q := &ps[p]
+	return p != own && q.lost == nil && (q.endpoint != 0 || q.heard)
+}
+
+// allAnswered reports whether all peers of own have answered, or are gone.
+func (ps peers) allAnswered(own int) bool {
+	for p := range ps {
+		if ps.connected(p, own) && !ps[p].answered {
+			return false
+		}
+	}
+	return true
+}
+
+// pending has the requests that have not ended. Handle[handleIndex] of each is its index.
+type pending []*wire.Request
+
+// add makes r pending with the library's request h.
+func (ps *pending) add(r *wire.Request, h uintptr, peer int, kind uint64) {
+	r.Handle = [4]uint64{uint64(h), uint64(peer), uint64(len(*ps)), kind}
+	*ps = append(*ps, r)
+}
+
+// remove undoes add.
+func (ps *pending) remove(r *wire.Request) {
+	all := *ps
+	i, last := int(r.Handle[handleIndex]), len(all)-1
+	all[i] = all[last]
+	all[i].Handle[handleIndex] = uint64(i)
+	all[last] = nil
+	*ps = all[:last]
+}
+
 var _ wire.Wire = (*Wire)(nil)
 
 // Open opens process rank's end of a wire of size processes. They exchange their addresses through
@@ -95,7 +140,7 @@ func Open(ctx context.Context, rank, size int, store Store, cfg Config) (*Wire, 
 	if err != nil {
 		return nil, err
 	}
-	w := &Wire{lib: lib, call: newCallMemory(), peers: make([]peer, size), patience: defaultPatience}
+	w := &Wire{lib: lib, call: newCallMemory(), peers: make(peers, size), patience: defaultPatience}
 	w.info = wire.Info{
 		Rank: rank, Size: size, Engine: "ucx", Library: lib.found().String(), Tags: Tags, OnLost: cfg.OnLost,
 	}
@@ -179,7 +224,7 @@ func (w *Wire) meet(ctx context.Context, store Store, job string) error {
 		if all, err = store.Get(ctx, key("all")); err != nil {
 			return fmt.Errorf("ucx: rank %d waits for the addresses: %w", rank, err)
 		}
-		return w.setAddresses(all)
+		return w.peers.setAddresses(all)
 	}
 	all = appendBytes(all, own)
 	for p := 1; p < size; p++ {
@@ -192,7 +237,7 @@ func (w *Wire) meet(ctx context.Context, store Store, job string) error {
 	if err := store.Set(ctx, key("all"), all); err != nil {
 		return fmt.Errorf("ucx: announce the addresses: %w", err)
 	}
-	return w.setAddresses(all)
+	return w.peers.setAddresses(all)
 }
 
 // address returns the address of this process's worker.
@@ -213,13 +258,13 @@ func appendBytes(all, b []byte) []byte {
 }
 
 // setAddresses splits the list that rank 0 made by appendBytes.
-func (w *Wire) setAddresses(all []byte) error {
-	for p := range w.peers {
+func (ps peers) setAddresses(all []byte) error {
+	for p := range ps {
 		if len(all) < 4 || uint64(len(all)-4) < uint64(binary.LittleEndian.Uint32(all)) {
 			return errors.New("ucx: the list of addresses is cut: do the ranks agree on the size?")
 		}
 		n := 4 + int(binary.LittleEndian.Uint32(all))
-		w.peers[p].address, all = all[4:n:n], all[n:]
+		ps[p].address, all = all[4:n:n], all[n:]
 	}
 	if len(all) > 0 {
 		return errors.New("ucx: the list of addresses is too long: do the ranks agree on the size?")

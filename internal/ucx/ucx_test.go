@@ -148,6 +148,19 @@ func TestCloseWithAKilledPeerEnds(t *testing.T) {
 	})
 }
 
+// A wire closes without warnings of the library although messages have come that it never received.
+func TestMessagesThatAreNotReceivedAreDropped(t *testing.T) {
+	ranks(t, 2, Config{}, nil, func(w *Wire) error {
+		var out [9]wire.Request
+		if w.info.Rank == 1 {
+			for i := range out {
+				w.Send(&out[i], 0, 7, make([]byte, 1<<i))
+			}
+		}
+		return meet(w)
+	})
+}
+
 func TestMissingLibraryNamesItsPackage(t *testing.T) {
 	_, err := load(dl.Search{Name: "ucx", Override: "/nowhere/libucp.so.0"})
 	if errors.Is(err, dl.ErrUnsupported) {
@@ -189,7 +202,7 @@ func TestOpenReturnsErrors(t *testing.T) {
 	}
 	w := &Wire{peers: make([]peer, 2)}
 	for _, list := range []string{"", "\x01\x00\x00", "\x01\x00\x00\x00", "\x01\x00\x00\x00a\x01\x00\x00\x00", "\x00\x00\x00\x00\x00\x00\x00\x00x"} {
-		if err := w.setAddresses([]byte(list)); err == nil || !strings.Contains(err.Error(), "do the ranks agree on the size?") {
+		if err := w.peers.setAddresses([]byte(list)); err == nil || !strings.Contains(err.Error(), "do the ranks agree on the size?") {
 			t.Errorf("list %q: %v", list, err)
 		}
 	}

@@ -89,5 +89,5 @@ func (b *Board) Verdict(what string, bad int64) error {
 //
 // Collective: all ranks, unless they have failed themselves.
 func Late(w *dist.World, err error) error {
-	return errors.Join(err, rank.Done(w.Named("late rank").Barrier()))
+	return errors.Join(err, rank.Done(w.With(dist.Hints{Name: "late rank"}).Barrier()))
 }

@@ -24,7 +24,7 @@ func Done(work dist.Work, err error) error {
 // Collective: all ranks, same text. Errors: ErrWrong with the numbers; those of the exchange.
 func Verdict(w *dist.World, what string, bad int) error {
 	all := make([]int64, w.Size())
-	if err := Done(w.Named("verdict").AllGather(tensor.Of(all), tensor.Of([]int64{int64(bad)}))); err != nil {
+	if err := Done(w.With(dist.Hints{Name: "verdict"}).AllGather(tensor.Of(all), tensor.Of([]int64{int64(bad)}))); err != nil {
 		return err
 	}
 	for r, n := range all {

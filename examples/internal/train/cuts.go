@@ -37,7 +37,7 @@ func (c cuts) at(i int) int {
 }
 
 // share returns the start of a rank's part when n items are split into size parts, as in
-// ddp.Sampler.
+// data.Sampler.
 func share(n, rank, size int) int {
 	hi, lo := bits.Mul64(uint64(n), uint64(rank)) // n*rank/size without overflow
 	q, _ := bits.Div64(hi, lo, uint64(size))

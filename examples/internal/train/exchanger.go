@@ -39,7 +39,7 @@ func (k *exchanger) close() error {
 //
 // Collective: all ranks, the same lengths. Returns: when dst has the result.
 func (k *exchanger) do(name string, dst, src tensor.Buffer, op func(g *dist.Group, dst, src tensor.Buffer) (dist.Work, error)) error {
-	g := k.w.Named(name)
+	g := k.w.With(dist.Hints{Name: name})
 	switch {
 	case k.w.Device() == tensor.Host:
 		return done(op(g, dst, src))

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/symgrad/symgrad/checkpoint"
-	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -163,7 +163,7 @@ func (t *trainer) restoreHook() error {
 		return nil
 	}
 	moved := o.m.WorldSize != t.w.Size()
-	var all []ddp.HookState
+	var all []compress.State
 	for _, have := range o.c.Tensors() {
 		if have.Role != checkpoint.Residual {
 			continue
@@ -172,7 +172,7 @@ func (t *trainer) restoreHook() error {
 		if sum && (moved && rank > 0 || !moved && have.Name != ownName(have.Param, have.Slot, rank)) {
 			continue // another rank's part
 		}
-		resized := func(h ddp.HookState) bool {
+		resized := func(h compress.State) bool {
 			return h.Param == have.Param && h.Slot == have.Slot && !slices.Equal(h.Shape, have.Shape)
 		}
 		if slices.ContainsFunc(now, resized) {
@@ -182,14 +182,14 @@ func (t *trainer) restoreHook() error {
 		if err := o.c.Read(have.Name, 0, data); err != nil {
 			return err
 		}
-		same := func(h ddp.HookState) bool { return h.Param == have.Param && h.Slot == have.Slot }
+		same := func(h compress.State) bool { return h.Param == have.Param && h.Slot == have.Slot }
 		if i := slices.IndexFunc(all, same); i >= 0 {
 			if err := addTo(all[i].Data, data, 1); err != nil {
 				return err
 			}
 			continue
 		}
-		all = append(all, ddp.HookState{Param: have.Param, Slot: have.Slot, Shape: have.Shape, Data: data, Sum: sum})
+		all = append(all, compress.State{Param: have.Param, Slot: have.Slot, Shape: have.Shape, Data: data, Sum: sum})
 	}
 	return t.d.SetHookState(all)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/symgrad/symgrad/checkpoint"
 	"github.com/symgrad/symgrad/config"
-	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -59,7 +59,7 @@ func (t *trainer) locate() error {
 	if err := t.compare(o); err != nil {
 		return usageError{fmt.Errorf("checkpoint %s: %w", f.Path, err)}
 	}
-	var at ddp.Cursor
+	var at data.Cursor
 	if err := json.Unmarshal(o.m.Sampler, &at); err != nil {
 		return fmt.Errorf("checkpoint %s: position in the samples: %w", f.Path, err)
 	}

@@ -11,6 +11,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/dist/launch"
@@ -25,17 +26,17 @@ type trainer struct {
 	exchanger *exchanger // small collectives on host values
 	ends      ends       // contexts that can end this rank
 
-	first             int          // steps made by the run that this one resumes
-	steps             int          // of the whole training, with those
-	rows              int          // of the graph's batch
-	model             *Model       // graph, cost and parameters
-	scaled            *scaled      // factor of the loss; nil without loss scaling
-	d                 *ddp.DDP     // exchange of gradients
-	vm                *vm          // runs the graph
-	rule              optim.Config // the solver's settings
-	solver            optim.Solver // updates the weights
-	stepsSinceAverage int          // with ddp.local_steps: steps since the ranks had equal weights
-	sampler           *ddp.Sampler // this rank's samples of each step
+	first             int           // steps made by the run that this one resumes
+	steps             int           // of the whole training, with those
+	rows              int           // of the graph's batch
+	model             *Model        // graph, cost and parameters
+	scaled            *scaled       // factor of the loss; nil without loss scaling
+	d                 *ddp.DDP      // exchange of gradients
+	vm                *vm           // runs the graph
+	rule              optim.Config  // the solver's settings
+	solver            optim.Solver  // updates the weights
+	stepsSinceAverage int           // with ddp.local_steps: steps since the ranks had equal weights
+	sampler           *data.Sampler // this rank's samples of each step
 
 	claim         *claim        // of the output folder; nil if the starter of the ranks has it
 	rank0Settings rank0Settings // settings of rank 0 that all ranks use
@@ -193,9 +194,9 @@ func (t *trainer) whole() error {
 	return nil
 }
 
-func (t *trainer) newSampler(rank, size int) (*ddp.Sampler, error) {
+func (t *trainer) newSampler(rank, size int) (*data.Sampler, error) {
 	cfg := t.job.cfg
-	return ddp.NewSampler(ddp.SamplerConfig{
+	return data.NewSampler(data.SamplerConfig{
 		Samples: t.job.problem.Len(), GlobalBatch: cfg.Data.GlobalBatch, Rank: rank, Size: size,
 		Seed: cfg.Run.Seed, Shuffle: cfg.Data.Shuffle, DropLast: cfg.Data.DropLast,
 	})

@@ -24,7 +24,7 @@ type stopper struct {
 }
 
 func newStopper(ctx context.Context, k *exchanger) *stopper {
-	return &stopper{k: k, ctx: ctx, g: k.w.Named("a signal to stop")}
+	return &stopper{k: k, ctx: ctx, g: k.w.With(dist.Hints{Name: "a signal to stop"})}
 }
 
 // known returns the number of the signal that reached this rank; 0 for none.

@@ -9,8 +9,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/examples/internal/rank"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
@@ -204,7 +204,7 @@ func (t *trainer) after(step int, stops *stopper) (shared bool, err error) {
 	return true, &saved{stop, step + 1, at}
 }
 
-func (t *trainer) status(b ddp.Batch, step int, rate float64) status {
+func (t *trainer) status(b data.Batch, step int, rate float64) status {
 	return status{
 		First: t.first, Step: step + 1, Steps: t.steps, Epoch: b.Epoch + 1, Epochs: t.job.cfg.Run.Epochs,
 		Loss: t.meter.loss(), LearningRate: rate, SamplesPerSec: t.meter.rate,
@@ -213,7 +213,7 @@ func (t *trainer) status(b ddp.Batch, step int, rate float64) status {
 }
 
 // step is one optimizer step on a global batch, whose part for this rank is b.
-func (t *trainer) step(step int, b ddp.Batch) error {
+func (t *trainer) step(step int, b data.Batch) error {
 	t.spans.begin(step)
 	if err := t.scaled.set(t.solver); err != nil {
 		return err
@@ -241,7 +241,7 @@ func (t *trainer) step(step int, b ddp.Batch) error {
 // queued ends a step whose run and update have been queued on a GPU. It waits for the device only
 // to read a loss that is shared. The device records when a group of steps ends. parts is the loss
 // of a batch in pieces.
-func (t *trainer) queued(step int, b ddp.Batch, parts float64) error {
+func (t *trainer) queued(step int, b data.Batch, parts float64) error {
 	if err := t.update(); err != nil {
 		return err
 	}

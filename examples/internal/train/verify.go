@@ -9,8 +9,8 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
@@ -74,7 +74,7 @@ func (t *trainer) verify(s *Summary) error {
 
 // together returns the gradient of all ranks. It restores the state that the run changes, including
 // the update on a GPU.
-func (t *trainer) together(mine ddp.Batch) ([][]float32, error) {
+func (t *trainer) together(mine data.Batch) ([][]float32, error) {
 	if t.job.cfg.Shard.Stage > 0 {
 		return t.inShadow(mine)
 	}
@@ -121,7 +121,7 @@ const shadowRate = 0x1p20
 // inShadow returns the gradient of all ranks when no rank has all of it. A second model with the
 // same weights and sharding takes one step, weight - shadowRate*gradient, and all ranks then have
 // the new weights. This also checks the sharded update and the gathering of weights.
-func (t *trainer) inShadow(mine ddp.Batch) (grads [][]float32, err error) {
+func (t *trainer) inShadow(mine data.Batch) (grads [][]float32, err error) {
 	before, err := t.copied()
 	if err != nil {
 		return nil, err
@@ -206,10 +206,10 @@ func (t *trainer) saved() (restore func() error, err error) {
 }
 
 // firstBatch returns a rank's part of the first global batch.
-func (t *trainer) firstBatch(rank, size int) (ddp.Batch, error) {
+func (t *trainer) firstBatch(rank, size int) (data.Batch, error) {
 	sampler, err := t.newSampler(rank, size)
 	if err != nil {
-		return ddp.Batch{}, err
+		return data.Batch{}, err
 	}
 	return sampler.Next(), nil
 }

@@ -31,10 +31,27 @@ func collective(ranks []*machine) error {
 		}
 		m.next++
 	}
-	if first.Root >= n {
-		return fmt.Errorf("%v: there are %d ranks", first, n)
+	for r, m := range ranks {
+		group := m.groups
+		if group == nil {
+			return first.move(in, out, factors)
+		}
+		if members := group[first.Group]; members[0] == r {
+			if err := first.move(of(members, in), of(members, out), of(members, factors)); err != nil {
+				return err
+			}
+		}
 	}
-	return first.move(in, out, factors)
+	return nil
+}
+
+// of returns the elements of all with these numbers.
+func of[T any](numbers []int, all []T) []T {
+	some := make([]T, len(numbers))
+	for i, k := range numbers {
+		some[i] = all[k]
+	}
+	return some
 }
 
 // exchange is a collective with its rules.
@@ -73,6 +90,9 @@ func (x exchange) factor() float64 {
 // move gives each rank its elements.
 func (x exchange) move(in, out []*array, factors []float64) error {
 	n := len(in)
+	if x.Root >= n {
+		return fmt.Errorf("%v: there are %d ranks", x, n)
+	}
 	for r := range n {
 		count := out[r].length()
 		switch x.Kind {

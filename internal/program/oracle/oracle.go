@@ -13,6 +13,7 @@ type Rank struct {
 	Program *program.Program
 	Memory  map[program.ID][]byte                 // of each Outside value; after the run of every value
 	Calls   []func(in, out []tensor.Buffer) error // of Call
+	Groups  [][]int                               // ranks of each group of this rank, in order; nil: all ranks
 }
 
 // Run runs a program on one rank. Memory has each Outside value, and afterwards each other value
@@ -22,7 +23,7 @@ func Run(p *program.Program, memory map[program.ID][]byte) error {
 	return RunRanks([]Rank{{Program: p, Memory: memory}})
 }
 
-// RunRanks runs a program on each rank, step by step. All groups have all ranks, in their order.
+// RunRanks runs a program on each rank, step by step.
 // The programs must have the same collectives and may differ otherwise. Errors: those of Run; ranks
 // whose collectives do not match.
 func RunRanks(ranks []Rank) error {
@@ -59,15 +60,16 @@ func RunRanks(ranks []Rank) error {
 
 // machine runs the program of one rank.
 type machine struct {
-	p     *program.Program
-	mem   [][]byte
-	calls []func(in, out []tensor.Buffer) error
-	next  int
+	p      *program.Program
+	mem    [][]byte
+	calls  []func(in, out []tensor.Buffer) error
+	groups [][]int
+	next   int
 }
 
 func load(r *Rank) (*machine, error) {
 	p := r.Program
-	m := &machine{p: p, mem: make([][]byte, len(p.Values)), calls: r.Calls}
+	m := &machine{p: p, mem: make([][]byte, len(p.Values)), calls: r.Calls, groups: r.Groups}
 	arena := words(p.Arena)
 	for i := range p.Values {
 		v, id := &p.Values[i], program.ID(i)

@@ -1,4 +1,5 @@
-package ddp
+// Package data divides the samples of a data set among the ranks of a job.
+package data
 
 import (
 	"crypto/sha256"
@@ -56,7 +57,7 @@ func (c SamplerConfig) Validate() error {
 // pass the number of a piece's first sample, n*r/Size, to a machine's SetFirstSample.
 //
 // Pieces of a batch differ in length, and an epoch's last batch may be shorter. So a rank's piece
-// may have any number of samples, or none. DDP.RunPart trains on it in one call, under both
+// may have any number of samples, or none. RunPart of dist/ddp trains on it in one call, under both
 // machines. The alternative is SetWeight(Batch.Weight) and Machine.Let, which unlike gorgonia.Let
 // changes the number of rows of a graph; a tape machine has no such call. DropLast omits short
 // batches, but pieces still differ in length.
@@ -71,7 +72,7 @@ type Sampler struct {
 // Batch is one rank's part of a global batch.
 type Batch struct {
 	Indices []int   // this rank's samples; may be empty. Valid until the next epoch begins
-	Weight  float64 // len(Indices), for DDP.SetWeight
+	Weight  float64 // len(Indices), for SetWeight of dist/ddp
 	Global  int     // samples of the batch, over all ranks
 	Epoch   int     // from 0
 	Step    int     // of the epoch, from 0

@@ -1,4 +1,4 @@
-package ddp
+package compress
 
 import (
 	"fmt"
@@ -48,7 +48,7 @@ func (c Cast) String() string {
 func (c Cast) Elementwise() bool { return true }
 
 // Codec implements Hook.
-func (c Cast) Codec(b HookBucket) (Codec, error) {
+func (c Cast) Codec(b Bucket) (Codec, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (c Cast) Codec(b HookBucket) (Codec, error) {
 }
 
 // sizes implements sized: residuals without padding.
-func (c Cast) sizes(b HookBucket) (messages []Message, kept int64) {
+func (c Cast) sizes(b Bucket) (messages []Message, kept int64) {
 	if c.ErrorFeedback {
 		for _, p := range b.Params {
 			kept += 4 * int64(p.Len())
@@ -74,7 +74,7 @@ const castBlock = 1024
 // caster is Cast for a bucket of T.
 type caster[T float32 | float64] struct {
 	message  Message
-	params   []HookParam
+	params   []Param
 	products [castBlock]T // share times gradient, plus residual
 	back     [castBlock]T // products as sent, converted back
 }
@@ -85,7 +85,7 @@ type feeder[T float32 | float64] struct {
 	residual []float32 // for each element of the bucket, in units of the sum
 }
 
-func newCaster[T float32 | float64](c Cast, b HookBucket) Codec {
+func newCaster[T float32 | float64](c Cast, b Bucket) Codec {
 	plain := caster[T]{message: Message{c.DType, b.Elements}, params: b.Params}
 	if !c.ErrorFeedback {
 		return &plain
@@ -171,10 +171,10 @@ func (f *feeder[T]) Undo() { clear(f.residual) }
 const residualSlot = "residual"
 
 // State implements Stateful.
-func (f *feeder[T]) State() []HookState {
-	var all []HookState
+func (f *feeder[T]) State() []State {
+	var all []State
 	for _, p := range f.params {
-		all = append(all, HookState{
+		all = append(all, State{
 			Param: p.Name, Slot: residualSlot, Shape: slices.Clone(p.Shape), Sum: true,
 			Data: tensor.Of(slices.Clone(f.residual[p.Offset : p.Offset+p.Len()])),
 		})
@@ -183,7 +183,7 @@ func (f *feeder[T]) State() []HookState {
 }
 
 // SetState implements Stateful.
-func (f *feeder[T]) SetState(state []HookState) error {
+func (f *feeder[T]) SetState(state []State) error {
 	found := make([][]float32, len(f.params))
 	for i, p := range f.params {
 		var err error

@@ -1,4 +1,4 @@
-package ddp
+package compress
 
 import (
 	"fmt"
@@ -21,19 +21,19 @@ func TestSizesAreThoseOfCodecs(t *testing.T) {
 		PowerSGD{Rank: 1, NoErrorFeedback: true},
 		PowerSGD{NoWarmStart: true},
 	} {
-		for _, dt := range bucketTypes {
+		for _, dt := range []tensor.DType{tensor.F32, tensor.F64} {
 			for _, shapes := range [][][]int{{{30, 40}, {7}, {}, {3, 200}}, {{5}}, {{64, 3, 5, 5}, {64, 64}}} {
-				b := HookBucket{DType: dt, Ranks: 2}
+				b := Bucket{DType: dt, Ranks: 2}
 				for i, s := range shapes {
-					p := HookParam{Name: fmt.Sprint("p", i), Shape: s, Offset: b.Elements}
+					p := Param{Name: fmt.Sprint("p", i), Shape: s, Offset: b.Elements}
 					b.Elements += p.Len() + 3
 					b.Params = append(b.Params, p)
 				}
-				want, kept, err := sizes(unsized{hook}, b)
+				want, kept, err := Sizes(unsized{hook}, b)
 				if err != nil {
 					t.Fatal(err)
 				}
-				got, own, err := sizes(hook, b)
+				got, own, err := Sizes(hook, b)
 				if err != nil || !reflect.DeepEqual(got, want) || own != kept {
 					t.Errorf("%v %v %v: %v and %d B (%v), the codec has %v and %d B", hook, dt, shapes, got, own, err, want, kept)
 				}

@@ -1,4 +1,4 @@
-package ddp_test
+package data_test
 
 import (
 	"encoding/json"
@@ -9,25 +9,25 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/dist/ddp"
 )
 
 func mustSampler(t interface {
 	Helper()
 	Fatal(...any)
-}, cfg ddp.SamplerConfig,
-) *ddp.Sampler {
+}, cfg data.SamplerConfig,
+) *data.Sampler {
 	t.Helper()
-	s, err := ddp.NewSampler(cfg)
+	s, err := data.NewSampler(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func drawSampler(t *rapid.T) ddp.SamplerConfig {
-	cfg := ddp.SamplerConfig{
+func drawSampler(t *rapid.T) data.SamplerConfig {
+	cfg := data.SamplerConfig{
 		Samples:     rapid.IntRange(1, 60).Draw(t, "samples"),
 		GlobalBatch: rapid.IntRange(1, 20).Draw(t, "batch"),
 		Size:        rapid.IntRange(1, 7).Draw(t, "size"),
@@ -40,10 +40,10 @@ func drawSampler(t *rapid.T) ddp.SamplerConfig {
 }
 
 // globalBatch returns the samples of all ranks at one step, in rank order.
-func globalBatch(t *rapid.T, ranks []*ddp.Sampler) []int {
+func globalBatch(t *rapid.T, ranks []*data.Sampler) []int {
 	var all []int
 	shortest, longest := 1<<30, 0
-	var first ddp.Batch
+	var first data.Batch
 	for r, s := range ranks {
 		b := s.Next()
 		if r == 0 {
@@ -71,8 +71,8 @@ func globalBatch(t *rapid.T, ranks []*ddp.Sampler) []int {
 	return all
 }
 
-func samplers(t *rapid.T, cfg ddp.SamplerConfig) []*ddp.Sampler {
-	all := make([]*ddp.Sampler, cfg.Size)
+func samplers(t *rapid.T, cfg data.SamplerConfig) []*data.Sampler {
+	all := make([]*data.Sampler, cfg.Size)
 	for r := range all {
 		cfg.Rank = r
 		all[r] = mustSampler(t, cfg)
@@ -136,7 +136,7 @@ func TestSamplerResumesAtAnotherNumberOfRanks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var cursor ddp.Cursor
+		var cursor data.Cursor
 		if err := json.Unmarshal(saved, &cursor); err != nil {
 			t.Fatal(err)
 		}
@@ -158,13 +158,13 @@ func TestSamplerResumesAtAnotherNumberOfRanks(t *testing.T) {
 
 // TestSamplerOrderIsForEver holds the numbers that a checkpoint relies on.
 func TestSamplerOrderIsForEver(t *testing.T) {
-	s := mustSampler(t, ddp.SamplerConfig{Samples: 10, GlobalBatch: 10, Seed: 42, Shuffle: true})
+	s := mustSampler(t, data.SamplerConfig{Samples: 10, GlobalBatch: 10, Seed: 42, Shuffle: true})
 	for epoch, want := range [][]int{{7, 4, 8, 1, 2, 5, 9, 6, 0, 3}, {0, 3, 6, 8, 1, 2, 4, 9, 7, 5}} {
 		if b := s.Next(); !slices.Equal(b.Indices, want) {
 			t.Errorf("epoch %d is %v, want %v", epoch, b.Indices, want)
 		}
 	}
-	plain := mustSampler(t, ddp.SamplerConfig{Samples: 5, GlobalBatch: 3, Seed: 42})
+	plain := mustSampler(t, data.SamplerConfig{Samples: 5, GlobalBatch: 3, Seed: 42})
 	if a, b := plain.Next().Indices, plain.Next().Indices; !slices.Equal(a, []int{0, 1, 2}) || !slices.Equal(b, []int{3, 4}) {
 		t.Errorf("without Shuffle: %v, %v", a, b)
 	}
@@ -176,7 +176,7 @@ func TestSamplerShufflesWithoutBias(t *testing.T) {
 	count := map[[3]int]int{}
 	const seeds = 6000
 	for seed := range seeds {
-		s := mustSampler(t, ddp.SamplerConfig{Samples: 3, GlobalBatch: 3, Seed: int64(seed), Shuffle: true})
+		s := mustSampler(t, data.SamplerConfig{Samples: 3, GlobalBatch: 3, Seed: int64(seed), Shuffle: true})
 		count[[3]int(s.Next().Indices)]++
 	}
 	if len(count) != 6 {
@@ -193,17 +193,17 @@ func TestSamplerShufflesWithoutBias(t *testing.T) {
 }
 
 func TestSamplerSeekRefusesAnotherOrder(t *testing.T) {
-	cfg := ddp.SamplerConfig{Samples: 100, GlobalBatch: 10, Seed: 1, Shuffle: true}
+	cfg := data.SamplerConfig{Samples: 100, GlobalBatch: 10, Seed: 1, Shuffle: true}
 	s := mustSampler(t, cfg)
 	good := s.Cursor()
-	for name, change := range map[string]func(*ddp.Cursor){
-		"Samples":     func(c *ddp.Cursor) { c.Samples++ },
-		"GlobalBatch": func(c *ddp.Cursor) { c.GlobalBatch++ },
-		"Seed":        func(c *ddp.Cursor) { c.Seed++ },
-		"Shuffle":     func(c *ddp.Cursor) { c.Shuffle = false },
-		"DropLast":    func(c *ddp.Cursor) { c.DropLast = true },
-		"step 10":     func(c *ddp.Cursor) { c.Step = 10 },
-		"epoch -1":    func(c *ddp.Cursor) { c.Epoch = -1 },
+	for name, change := range map[string]func(*data.Cursor){
+		"Samples":     func(c *data.Cursor) { c.Samples++ },
+		"GlobalBatch": func(c *data.Cursor) { c.GlobalBatch++ },
+		"Seed":        func(c *data.Cursor) { c.Seed++ },
+		"Shuffle":     func(c *data.Cursor) { c.Shuffle = false },
+		"DropLast":    func(c *data.Cursor) { c.DropLast = true },
+		"step 10":     func(c *data.Cursor) { c.Step = 10 },
+		"epoch -1":    func(c *data.Cursor) { c.Epoch = -1 },
 	} {
 		c := good
 		change(&c)
@@ -217,30 +217,30 @@ func TestSamplerSeekRefusesAnotherOrder(t *testing.T) {
 }
 
 func TestSamplerConfigIsChecked(t *testing.T) {
-	good := ddp.SamplerConfig{Samples: 8, GlobalBatch: 4, Rank: 1, Size: 2}
+	good := data.SamplerConfig{Samples: 8, GlobalBatch: 4, Rank: 1, Size: 2}
 	for _, c := range []struct {
 		name   string
-		change func(*ddp.SamplerConfig)
+		change func(*data.SamplerConfig)
 	}{
-		{"no samples", func(c *ddp.SamplerConfig) { c.Samples = 0 }},
-		{"no batch", func(c *ddp.SamplerConfig) { c.GlobalBatch = 0 }},
-		{"rank too high", func(c *ddp.SamplerConfig) { c.Rank = 2 }},
-		{"negative rank", func(c *ddp.SamplerConfig) { c.Rank = -1 }},
-		{"negative size", func(c *ddp.SamplerConfig) { c.Size = -2 }},
-		{"nothing left", func(c *ddp.SamplerConfig) { c.GlobalBatch, c.DropLast = 9, true }},
+		{"no samples", func(c *data.SamplerConfig) { c.Samples = 0 }},
+		{"no batch", func(c *data.SamplerConfig) { c.GlobalBatch = 0 }},
+		{"rank too high", func(c *data.SamplerConfig) { c.Rank = 2 }},
+		{"negative rank", func(c *data.SamplerConfig) { c.Rank = -1 }},
+		{"negative size", func(c *data.SamplerConfig) { c.Size = -2 }},
+		{"nothing left", func(c *data.SamplerConfig) { c.GlobalBatch, c.DropLast = 9, true }},
 	} {
 		cfg := good
 		c.change(&cfg)
-		if _, err := ddp.NewSampler(cfg); !errors.Is(err, dist.ErrInvalid) {
+		if _, err := data.NewSampler(cfg); !errors.Is(err, dist.ErrInvalid) {
 			t.Errorf("%s: NewSampler is %v", c.name, err)
 		}
 	}
 	alone := good
 	alone.Size = 0 // which is 1
-	if _, err := ddp.NewSampler(alone); err == nil || !strings.Contains(err.Error(), "rank 1 of 1") {
+	if _, err := data.NewSampler(alone); err == nil || !strings.Contains(err.Error(), "rank 1 of 1") {
 		t.Errorf("rank 1 of a Size of 0: NewSampler is %v", err)
 	}
-	if _, err := ddp.NewSampler(good); err != nil {
+	if _, err := data.NewSampler(good); err != nil {
 		t.Errorf("a good config: %v", err)
 	}
 }

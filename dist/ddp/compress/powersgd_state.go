@@ -1,4 +1,4 @@
-package ddp
+package compress
 
 import (
 	"slices"
@@ -14,18 +14,18 @@ const (
 )
 
 // State implements Stateful.
-func (x *power[T]) State() []HookState {
-	var all []HookState
+func (x *power[T]) State() []State {
+	var all []State
 	for _, mx := range x.matrices {
 		name := mx.param.Name
 		if mx.residual != nil {
-			all = append(all, HookState{
+			all = append(all, State{
 				Param: name, Slot: residualSlot, Shape: slices.Clone(mx.param.Shape), Data: tensor.Of(slices.Clone(mx.residual)), Sum: true,
 			})
 		}
 		all = append(all,
-			HookState{Param: name, Slot: warmSlot, Shape: []int{mx.r, mx.m}, Data: tensor.Of(slices.Clone(mx.q))},
-			HookState{Param: name, Slot: stepSlot, Shape: []int{1}, Data: tensor.Of([]float64{float64(mx.step)})})
+			State{Param: name, Slot: warmSlot, Shape: []int{mx.r, mx.m}, Data: tensor.Of(slices.Clone(mx.q))},
+			State{Param: name, Slot: stepSlot, Shape: []int{1}, Data: tensor.Of([]float64{float64(mx.step)})})
 	}
 	return all
 }
@@ -49,7 +49,7 @@ type matrixState[T float32 | float64] struct {
 }
 
 // SetState implements Stateful.
-func (x *power[T]) SetState(state []HookState) error {
+func (x *power[T]) SetState(state []State) error {
 	all := make([]matrixState[T], len(x.matrices))
 	for i, mx := range x.matrices {
 		k, name := &all[i], mx.param.Name

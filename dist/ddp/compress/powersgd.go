@@ -1,4 +1,4 @@
-package ddp
+package compress
 
 import (
 	"fmt"
@@ -78,7 +78,7 @@ func (p PowerSGD) String() string {
 func (p PowerSGD) Elementwise() bool { return false }
 
 // Codec implements Hook.
-func (p PowerSGD) Codec(b HookBucket) (Codec, error) {
+func (p PowerSGD) Codec(b Bucket) (Codec, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (p PowerSGD) Codec(b HookBucket) (Codec, error) {
 }
 
 // sizes implements sized: Q of each matrix, the number of the step, and residuals.
-func (p PowerSGD) sizes(b HookBucket) (messages []Message, kept int64) {
+func (p PowerSGD) sizes(b Bucket) (messages []Message, kept int64) {
 	var first, second int
 	for _, q := range b.Params {
 		n, m, r := p.cut(q)
@@ -126,7 +126,7 @@ type run0 struct{ from, to, at int }
 
 // matrix is one parameter that is compressed.
 type matrix[T float32 | float64] struct {
-	param    HookParam
+	param    Param
 	n, m, r  int
 	pAt, qAt int       // in the messages
 	p, q     []T       // [r][n], orthonormal columns; [r][m], the sum of the last step
@@ -141,7 +141,7 @@ type matrix[T float32 | float64] struct {
 	moved    bool // the residual is of this step
 }
 
-func newPower[T float32 | float64](hook PowerSGD, b HookBucket) *power[T] {
+func newPower[T float32 | float64](hook PowerSGD, b Bucket) *power[T] {
 	x := &power[T]{hook: hook, dtype: b.DType}
 	for _, p := range b.Params {
 		n, m, r := hook.cut(p)
@@ -172,7 +172,7 @@ func newPower[T float32 | float64](hook PowerSGD, b HookBucket) *power[T] {
 
 // cut returns the rows and columns of a parameter's matrix and the rank of its approximation; 0 if
 // it is sent unchanged.
-func (p PowerSGD) cut(param HookParam) (n, m, r int) {
+func (p PowerSGD) cut(param Param) (n, m, r int) {
 	if len(param.Shape) < 2 {
 		return 0, 0, 0
 	}

@@ -1,4 +1,4 @@
-package ddp
+package compress
 
 import "math"
 

@@ -1,0 +1,196 @@
+package ddp
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/drive"
+	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/tensor"
+)
+
+// Owner returns the DDP of a reducer, and the index of its parameter in the Plan.
+func Owner(r ops.Reducer) (d *DDP, param int, ok bool) {
+	s, ok := r.(*slot)
+	if !ok {
+		return nil, 0, false
+	}
+	for i := range s.d.slots {
+		if s.d.slots[i] == s {
+			return s.d, i, true
+		}
+	}
+	return nil, 0, false
+}
+
+// Machine returns d as a machine uses it that exchanges gradients by steps of its program. Only
+// machines of this module do.
+func (d *DDP) Machine() drive.Exchange { return &d.driver }
+
+// driver is the drive.Exchange of a DDP, and the state that machines leave between runs.
+type driver struct {
+	d        *DDP
+	values   deviceValues
+	machines []*func() error // see Await
+	taker    any             // the machine that ran last; see Take
+	stale    bool            // see Stale
+}
+
+var _ drive.Exchange = (*driver)(nil)
+
+// Layout implements drive.Exchange.
+func (x *driver) Layout() drive.Layout {
+	d := x.d
+	l := drive.Layout{
+		Rank: d.team.place(), Prefix: d.team.prefix, Group: d.team.Group, Replicas: d.cfg.Replicas, Weights: d.mem.factors, Factors: d.mem.scales,
+		Overlap: !d.cfg.NoOverlap, Idle: d.cfg.Idle, Late: x.late(),
+	}
+	if c := d.cfg.WireDType; c == tensor.BF16 || c == tensor.F16 {
+		l.WireDType = c
+	}
+	if w, ok := d.wire.(*deviceWire); ok {
+		l.Wires, l.Symmetric = w.wires, append(l.Symmetric, w.raw)
+	} else if d.imagined {
+		l.Wires = d.mem.imagined.wires
+	}
+	for _, r := range d.mem.parts {
+		l.Symmetric = append(l.Symmetric, r.Local())
+	}
+	for _, b := range d.buckets {
+		l.Buckets = append(l.Buckets, b.buf)
+		if !b.weights.IsZero() {
+			l.Homes = append(l.Homes, b.weights)
+		}
+		if d.staged() {
+			l.Shards = append(l.Shards, b.owned)
+		}
+		if d.gathers() {
+			l.Own = append(l.Own, b.mine)
+		}
+	}
+	for i := range x.values.all {
+		v := &x.values.all[i]
+		l.Values = append(l.Values, drive.Learnable{Node: v.node, Memory: v.buf})
+		if !v.homed {
+			l.Symmetric = append(l.Symmetric, v.region.Local())
+		}
+	}
+	return l
+}
+
+// Next implements drive.Exchange.
+func (x *driver) Next() (drive.Run, error) {
+	d := x.d
+	if err := d.ready(); err != nil {
+		return drive.Run{}, fmt.Errorf("ddp: %w", err)
+	}
+	d.warnOfRows()
+	r := drive.Run{Local: d.noSync, Joins: d.micro > 0}
+	r.Weights = [4]float64{d.pending + d.weight, 0, d.weight, d.weight}
+	if r.Joins {
+		r.Weights[2] = 1 // the slots hold weighted sums
+	}
+	return r, nil
+}
+
+// Ran implements drive.Exchange.
+func (x *driver) Ran(err error) {
+	d := x.d
+	switch {
+	case err != nil:
+		d.drop()
+		x.stale = x.stale || !d.noSync && x.late() // it may have updated weights
+	case d.noSync:
+		d.pending += d.weight
+		d.micro++
+		x.stale = false
+	default:
+		d.step++
+		d.drop()
+		x.stale = x.late()
+	}
+}
+
+// CheckSum implements drive.Exchange.
+func (x *driver) CheckSum(sum float64) error {
+	if err := checkSum(sum); err != nil {
+		return x.d.stepError(err)
+	}
+	return nil
+}
+
+// late reports whether runs gather weights before they read them.
+func (x *driver) late() bool {
+	d := x.d
+	return d.cfg.OverlapGather && d.sharded() && !d.gathers()
+}
+
+// Stale implements drive.Exchange.
+func (x *driver) Stale() bool { return x.stale }
+
+// GatherWeights implements drive.Exchange.
+func (x *driver) GatherWeights() error {
+	d := x.d
+	if !d.sharded() || d.gathers() {
+		return nil
+	}
+	if err := d.ready(); err != nil {
+		return fmt.Errorf("ddp: %w", err)
+	}
+	works := make([]dist.Work, len(d.buckets))
+	err := d.queueGathers(works)
+	if err == nil {
+		err = waitAll(works, nil)
+	}
+	if err == nil {
+		x.stale = false
+	}
+	return err
+}
+
+// Await implements drive.Exchange.
+func (x *driver) Await(f func() error) (stop func()) {
+	x.machines = append(x.machines, &f)
+	return func() { x.machines = slices.DeleteFunc(x.machines, func(g *func() error) bool { return g == &f }) }
+}
+
+// Wait implements drive.Exchange.
+func (x *driver) Wait() error {
+	if err := x.d.ready(); err != nil {
+		return fmt.Errorf("ddp: %w", err)
+	}
+	return x.queued()
+}
+
+// Take implements drive.Exchange.
+func (x *driver) Take(machine any) (another bool) {
+	another = x.taker != machine
+	x.taker = machine
+	return another
+}
+
+// queued returns when no run is in flight.
+func (x *driver) queued() error {
+	for _, f := range x.machines {
+		if err := (*f)(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Adopt implements drive.Exchange.
+func (x *driver) Adopt() error {
+	d := x.d
+	if err := d.ready(); err != nil {
+		return fmt.Errorf("ddp: %w", err)
+	}
+	if !d.gathers() || !slices.ContainsFunc(d.slots, (*slot).given) {
+		return nil
+	}
+	if err := x.queued(); err != nil {
+		return err
+	}
+	return d.adopt()
+}
