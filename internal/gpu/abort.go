@@ -220,12 +220,3 @@ func (p *ledger) absent() {
 		}
 	}
 }
-
-// Broken returns the error of the broken group, or nil. The watcher and operations of this rank set
-// it.
-func (t *Transport) Broken() error {
-	if e := t.ledger.end.Load(); e != nil {
-		return e.err
-	}
-	return nil
-}

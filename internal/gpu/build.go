@@ -28,7 +28,7 @@ func (s *Stream) Build(engine string, src cuda.Source) (*cuda.Module, func() err
 	if t == nil {
 		return nil, nil, fmt.Errorf("%w: the stream belongs to no group, so it has no engine %s: use a stream of a group", dist.ErrUnsupported, engine)
 	}
-	for _, e := range t.engines {
+	for _, e := range t.engines.list {
 		if b, ok := e.(Builder); ok && e.Name() == engine {
 			image, err := b.Link(src)
 			if err != nil {
@@ -38,17 +38,4 @@ func (s *Stream) Build(engine string, src cuda.Source) (*cuda.Module, func() err
 		}
 	}
 	return nil, nil, fmt.Errorf("%w: the group has no engine %s for kernels: it has %v", dist.ErrUnsupported, engine, t.Engines())
-}
-
-// load calls Builder.Load between operations.
-func (t *Transport) load(b Builder, image []byte) (*cuda.Module, func() error, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed.Load() {
-		return nil, nil, dist.ErrClosed
-	}
-	if err := t.idle(); err != nil {
-		return nil, nil, err
-	}
-	return b.Load(image)
 }

@@ -69,38 +69,8 @@ func asU8(b tensor.Buffer) (tensor.Buffer, bool) {
 	return bytes, err == nil
 }
 
-// queue queues op by the engine and composition of w. The device is entered.
-func (t *Transport) queue(op *dist.Op, w route, s *cuda.Stream) error {
-	e := t.engines[w.engine]
-	if w.how == plain {
-		return e.Enqueue(op, s)
-	}
-	t.choose.compose(&t.rewrites, op, w.how)
-	if w.how == premul {
-		if err := t.scale(op.Dst, op.Src, &op.Red.Scalar, s); err != nil {
-			return err
-		}
-	}
-	if err := e.Enqueue(&t.rewrites, s); err != nil {
-		return err
-	}
-	if w.how == scaled && op.Dst.Len() > 0 {
-		return t.kernels.launchScale(t.args, s, op.Dst, op.Dst, 0, uint64(t.member.Size), true)
-	}
-	return nil
-}
-
-// scale queues dst = src times this rank's factor.
-func (t *Transport) scale(dst, src tensor.Buffer, f *dist.Scalar, s *cuda.Stream) error {
-	at := uintptr(0)
-	if !f.At.IsZero() {
-		at = address(f.At)
-	}
-	return t.kernels.launchScale(t.args, s, dst, src, at, f.Bits, false)
-}
-
 // local is the engine of a group of one without package direct: copies, scaled for a premulsum.
-type local struct{ t *Transport }
+type local struct{ w *tools }
 
 // Name implements Engine.
 func (l *local) Name() string { return "local" }
@@ -108,7 +78,7 @@ func (l *local) Name() string { return "local" }
 // Can implements Engine.
 func (l *local) Can(op *dist.Op) error {
 	if op.Kind.Reduces() && op.Red.Kind == dist.RedPreMulSum {
-		return l.t.kernels.err
+		return l.w.kernels.err
 	}
 	return nil // messages to oneself are copied without an engine
 }
@@ -116,7 +86,7 @@ func (l *local) Can(op *dist.Op) error {
 // Enqueue implements Engine.
 func (l *local) Enqueue(op *dist.Op, s *cuda.Stream) error {
 	if op.Kind.Reduces() && op.Red.Kind == dist.RedPreMulSum {
-		return l.t.scale(op.Dst, op.Src, &op.Red.Scalar, s)
+		return l.w.scale(op.Dst, op.Src, &op.Red.Scalar, s)
 	}
 	if op.Dst.IsZero() || op.Src.IsZero() || tensor.Same(op.Dst, op.Src) {
 		return nil

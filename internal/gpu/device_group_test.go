@@ -278,7 +278,7 @@ func TestOperationsThatNobodyCanEndDoNotFillTheirStream(t *testing.T) {
 			err = errors.Join(err, fmt.Errorf("%d operations were queued before the group broke, want %d", issued, mostBehind))
 		}
 		err = errors.Join(err, want(finish(m.Barrier()), dist.ErrAborted, "the disk is full"))
-		if e, ok := m.t.engines[0].(lasting); ok {
+		if e, ok := m.t.engines.list[0].(lasting); ok {
 			e.flags.Abort() // the process has more tests to run
 		}
 		return err

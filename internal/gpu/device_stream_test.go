@@ -237,7 +237,7 @@ func TestGroupForgetsStreamsThatAreClosed(t *testing.T) {
 				return err
 			}
 		}
-		if n := len(m.t.streams); n > 2 {
+		if n := len(m.t.streams.list); n > 2 {
 			return fmt.Errorf("the group keeps %d streams, none of which is open", n)
 		}
 		return nil

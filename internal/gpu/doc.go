@@ -5,8 +5,12 @@
 //
 // Main types, and their files:
 //
-//	Transport        open, close, Info           transport.go, start.go, batch.go, split.go
-//	Engine           moves the bytes             engine.go, compose.go, room.go
+//	Transport        open, close, Start, Split   transport.go, start.go, split.go, heap.go
+//	core, tools      its constants, and objects  core.go, tools.go
+//	engineSet        engines of a group          engines.go, batch.go
+//	streamSet        streams of a group          streams.go, room.go
+//	heapSet          heaps of a group            heaps.go
+//	Engine           moves the bytes             engine.go, compose.go, build.go
 //	dispatcher       chooses an engine           dispatcher.go, table.go, builtin.go, tune.go
 //	ledger           operations of all ranks     ledger.go, ledger_memory.go, entry.go, abort.go
 //	Stream           CUDA stream and its Works   stream.go, await.go, join.go, capture.go

@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -77,7 +76,7 @@ func (t *Transport) newHeap(bytes int64) (*Heap, error) {
 		return nil, err
 	}
 	p := &t.member
-	if err := p.Agree(t.idle()); err != nil {
+	if err := p.Agree(t.streams.idle()); err != nil {
 		return nil, err
 	}
 	slab, err := t.cfg.Alloc.Alloc(p, part)
@@ -86,22 +85,13 @@ func (t *Transport) newHeap(bytes int64) (*Heap, error) {
 	}
 	h := &Heap{t: t, slab: slab, arena: arena, gate: hostheap.NewGate()}
 	if err = p.Agree(h.allocate()); err == nil {
-		if err = t.register(slab); err == nil {
+		if err = t.engines.register(slab); err == nil {
 			p.Memory.Add(slab, p.Rank)
-			t.heaps = append(t.heaps, h)
+			t.heaps.heaps = append(t.heaps.heaps, h)
 			return h, nil
 		}
 	}
 	return nil, errors.Join(err, h.dismantle(), t.whole(slab.Free))
-}
-
-// whole calls f, which needs all ranks, unless the group is broken. Then the memory is left until
-// the process ends.
-func (t *Transport) whole(f func() error) error {
-	if t.ledger.broken() != nil || f == nil {
-		return nil
-	}
-	return f()
 }
 
 // allocate makes the heap's own streams and host memory.
@@ -160,94 +150,6 @@ func (h *Heap) dismantle() error {
 	return errors.Join(errs...)
 }
 
-// register registers slab with the engines that are Registrars. All ranks succeed or none.
-func (t *Transport) register(slab *Slab) error {
-	for i, e := range t.engines {
-		r, ok := e.(Registrar)
-		if !ok {
-			continue
-		}
-		own := r.Register(slab)
-		err := t.member.Agree(own)
-		if err == nil {
-			continue
-		}
-		err = fmt.Errorf("%s: %w", e.Name(), err)
-		if own == nil {
-			err = errors.Join(err, t.whole(func() error { return r.Unregister(slab) }))
-		}
-		return errors.Join(err, t.whole(func() error { return unregister(t.engines[:i], slab) }))
-	}
-	return nil
-}
-
-// unregister removes slab from engines, the last first.
-func unregister(engines []Engine, slab *Slab) error {
-	var errs []error
-	for i := len(engines) - 1; i >= 0; i-- {
-		if r, ok := engines[i].(Registrar); ok {
-			if err := r.Unregister(slab); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", engines[i].Name(), err))
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// Each rank closes a heap on its own. All ranks together free its memory and its registrations, at
-// the next collective call that is not an operation, or at the group's end. Until then the ranks
-// exchange which of their first 64 heaps they have closed.
-const closingsBytes = 8
-
-func (t *Transport) closings() []byte {
-	var mask uint64
-	for i, h := range t.heaps[:min(len(t.heaps), 64)] {
-		if h.left.Load() && h.borrows.Load() == 0 {
-			mask |= 1 << i
-		}
-	}
-	return binary.LittleEndian.AppendUint64(make([]byte, 0, 64), mask)
-}
-
-// reap frees the heaps that all ranks have closed. all begins with the closings of each rank.
-// Errors: on all ranks.
-func (t *Transport) reap(all [][]byte) error {
-	mask := ^uint64(0)
-	for _, b := range all {
-		mask &= binary.LittleEndian.Uint64(b[:closingsBytes])
-	}
-	if mask == 0 || len(t.heaps) == 0 {
-		return nil
-	}
-	var gone, kept []*Heap
-	for i, h := range t.heaps {
-		if i < 64 && mask>>i&1 != 0 {
-			gone = append(gone, h)
-		} else {
-			kept = append(kept, h)
-		}
-	}
-	t.heaps = kept
-	if len(gone) == 0 {
-		return nil
-	}
-	return t.member.Agree(t.freeHeaps(gone)) // otherwise ranks that freed would go on to a collective call that others have left
-}
-
-// freeHeaps frees the memory of heaps. Collective.
-func (t *Transport) freeHeaps(heaps []*Heap) error {
-	var errs []error
-	for i := len(heaps) - 1; i >= 0; i-- {
-		h := heaps[i]
-		errs = append(errs, h.Close(), unregister(t.engines, h.slab))
-		t.member.Memory.Remove(h.slab)
-		if h.slab.Free != nil {
-			errs = append(errs, h.slab.Free())
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // Fence implements symmetric.Heap.
 func (h *Heap) Fence() error { return h.settle("fence") }
 
@@ -286,7 +188,7 @@ func (h *Heap) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	err := h.drain(h.rma)
-	if h.t.stalled() {
+	if h.t.streams.stalled() {
 		return nil
 	}
 	return errors.Join(err, h.dismantle())

@@ -38,14 +38,14 @@ func (r *Region) put(call string, rank int, at int64, src tensor.Buffer, wait bo
 func (r *Region) queuePut(rank int, at int64, src tensor.Buffer) error {
 	h := r.heap
 	dst, n := r.at(rank, at), src.Bytes()
-	word := single64(src, dst) && h.t.kernels.err == nil
+	word := single64(src, dst) && h.t.tools.kernels.err == nil
 	switch {
 	case src.Device() != tensor.Host && word:
-		return h.t.kernels.launchStrided(h.args, h.rma, dst, 0, address(src), 0, 1, int(n))
+		return h.t.tools.kernels.launchStrided(h.args, h.rma, dst, 0, address(src), 0, 1, int(n))
 	case src.Device() != tensor.Host:
 		return h.rma.Copy(dst, address(src), n)
 	case word:
-		return h.t.kernels.launchWord(h.args, h.rma, symmetric.OpSet, int(n), dst, loadBits(src.Pointer(), n), 0, 0)
+		return h.t.tools.kernels.launchWord(h.args, h.rma, symmetric.OpSet, int(n), dst, loadBits(src.Pointer(), n), 0, 0)
 	}
 	return h.rma.CopyFromHost(dst, src.Pointer(), n)
 }
@@ -130,9 +130,9 @@ func (r *Region) strided(call string, rank int, at int64, b tensor.Buffer, s sym
 			return r.stridedHost(there, step, b, s, put)
 		}
 		if put {
-			return h.t.kernels.launchStrided(h.args, h.rma, there, step, address(b), s.Buffer*size, s.Count, size)
+			return h.t.tools.kernels.launchStrided(h.args, h.rma, there, step, address(b), s.Buffer*size, s.Count, size)
 		}
-		return h.t.kernels.launchStrided(h.args, h.rma, address(b), s.Buffer*size, there, step, s.Count, size)
+		return h.t.tools.kernels.launchStrided(h.args, h.rma, address(b), s.Buffer*size, there, step, s.Count, size)
 	})
 	return r.failed(call, rank, at, n, err)
 }
@@ -150,7 +150,7 @@ func (r *Region) enterStrided(call string, rank int, at int64, b tensor.Buffer, 
 	if err := r.enter(call, rank, at, there); err != nil {
 		return 0, err
 	}
-	if err := r.heap.t.kernels.err; err != nil {
+	if err := r.heap.t.tools.kernels.err; err != nil {
 		r.heap.gate.Leave()
 		return 0, r.wrong(call, rank, at, there, err)
 	}
@@ -173,10 +173,10 @@ func (r *Region) stridedHost(there uintptr, step int, b tensor.Buffer, s symmetr
 		from, to := there+uintptr(first)*uintptr(step), staged
 		if put {
 			hostheap.MoveStrided(stage, size, here, s.Buffer*size, n, size)
-			if err := h.t.kernels.launchStrided(h.args, h.rma, from, step, to, size, n, size); err != nil {
+			if err := h.t.tools.kernels.launchStrided(h.args, h.rma, from, step, to, size, n, size); err != nil {
 				return err
 			}
-		} else if err := h.t.kernels.launchStrided(h.args, h.rma, to, size, from, step, n, size); err != nil {
+		} else if err := h.t.tools.kernels.launchStrided(h.args, h.rma, to, size, from, step, n, size); err != nil {
 			return err
 		}
 		if err := h.drain(h.rma); err != nil {
@@ -202,8 +202,8 @@ func (r *Region) PutWord(rank int, at int64, dt tensor.DType, bits uint64) error
 	defer h.gate.Leave()
 	p := r.at(rank, at)
 	err := h.transfer(false, func() error {
-		if n >= 4 && p&uintptr(n-1) == 0 && h.t.kernels.err == nil {
-			return h.t.kernels.launchWord(h.args, h.rma, symmetric.OpSet, int(n), p, bits, 0, 0)
+		if n >= 4 && p&uintptr(n-1) == 0 && h.t.tools.kernels.err == nil {
+			return h.t.tools.kernels.launchWord(h.args, h.rma, symmetric.OpSet, int(n), p, bits, 0, 0)
 		}
 		if err := h.drain(h.rma); err != nil { // the staging may be in use
 			return err

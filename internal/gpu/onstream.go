@@ -108,8 +108,8 @@ func (v *StreamRegion) copyTo(s *cuda.Stream, rank int, at int64, src tensor.Buf
 	switch {
 	case n == 0:
 		return nil
-	case single64(src, dst) && v.heap.t.kernels.err == nil:
-		return v.heap.t.kernels.launchStrided(v.args, s, dst, 0, address(src), 0, 1, int(n))
+	case single64(src, dst) && v.heap.t.tools.kernels.err == nil:
+		return v.heap.t.tools.kernels.launchStrided(v.args, s, dst, 0, address(src), 0, 1, int(n))
 	}
 	return s.Copy(dst, address(src), n)
 }
@@ -160,7 +160,7 @@ func (v *StreamRegion) strided(call string, rank int, at int64, b tensor.Buffer,
 	if n == 0 {
 		return nil
 	}
-	size, there, k := b.DType().Size(), v.at(rank, at), v.heap.t.kernels
+	size, there, k := b.DType().Size(), v.at(rank, at), v.heap.t.tools.kernels
 	err = v.queue(func(s *cuda.Stream) error {
 		if put {
 			return k.launchStrided(v.args, s, there, st.Region*size, address(b), st.Buffer*size, st.Count, size)
@@ -183,7 +183,7 @@ func (v *StreamRegion) PutWord(rank int, at int64, dt tensor.DType, bits uint64)
 	}
 	defer v.heap.gate.Leave()
 	err := v.queue(func(s *cuda.Stream) error {
-		return v.heap.t.kernels.launchWord(v.args, s, symmetric.OpSet, int(n), v.at(rank, at), bits, 0, 0)
+		return v.heap.t.tools.kernels.launchWord(v.args, s, symmetric.OpSet, int(n), v.at(rank, at), bits, 0, 0)
 	})
 	return v.failed("p on stream", rank, at, n, err)
 }
@@ -217,7 +217,7 @@ func (v *StreamRegion) Signal(rank int, at int64, op symmetric.SignalOp, value u
 }
 
 func (v *StreamRegion) signal(s *cuda.Stream, p uintptr, op symmetric.SignalOp, value uint64) error {
-	return v.heap.t.kernels.launchWord(v.args, s, atomicOf(op), hostheap.SignalBytes, p, value, 0, 0)
+	return v.heap.t.tools.kernels.launchWord(v.args, s, atomicOf(op), hostheap.SignalBytes, p, value, 0, 0)
 }
 
 // PutSignal implements symmetric.Region.
@@ -261,13 +261,13 @@ func (v *StreamRegion) Wait(ctx context.Context, w symmetric.Watch) (symmetric.H
 	defer v.heap.gate.Leave()
 	err := context.Cause(ctx)
 	if err == nil {
-		err = v.heap.t.kernels.err
+		err = v.heap.t.tools.kernels.err
 	}
 	if err != nil {
 		return none, v.wrong(call, own, w.At, int64(w.DType.Size()), err)
 	}
 	err = v.queue(func(s *cuda.Stream) error {
-		return v.heap.t.kernels.launchWait(v.args, s, v.at(own, w.At), w, v.heap.t.stop.Device())
+		return v.heap.t.tools.kernels.launchWait(v.args, s, v.at(own, w.At), w, v.heap.t.tools.stop.Device())
 	})
 	return none, v.failed(call, own, w.At, int64(w.DType.Size()), err)
 }

@@ -115,7 +115,7 @@ func (r *Region) enterWord(call string, rank int, at, n int64) error {
 	}
 	err := hostheap.CheckWord(r.off+at, n)
 	if err == nil {
-		err = r.heap.t.kernels.err
+		err = r.heap.t.tools.kernels.err
 	}
 	if err != nil {
 		r.heap.gate.Leave()
@@ -138,6 +138,3 @@ func (r *Region) wrong(call string, rank int, at, n int64, err error) error {
 		Call: call, Rank: p.Rank, Size: p.Size, Peer: rank, Offset: r.off, Extent: r.n, At: at, Bytes: n, Err: err,
 	}
 }
-
-// device returns the device of the group's buffers.
-func (t *Transport) device() tensor.Device { return t.on }

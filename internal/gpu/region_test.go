@@ -24,7 +24,8 @@ func heaps(t *testing.T, n int, body func(h *Heap) error) {
 		if err != nil {
 			return err
 		}
-		tr := &Transport{member: *memberOf(control), on: tensor.CUDA(3), ledger: p, limit: ages, kernels: &kernels{}}
+		tr := &Transport{core: core{member: *memberOf(control), on: tensor.CUDA(3), ledger: p, limit: ages}, tools: tools{kernels: &kernels{}}}
+		tr.wire()
 		const bytes = 1 << 14
 		arena, err := symmetric.NewArena(bytes)
 		if err != nil {
@@ -305,7 +306,8 @@ func fakeHeap(control *dist.Group, body func(h *Heap) error) error {
 	if err != nil {
 		return err
 	}
-	tr := &Transport{member: *memberOf(control), on: tensor.CUDA(3), ledger: p, limit: ages, kernels: &kernels{}}
+	tr := &Transport{core: core{member: *memberOf(control), on: tensor.CUDA(3), ledger: p, limit: ages}, tools: tools{kernels: &kernels{}}}
+	tr.wire()
 	arena, err := symmetric.NewArena(1 << 14)
 	if err != nil {
 		return err

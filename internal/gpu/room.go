@@ -1,10 +1,6 @@
 package gpu
 
-import (
-	"fmt"
-
-	"github.com/symgrad/symgrad/internal/cuda"
-)
+import "github.com/symgrad/symgrad/internal/cuda"
 
 // Unending is an Engine whose Abort cannot end queued work. Operations whose peer has died stay on
 // the device until the process ends.
@@ -27,41 +23,6 @@ const mostBehind = 128
 // crowded reports whether the next operation on s must wait for room. The lock is held.
 func (s *Stream) crowded() bool { return s.unending > s.done && s.last-s.done >= mostBehind }
 
-// room waits until s is no longer crowded or the group is broken. It breaks the group if s is stuck
-// at an operation of another, broken group. The lock of s is not held.
-func (t *Transport) room(s *Stream) {
-	var other, failed error
-	_ = t.ledger.poll(func() bool { // the Work returns the error
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.closed.Load() || s.capturing.Load() {
-			return true
-		}
-		if failed = s.mark(s.last); failed != nil { // small operations may have no event yet
-			return true
-		}
-		s.sweep()
-		if !s.crowded() {
-			return true
-		}
-		if e := s.at(s.unending); e.t != t {
-			switch {
-			case e.err != nil:
-				other = e.err
-			case e.t != nil:
-				other = e.t.ledger.broken()
-			}
-		}
-		return other != nil
-	}, t.ledger.whereabouts)
-	switch {
-	case failed != nil:
-		_ = t.fault(failed)
-	case other != nil:
-		_ = t.fault(fmt.Errorf("stream on %v: the device is stuck: %w", s.Device(), other))
-	}
-}
-
 // paceCalls is the number of library calls between two events. Up to twice as many are under way,
 // of two or three launches each.
 const paceCalls = 128
@@ -76,19 +37,19 @@ type backpressure struct {
 //
 // Errors: the error of a group that breaks during the wait; ErrTimeout, which breaks it; those of
 // the driver.
-func (t *Transport) pace(s *cuda.Stream) error {
-	p := &t.paced
-	if p.calls++; p.calls%paceCalls != 0 || t.last != nil && t.last.capturing.Load() {
+func (q *streamSet) pace(s *cuda.Stream) error {
+	p := &q.paced
+	if p.calls++; p.calls%paceCalls != 0 || q.last != nil && q.last.capturing.Load() {
 		return nil
 	}
 	k := p.calls / paceCalls % len(p.marks)
 	if next := p.marks[1-k]; next != nil {
 		var failed error
-		if err := t.ledger.poll(func() bool {
+		if err := q.ledger.poll(func() bool {
 			var done bool
 			done, failed = next.Done()
 			return done || failed != nil
-		}, t.ledger.whereabouts); err != nil {
+		}, q.ledger.whereabouts); err != nil {
 			return err
 		}
 		if failed != nil {
@@ -96,7 +57,7 @@ func (t *Transport) pace(s *cuda.Stream) error {
 		}
 	}
 	if p.marks[k] == nil {
-		ev, err := t.member.Device.NewEvent()
+		ev, err := q.member.Device.NewEvent()
 		if err != nil {
 			return err
 		}

@@ -3,11 +3,9 @@ package gpu
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // errBroken is returned inside Start by an operation that does not run because the group is broken.
@@ -32,7 +30,7 @@ func (t *Transport) Start(op dist.Op, s dist.Stream) (dist.Work, error) {
 	defer gs.mu.Unlock()
 	if gs.crowded() && !gs.capturing.Load() {
 		gs.mu.Unlock() // so that other goroutines can query Works
-		t.room(gs)
+		t.streams.room(gs)
 		gs.mu.Lock()
 	}
 	if err := gs.usable(); err != nil {
@@ -85,13 +83,13 @@ func (t *Transport) captured(e *ticket, err error) error {
 // run queues e's operation on s, or returns its cached launch for the caller. The locks are held.
 func (t *Transport) run(e *ticket, s *Stream) (*cuda.Kept, error) {
 	op := &e.op
-	if t.last != s || op.Kind == dist.KindBatch || op.Kind.PointToPoint() {
+	if t.streams.last != s || op.Kind == dist.KindBatch || op.Kind.PointToPoint() {
 		if t.ledger.broken() != nil { // before events are recorded, which may have no room
 			return nil, errBroken
 		}
 	}
-	if t.last != s {
-		if err := t.follow(s); err != nil {
+	if t.streams.last != s {
+		if err := t.streams.follow(s); err != nil {
 			return nil, err
 		}
 	}
@@ -102,7 +100,7 @@ func (t *Transport) run(e *ticket, s *Stream) (*cuda.Kept, error) {
 		if err := s.before(s.last - 1); err != nil {
 			return nil, t.fault(err)
 		}
-		w, err := t.choose.pick(op)
+		w, err := t.engines.choose.pick(op)
 		if err != nil {
 			return nil, err
 		}
@@ -123,63 +121,10 @@ func (s *Stream) before(n uint64) error {
 	return s.mark(n)
 }
 
-// follow makes s wait for the stream that ran the group's last operation. The locks are held.
-func (t *Transport) follow(s *Stream) error {
-	if t.last != nil {
-		if s.capturing.Load() {
-			return fmt.Errorf("%w: the captured stream did not run the group's last operation: run one on it first, and wait",
-				dist.ErrInvalid)
-		}
-		if t.last.capturing.Load() { // waiting for it would add s to the capture, without a way out
-			return fmt.Errorf("%w: the stream of the group's last operation is being captured: end the capture before you use another stream",
-				dist.ErrInvalid)
-		}
-		if err := t.inDevice(func() error { return s.after(t.last, t.order) }); err != nil {
-			return t.fault(err)
-		}
-	}
-	t.last = s
-	t.used.Lock()
-	defer t.used.Unlock()
-	if slices.Contains(t.streams, s) {
-		return nil
-	}
-	// A closed stream keeps its tickets, and they the buffers of their operations. A program may
-	// make many.
-	t.streams = append(slices.DeleteFunc(t.streams, (*Stream).over), s)
-	return nil
-}
-
-func (t *Transport) inDevice(f func() error) error {
-	if err := t.member.Device.Enter(); err != nil {
-		return err
-	}
-	defer t.member.Device.Leave()
-	return f()
-}
-
-// fault breaks the group after an error of the driver or an engine on this rank: the others wait
-// for this rank.
-func (t *Transport) fault(err error) error {
-	_ = t.ledger.fail(endFault, t.member.Rank, err.Error())
-	return errBroken
-}
-
-// cachedLaunch returns the engine's cached launch of op, or nil. Barriers, composed and timed
-// operations and captured streams have none. A barrier first waits for the heaps, timers need the
-// context, and a capture records an operation's present launch.
-func (t *Transport) cachedLaunch(op *dist.Op, w route, s *Stream) *cuda.Kept {
-	k := t.keepers[w.engine]
-	if k == nil || w.how != plain || op.Kind == dist.KindBarrier || op.Timed || s.capturing.Load() {
-		return nil
-	}
-	return k.Kept(op, s.cu)
-}
-
 // anew queues op by its engine after the driver rejected the cached launch: the engine finds the
 // error.
 func (t *Transport) anew(e *ticket, op *dist.Op, s *Stream) error {
-	w, err := t.choose.pick(op)
+	w, err := t.engines.choose.pick(op)
 	if err != nil {
 		return err
 	}
@@ -205,70 +150,14 @@ func (t *Transport) collective(e *ticket, op *dist.Op, s *Stream) (*cuda.Kept, e
 	if t.ledger.compare {
 		e.round = t.ledger.round
 	}
-	w, err := t.choose.pick(op)
+	w, err := t.engines.choose.pick(op)
 	if err != nil {
 		return nil, err
 	}
-	if kept := t.cachedLaunch(op, w, s); kept != nil {
+	if kept := t.engines.cachedLaunch(op, w, s); kept != nil {
 		return kept, nil
 	}
 	return nil, t.enqueue(e, op, w, s)
-}
-
-// places records the locations of op's buffers in the group's heaps. Operations in place have one
-// location for both.
-//
-// Errors: ErrInvalid for a buffer in no heap.
-func (t *Transport) places(op *dist.Op, c *opEntry) error {
-	c.symmetric = true
-	c.src, c.dst = t.place(op.Src), t.place(op.Dst)
-	if !op.Src.IsZero() && !op.Dst.IsZero() && tensor.Overlap(op.Src, op.Dst) { // in place, as dist has checked
-		if op.Src.Len() < op.Dst.Len() {
-			c.src = c.dst
-		} else {
-			c.dst = c.src
-		}
-	}
-	for _, side := range [...]struct {
-		name  string
-		place uint64
-	}{{"source", c.src}, {"destination", c.dst}} {
-		if side.place == placePrivate {
-			return fmt.Errorf("%w: the %s is in no symmetric heap of the group; a heap of the parent counts if it was made before Split",
-				dist.ErrInvalid, side.name)
-		}
-	}
-	return nil
-}
-
-// place returns the heap and offset of b: 0 for no buffer, placePrivate for a buffer in no heap.
-func (t *Transport) place(b tensor.Buffer) uint64 {
-	if b.Len() == 0 {
-		return 0
-	}
-	number, off := t.member.Memory.locate(address(b), b.Bytes())
-	if number == 0 {
-		return placePrivate
-	}
-	return number<<placeSlabBits | uint64(off)
-}
-
-// announceMessage posts a send or receive. Messages without elements are not queued. Such a receive
-// is done when its send was announced and compared. So is one from another host, whose data may
-// come before the note about it.
-func (t *Transport) announceMessage(e *ticket, op *dist.Op) error {
-	out := op.Kind == dist.KindSend
-	k, err := t.ledger.post(op.Peer, out, op.DType(), op.Count)
-	if err != nil {
-		return errBroken
-	}
-	if !out && t.ledger.compare && (op.Count == 0 || !t.member.Near(op.Peer)) {
-		if e.empty.k != 0 {
-			e.more = append(e.more, e.empty)
-		}
-		e.empty = arrival{op.Peer, k}
-	}
-	return nil
 }
 
 // enqueue passes op to the engine of w.
@@ -283,7 +172,7 @@ func (t *Transport) enqueue(e *ticket, op *dist.Op, w route, s *Stream) error {
 	}
 	defer v.Leave()
 	if op.Kind == dist.KindBarrier {
-		for _, h := range t.heaps {
+		for _, h := range t.heaps.heaps {
 			if err := h.joinPending(s.cu, s.capturing.Load()); err != nil {
 				return t.fault(err)
 			}
@@ -294,16 +183,66 @@ func (t *Transport) enqueue(e *ticket, op *dist.Op, w route, s *Stream) error {
 			return t.fault(err)
 		}
 	}
-	if t.unending[w.engine] && !s.capturing.Load() {
+	if t.engines.unending[w.engine] && !s.capturing.Load() {
 		s.unending = s.last
 	}
-	if err := t.queue(op, w, s.cu); err != nil {
-		return t.fault(fmt.Errorf("%s: %w", t.engines[w.engine].Name(), err))
+	if err := t.engines.queue(op, w, s.cu); err != nil {
+		return t.fault(fmt.Errorf("%s: %w", t.engines.list[w.engine].Name(), err))
 	}
 	if timed {
 		if err := s.clock(e, 1); err != nil {
 			return t.fault(err)
 		}
+	}
+	return nil
+}
+
+// batch queues a group call: its collectives first, one by one, because one may need the result of
+// another; then its messages together.
+func (t *Transport) batch(e *ticket, s *Stream) error {
+	ops := e.op.Ops
+	ways := make([]route, len(ops)) // dist allocates for a group call as well
+	for i := range ops {
+		var err error
+		if ways[i], err = t.engines.choose.pick(&ops[i]); err != nil {
+			return fmt.Errorf("%v in it: %w", ops[i].Kind, err)
+		}
+	}
+	if err := errors.Join(t.ownMessages(ops), t.engines.batchers(ops, ways)); err != nil {
+		return err
+	}
+	messages := 0
+	for i := range ops {
+		if ops[i].Kind.PointToPoint() {
+			messages++
+			continue
+		}
+		kept, err := t.collective(e, &ops[i], s)
+		if kept != nil && kept.Launch(s.cu) != nil {
+			err = t.anew(e, &ops[i], s)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if messages == 0 {
+		return nil
+	}
+	if err := s.before(s.last - 1); err != nil {
+		return t.fault(err)
+	}
+	for i := range ops {
+		if ops[i].Kind.PointToPoint() && ops[i].Peer != t.member.Rank {
+			if err := t.announceMessage(e, &ops[i]); err != nil {
+				return err
+			}
+			if t.engines.unending[ways[i].engine] && !s.capturing.Load() {
+				s.unending = s.last
+			}
+		}
+	}
+	if err := t.inDevice(func() error { return t.engines.exchange(ops, ways, s.cu) }); err != nil {
+		return t.fault(err)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func (r *repeater) Kept(*dist.Op, *cuda.Stream) *cuda.Kept {
 func TestEnginesRepeatWhatTheyHaveKept(t *testing.T) {
 	kept := new(cuda.Kept)
 	has, none := &repeater{has: kept}, &repeater{}
-	tr := &Transport{keepers: []Keeper{has, none, nil}}
+	x := &engineSet{keepers: []Keeper{has, none, nil}}
 	sum, barrier := &dist.Op{Kind: dist.KindAllReduce}, &dist.Op{Kind: dist.KindBarrier}
 	idle, captures := new(Stream), new(Stream)
 	captures.capturing.Store(true)
@@ -44,7 +44,7 @@ func TestEnginesRepeatWhatTheyHaveKept(t *testing.T) {
 	} {
 		op := *c.op
 		op.Timed = c.timing
-		if got := tr.cachedLaunch(&op, c.w, c.stream); got != c.want {
+		if got := x.cachedLaunch(&op, c.w, c.stream); got != c.want {
 			t.Errorf("%s: %p, want %p", c.what, got, c.want)
 		}
 	}

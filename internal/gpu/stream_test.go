@@ -163,7 +163,7 @@ func TestTuningIsValidated(t *testing.T) {
 // empties is the ticket of a group call of rank 0 that receives an empty message from each of the
 // peers, on a stream whose device is past everything.
 func empties(p *ledger, peers ...int) (*Stream, uint64, error) {
-	tr := &Transport{member: *memberOf(p.control), ledger: p, limit: ages}
+	tr := &Transport{core: core{member: *memberOf(p.control), ledger: p, limit: ages}}
 	s := &Stream{dev: new(cuda.Device), tickets: make([]ticket, 4)}
 	s.closed.Store(true)
 	e, n := s.push()
@@ -244,8 +244,8 @@ func TestStreamsDoNotFollowEachOtherIntoOrOutOfACapture(t *testing.T) {
 		last, next := new(Stream), new(Stream)
 		last.capturing.Store(!inside)
 		next.capturing.Store(inside)
-		tr := &Transport{last: last}
-		if err := want(tr.follow(next), dist.ErrInvalid, "captured"); err != nil || tr.last != last {
+		q := &streamSet{last: last}
+		if err := want(q.follow(next), dist.ErrInvalid, "captured"); err != nil || q.last != last {
 			t.Errorf("into a capture %v: %v", inside, err)
 		}
 	}
@@ -254,8 +254,8 @@ func TestStreamsDoNotFollowEachOtherIntoOrOutOfACapture(t *testing.T) {
 func TestNoHeapOrPartIsMadeWhileAStreamIsCaptured(t *testing.T) {
 	s := new(Stream)
 	s.capturing.Store(true)
-	tr := &Transport{streams: []*Stream{new(Stream), s}}
-	if err := want(tr.idle(), dist.ErrInvalid, "captured"); err != nil {
+	q := &streamSet{list: []*Stream{new(Stream), s}}
+	if err := want(q.idle(), dist.ErrInvalid, "captured"); err != nil {
 		t.Error(err)
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
-	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -21,39 +20,17 @@ import (
 // It keeps the order of the group, compares operations between ranks, and chooses an engine for
 // each; the engine moves the bytes. It owns its control group.
 type Transport struct {
-	cfg     Config
-	member  Member
-	on      tensor.Device
-	limit   time.Duration
-	ledger  *ledger
-	engines []Engine
-	keepers []Keeper // by engine; nil for one that is no Keeper
-	choose  *dispatcher
-	kernels *kernels
-
-	unending []bool // by engine
-
-	word  uintptr          // 4 bytes of device memory, for barriers that are sums
-	stop  *cuda.HostMemory // a word; not 0 ends the waits of streams
-	order *cuda.Event      // between streams
-
+	core
+	tools    tools
 	watching sync.WaitGroup
-	doubted  sync.Once
 	unwatch  context.CancelFunc
+	closed   atomic.Bool
 
-	closed  atomic.Bool
-	used    sync.Mutex // guards streams
-	streams []*Stream  // that have run any operation
-
-	mu       sync.Mutex // guards the fields below, and the order of calls
-	last     *Stream    // that has run the newest operation
-	scratch  ticket     // of an operation that is captured
-	rewrites dist.Op    // scratch: a composed operation
-	args     *cuda.Args
-	paced    backpressure
-	heaps    []*Heap // not yet freed, in the order of creation, which all ranks share
-	borrowed []*Slab // slabs of the parent group, registered here
-	releases []*Heap // heaps of the borrowed slabs
+	mu      sync.Mutex // guards the fields below, and the order of calls
+	scratch ticket     // of an operation that is captured
+	engines engineSet
+	streams streamSet
+	heaps   heapSet
 }
 
 // Open returns this rank's transport of the group of cfg.Control's ranks, each with its GPU.
@@ -80,7 +57,8 @@ func Open(cfg Config) (*Transport, error) {
 
 // open opens the transport of a member; build makes its engines.
 func open(cfg Config, p Member, build Maker) (*Transport, error) {
-	t := &Transport{cfg: cfg, member: p, on: p.Device.Tensor(), limit: cfg.StepTimeout}
+	t := &Transport{core: core{cfg: cfg, member: p, on: p.Device.Tensor(), limit: cfg.StepTimeout}}
+	t.wire()
 	if t.limit == 0 {
 		t.limit = defaultStepTimeout
 	}
@@ -88,23 +66,26 @@ func open(cfg Config, p Member, build Maker) (*Transport, error) {
 	if t.ledger, err = newLedger(p.Control, !cfg.Unchecked, t.limit); err != nil {
 		return nil, err
 	}
-	t.ledger.doubt = t.stuckWork
+	t.ledger.doubt = t.streams.stuckWork
 	if err = t.prepare(build); err != nil {
-		for _, e := range t.engines {
-			e.Abort()
-			err = errors.Join(err, e.Close())
-		}
-		return nil, errors.Join(err, t.free(), t.ledger.close())
+		return nil, errors.Join(err, closeEngines(t.engines.list), t.free(), t.ledger.close())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.unwatch = cancel
 	t.watching.Go(func() {
-		t.ledger.watch(ctx, t.failed)
+		t.ledger.watch(ctx, t.engines.failed)
 		if t.ledger.broken() != nil {
 			t.halt()
 		}
 	})
 	return t, nil
+}
+
+// wire connects the parts of t.
+func (t *Transport) wire() {
+	t.engines.core, t.engines.tools = &t.core, &t.tools
+	t.streams.core, t.streams.tools = &t.core, &t.tools
+	t.heaps.core, t.heaps.engines = &t.core, &t.engines
 }
 
 // prepare allocates the transport's device objects, and makes its engines.
@@ -113,22 +94,23 @@ func (t *Transport) prepare(build Maker) error {
 	if err := p.distinct(); err != nil {
 		return err
 	}
-	if err := p.Agree(t.idle()); err != nil { // of another group, maybe
+	if err := p.Agree(t.streams.idle()); err != nil { // of another group, maybe
 		return err
 	}
-	if err := p.Agree(t.allocate()); err != nil {
+	if err := p.Agree(t.tools.allocate(p.Device)); err != nil {
 		return err
 	}
 	k, err := loadKernels(p.Device)
 	if err = p.Agree(err); err != nil {
 		k = &kernels{err: err} // on all ranks, so that all choose the same engine
 	}
-	t.kernels = k
-	word, err := tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&t.word)), 1, tensor.U32, t.on)
+	t.tools.kernels = k
+	word, err := tensor.FromPointer(*(*unsafe.Pointer)(unsafe.Pointer(&t.tools.word)), 1, tensor.U32, t.on)
 	if err != nil {
 		return err
 	}
-	if t.engines, err = build(p); err != nil {
+	x := &t.engines
+	if x.list, err = build(p); err != nil {
 		return err
 	}
 	if c := t.cfg.Choose; p.hierarchical() && !c.First && (c.Engine == "" || c.Engine == Hierarchical) {
@@ -136,61 +118,36 @@ func (t *Transport) prepare(build Maker) error {
 		if err != nil {
 			return err
 		}
-		t.engines = append(t.engines, h)
+		x.list = append(x.list, h)
 	}
 	if p.Size == 1 {
-		t.engines = append(t.engines, &local{t: t})
+		x.list = append(x.list, &local{w: &t.tools})
 	}
-	for _, e := range t.engines {
+	for _, e := range x.list {
 		k, _ := e.(Keeper)
 		u, unending := e.(Unending)
 		if unending = unending && p.Size > 1; unending {
-			u.Pace(t.pace)
+			u.Pace(t.streams.pace)
 		}
-		t.keepers, t.unending = append(t.keepers, k), append(t.unending, unending)
+		x.keepers, x.unending = append(x.keepers, k), append(x.unending, unending)
 	}
-	if t.choose, err = newDispatcher(t.cfg.Choose, p, t.engines, t.kernels.err == nil, word); err != nil {
+	if x.choose, err = newDispatcher(t.cfg.Choose, p, x.list, k.err == nil, word); err != nil {
 		err = fmt.Errorf("choice of engines: %w", err)
 	}
 	return p.Agree(err)
-}
-
-// allocate makes the transport's event, memory and kernel arguments.
-func (t *Transport) allocate() error {
-	v := t.member.Device
-	if err := v.Enter(); err != nil {
-		return err
-	}
-	defer v.Leave()
-	var err error
-	if t.order, err = v.NewEvent(); err != nil {
-		return err
-	}
-	if t.word, err = v.Alloc(symmetric.Alignment); err != nil {
-		return err
-	}
-	if t.stop, err = v.AllocHost(stopBytes); err != nil {
-		return err
-	}
-	if t.args, err = newArgs(); err != nil {
-		return err
-	}
-	return v.Fill(t.word, 0, symmetric.Alignment)
 }
 
 const stopBytes = 64
 
 // halt ends the group's work on the device: aborts the engines, and ends the waits of streams.
 func (t *Transport) halt() {
-	atomic.StoreUint32((*uint32)(pinned(t.stop, 0)), 1)
-	for _, e := range t.engines {
-		e.Abort()
-	}
+	atomic.StoreUint32((*uint32)(pinned(t.tools.stop, 0)), 1)
+	t.engines.abort()
 }
 
-// free releases the results of allocate and loadKernels, also after an error in these.
+// free releases the device objects, unless work on the device may never end.
 func (t *Transport) free() error {
-	if t.stalled() {
+	if t.streams.stalled() {
 		return nil
 	}
 	v := t.member.Device
@@ -198,18 +155,7 @@ func (t *Transport) free() error {
 		return err
 	}
 	defer v.Leave()
-	var errs []error
-	if t.order != nil {
-		errs = append(errs, t.order.Close())
-	}
-	if t.word != 0 {
-		errs = append(errs, v.Free(t.word))
-	}
-	if t.stop != nil {
-		errs = append(errs, t.stop.Close())
-	}
-	errs = append(errs, t.kernels.close(), t.paced.close())
-	return errors.Join(errs...)
+	return errors.Join(t.tools.free(v), t.streams.paced.close())
 }
 
 // distinct returns an error on all ranks if two of a host have one GPU: NCCL and NVSHMEM refuse it,
@@ -230,16 +176,6 @@ func (p *Member) distinct() error {
 	return nil
 }
 
-// failed returns the first error of an engine.
-func (t *Transport) failed() error {
-	for _, e := range t.engines {
-		if err := e.Failed(); err != nil {
-			return fmt.Errorf("%s: %w", e.Name(), err)
-		}
-	}
-	return nil
-}
-
 // Info implements dist.Transport.
 func (t *Transport) Info() dist.Info {
 	p := &t.member
@@ -251,7 +187,7 @@ func (t *Transport) Info() dist.Info {
 // Engines returns the names of the engines, in the order in which the Maker made them.
 func (t *Transport) Engines() []string {
 	var names []string
-	for _, e := range t.engines {
+	for _, e := range t.engines.list {
 		names = append(names, e.Name())
 	}
 	return names
@@ -282,10 +218,6 @@ func (t *Transport) Abort(cause error) error {
 	return nil
 }
 
-func (t *Transport) opError(op *dist.Op, err error) error {
-	return &dist.OpError{Op: *op, Rank: t.member.Rank, Size: t.member.Size, Err: err}
-}
-
 // grace is how long a rank that closes waits for the others, in order to free shared memory
 // together.
 const grace = 5 * time.Second
@@ -298,26 +230,22 @@ func (t *Transport) Close() error {
 		return nil
 	}
 	t.mu.Lock() // after the last call; later ones, such as those that wait in a heap, see closed
-	heaps := t.heaps
+	heaps := t.heaps.heaps
 	t.mu.Unlock()
 	together := t.ledger.leave(grace)
 	t.unwatch()
 	t.watching.Wait()
-	for _, s := range t.streams {
+	for _, s := range t.streams.list {
 		s.release(t)
 	}
 	var errs []error
 	if together {
-		errs = append(errs, t.unborrow(), t.freeHeaps(heaps))
+		errs = append(errs, t.heaps.unborrow(), t.heaps.freeHeaps(heaps))
 	} else {
 		t.halt()
 	}
-	for i := len(t.engines) - 1; i >= 0; i-- {
-		if err := t.engines[i].Close(); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", t.engines[i].Name(), err))
-		}
-	}
-	for _, h := range t.releases {
+	errs = append(errs, t.engines.close())
+	for _, h := range t.heaps.releases {
 		h.borrows.Add(-1)
 	}
 	errs = append(errs, t.free(), t.ledger.close(), t.member.Control.Close())
@@ -336,7 +264,7 @@ func (t *Transport) exclusive(c *opEntry, own []byte, do func(all [][]byte) erro
 	if err := t.ledger.announce(c); err != nil {
 		return err
 	}
-	head := t.closings()
+	head := t.heaps.closings()
 	all, err := t.member.Exchange(append(head, own...))
 	if err != nil {
 		return t.ledger.settle(err)
@@ -344,7 +272,7 @@ func (t *Transport) exclusive(c *opEntry, own []byte, do func(all [][]byte) erro
 	if err := t.ledger.compared(); err != nil {
 		return err
 	}
-	if err := t.reap(all); err != nil {
+	if err := t.heaps.reap(all); err != nil {
 		return err
 	}
 	for r := range all {
@@ -355,4 +283,26 @@ func (t *Transport) exclusive(c *opEntry, own []byte, do func(all [][]byte) erro
 		return broken
 	}
 	return err
+}
+
+// load calls Builder.Load between operations.
+func (t *Transport) load(b Builder, image []byte) (*cuda.Module, func() error, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed.Load() {
+		return nil, nil, dist.ErrClosed
+	}
+	if err := t.streams.idle(); err != nil {
+		return nil, nil, err
+	}
+	return b.Load(image)
+}
+
+// Broken returns the error of the broken group, or nil. The watcher and operations of this rank set
+// it.
+func (t *Transport) Broken() error {
+	if e := t.ledger.end.Load(); e != nil {
+		return e.err
+	}
+	return nil
 }

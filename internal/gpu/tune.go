@@ -120,7 +120,7 @@ func Tune(t *Transport, cfg Tuning) (*Table, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	b, err := t.bench(&cfg)
+	b, err := newBench(t, &cfg)
 	if err != nil {
 		return nil, fmt.Errorf("tune: %w", err)
 	}
@@ -143,7 +143,7 @@ type bench struct {
 	seq     uint64
 }
 
-func (t *Transport) bench(cfg *Tuning) (*bench, error) {
+func newBench(t *Transport, cfg *Tuning) (*bench, error) {
 	b := &bench{t: t, cfg: cfg}
 	err := t.member.Agree(b.allocate())
 	if err != nil {
@@ -245,7 +245,7 @@ func (b *bench) row(k tuneKey, bytes int64) (Row, error) {
 	if err != nil || !ok {
 		return row, err
 	}
-	for i, e := range b.t.engines {
+	for i, e := range b.t.engines.list {
 		if !measures(e, &op) {
 			continue
 		}
@@ -261,7 +261,7 @@ func (b *bench) row(k tuneKey, bytes int64) (Row, error) {
 
 // forget drops the cached launches of engine i, so that the many operations of Tune all get cached.
 func (b *bench) forget(i int) {
-	if k := b.t.keepers[i]; k != nil {
+	if k := b.t.engines.keepers[i]; k != nil {
 		b.t.mu.Lock()
 		defer b.t.mu.Unlock()
 		k.Forget()
@@ -355,8 +355,8 @@ func (b *bench) start(i int, op dist.Op) error {
 	e, _ := b.s.push()
 	e.op, e.t = op, t
 	err := t.ledger.broken()
-	if err == nil && t.last != b.s {
-		err = t.follow(b.s)
+	if err == nil && t.streams.last != b.s {
+		err = t.streams.follow(b.s)
 	}
 	if err == nil {
 		err = t.enqueue(e, &e.op, route{int8(i), plain}, b.s)

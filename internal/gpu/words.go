@@ -27,7 +27,7 @@ func (r *Region) Atomic(rank int, at int64, a symmetric.Atomic) (uint64, error) 
 	defer h.gate.Leave()
 	var old uint64
 	err := h.transfer(true, func() error {
-		err := h.t.kernels.launchWord(h.args, h.rma, a.Op, int(n), r.at(rank, at), a.Value, a.Compare, h.staging.Device())
+		err := h.t.tools.kernels.launchWord(h.args, h.rma, a.Op, int(n), r.at(rank, at), a.Value, a.Compare, h.staging.Device())
 		if err != nil {
 			return err
 		}
@@ -56,7 +56,7 @@ func (r *Region) Signal(rank int, at int64, op symmetric.SignalOp, value uint64)
 // queueSignal queues the update of a signal on the heap's stream.
 func (r *Region) queueSignal(rank int, at int64, op symmetric.SignalOp, value uint64) error {
 	h := r.heap
-	return h.t.kernels.launchWord(h.args, h.rma, atomicOf(op), hostheap.SignalBytes, r.at(rank, at), value, 0, 0)
+	return h.t.tools.kernels.launchWord(h.args, h.rma, atomicOf(op), hostheap.SignalBytes, r.at(rank, at), value, 0, 0)
 }
 
 func atomicOf(op symmetric.SignalOp) symmetric.AtomicOp {

@@ -7,13 +7,8 @@ var crowded = map[string]crowd{
 		methods: 96, fields: 31, files: 22,
 		why: "the graph, the plan, the buckets and five strategies (stages, local steps, virtual ranks, hooks, join) are one object",
 	},
-	"dist/ddp.Plan":               {files: 5, why: "each strategy adds its part of the plan in its own file"},
-	"dist/ddp.slot":               {files: 7, why: "each strategy has its own treatment of a gradient"},
-	"examples/internal/train.job": {files: 5, why: "options, data, rules and the run are prepared in a file each"},
-	"examples/internal/train.trainer": {
-		methods: 78, fields: 26, files: 16,
-		why: "the loop, its reports, checkpoints and evaluation are one object",
-	},
+	"dist/ddp.Plan": {files: 5, why: "each strategy adds its part of the plan in its own file"},
+	"dist/ddp.slot": {files: 7, why: "each strategy has its own treatment of a gradient"},
 	"internal/conformance.suite": {
 		methods: 81, files: 18,
 		why: "a test of the contract is a method, and a file has the tests of one section of it; the fields are few",
@@ -31,10 +26,6 @@ var crowded = map[string]crowd{
 		why: "it writes one source text; a file has the kernels of one kind of step; the fields are few",
 	},
 	"internal/gpu.Stream": {files: 7, why: "order, capture, launches and host work of a stream have a file each"},
-	"internal/gpu.Transport": {
-		methods: 59, fields: 28, files: 12,
-		why: "starting, choosing engines, agreement, heaps and failures of a group are one object",
-	},
 	"internal/gpu.ledger": {files: 6, why: "agreement, failures and departures use one piece of shared memory"},
 	"internal/hosts.Transport": {
 		methods: 86, fields: 28, files: 20,
@@ -51,10 +42,6 @@ var crowded = map[string]crowd{
 	"internal/nvshmem.engine": {
 		methods: 58, files: 7,
 		why: "a collective of the library has a call for each dtype, with rules of its own",
-	},
-	"internal/program.Program": {
-		methods: 41, files: 18,
-		why: "a program is data of nine fields, and each pass that rewrites it has questions of its own about it",
 	},
 }
 

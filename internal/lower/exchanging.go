@@ -32,7 +32,6 @@ type exchanging struct {
 	shard   *sharding // nil if every rank updates all weights
 
 	group   int // number in the program
-	across  int // number of the replicas' group, if there is one
 	weight  program.ID
 	own     program.ID
 	share   program.ID       // factor of gradients, except in runs of a whole batch
@@ -116,9 +115,6 @@ func (e *exchanging) begin() {
 	if e.sums() || e.Layout.Late {
 		e.group = e.out.group(e.Layout.Group)
 	}
-	if e.Layout.Replicas != nil && e.sums() {
-		e.across = e.out.group(e.Layout.Replicas)
-	}
 	if !e.Manner.Local() {
 		e.exchangeWeights()
 	}
@@ -147,7 +143,9 @@ func (e *exchanging) exchangeWeights() {
 		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.group},
 		In: []program.View{e.Program.Whole(e.weight)}, Out: []program.View{e.Program.Whole(e.Sum)},
 	})
-	e.sumReplicas(e.Whole(e.Sum))
+	if r := e.Layout.Replicas; r != nil {
+		e.sumOver(r, e.Whole(e.Sum))
+	}
 	e.Label = "factor"
 	for k, b := range e.Layout.Factors {
 		if !e.has(b.DType()) {
@@ -324,21 +322,10 @@ func (e *exchanging) accumulate(slot, g draft.Operand) error {
 	return c.Err
 }
 
-// sumRanks adds the sum of an operand over the ranks, in place.
-func (e *exchanging) sumRanks(o draft.Operand) {
+// sumOver adds the sum of an operand over the ranks of a group, in place.
+func (e *exchanging) sumOver(g *dist.Group, o draft.Operand) {
 	e.Add(program.Step{
-		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.group},
-		In: []program.View{o.View}, Out: []program.View{o.View},
-	})
-}
-
-// sumReplicas adds the sum of an operand over the replicas, in place, if there are any.
-func (e *exchanging) sumReplicas(o draft.Operand) {
-	if e.Layout.Replicas == nil {
-		return
-	}
-	e.Add(program.Step{
-		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.across},
+		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.out.group(g)},
 		In: []program.View{o.View}, Out: []program.View{o.View},
 	})
 }

@@ -141,7 +141,9 @@ func (s *sharding) scatter(i int, of draft.Operand, red dist.RedOp, factor ...pr
 		own = e.Fresh(of.DType, own.Shape) // an allreduce takes whole values
 	}
 	e.Add(program.Step{Op: o, In: append([]program.View{of.View}, factor...), Out: []program.View{own.View}})
-	e.sumReplicas(own)
+	if r := e.Layout.Replicas; r != nil {
+		e.sumOver(r, own)
+	}
 	switch {
 	case own.View.Value == to.View.Value:
 	case e.staged() && e.Manner.joins():

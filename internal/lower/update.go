@@ -115,7 +115,7 @@ func (x *updating) emit(operands func(i int) (weight, grad draft.Operand, err er
 	if x.shard == nil {
 		return u.Emit(x.Builder)
 	}
-	u.Sum = x.shard.e.sumRanks
+	u.Sum = func(o draft.Operand) { x.shard.e.sumOver(x.shard.e.Layout.Group, o) }
 	if err := u.Emit(x.Builder); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func (e *exchanging) reduceNarrow(i int) {
 	}
 	e.Add(m.MapTo(r, wire))
 	if e.shard == nil {
-		e.sumRanks(wire)
+		e.sumOver(e.Layout.Group, wire)
 		e.CopyTo(bucket, wire)
 		return
 	}
