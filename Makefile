@@ -181,7 +181,7 @@ bench-mpi: ## compare the collectives with Open MPI's and MPICH's; takes minutes
 GPU_DIR   := bin/dev
 GPU_TESTS := ./internal/cuda ./internal/gpu ./internal/nccl ./internal/nvshmem ./internal/direct ./kernel ./dist/backend \
 	./cmd/symgrad ./examples/ring ./examples/jacobi ./examples/comm ./internal/cublas ./internal/cudnn ./internal/cudagen ./internal/cudaexec \
-	./machine ./examples/internal/train ./examples/ddp ./examples/mlp ./examples/lm
+	./machine ./train ./examples/ddp ./examples/mlp ./examples/lm
 
 .PHONY: gpu-tests
 gpu-tests: ## build tests and programs for GPUs into bin/dev/, and print how to run them

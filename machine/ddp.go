@@ -35,7 +35,6 @@ type exchange struct {
 
 	begun   bool // the program computes gradients
 	group   int  // number in the program
-	across  int  // number of the replicas' group, if there is one
 	weight  program.ID
 	sum     program.ID
 	own     program.ID
@@ -138,9 +137,6 @@ func (l *lowering) beginExchange() {
 	if e.sums() || e.layout.Late {
 		e.group = l.group(e.layout.Group)
 	}
-	if e.layout.Replicas != nil && e.sums() {
-		e.across = l.group(e.layout.Replicas)
-	}
 	if !e.manner.local() {
 		l.exchangeWeights()
 	}
@@ -175,7 +171,9 @@ func (l *lowering) exchangeWeights() {
 		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.group},
 		In: []program.View{l.p.Whole(e.weight)}, Out: []program.View{l.p.Whole(e.sum)},
 	})
-	l.sumReplicas(l.whole(e.sum))
+	if r := e.layout.Replicas; r != nil {
+		l.sumOver(r, l.whole(e.sum))
+	}
 	l.label = "factor"
 	for k, b := range e.layout.Factors {
 		if !e.has(b.DType()) {

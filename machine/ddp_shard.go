@@ -148,7 +148,9 @@ func (l *lowering) scatter(i int, of operand, red dist.RedOp, factor ...program.
 		own = l.fresh(of.dtype, own.shape) // an allreduce takes whole values
 	}
 	l.add(program.Step{Op: o, In: append([]program.View{of.view}, factor...), Out: []program.View{own.view}})
-	l.sumReplicas(own)
+	if r := e.layout.Replicas; r != nil {
+		l.sumOver(r, own)
+	}
 	switch {
 	case own.view.Value == to.view.Value:
 	case e.staged() && e.manner.joins():
@@ -159,22 +161,10 @@ func (l *lowering) scatter(i int, of operand, red dist.RedOp, factor ...program.
 	e.shard.summed[i] = len(l.p.Steps)
 }
 
-// sumRanks adds the sum of an operand over the ranks, in place.
-func (l *lowering) sumRanks(o operand) {
+// sumOver adds the sum of an operand over the ranks of a group, in place.
+func (l *lowering) sumOver(g *dist.Group, o operand) {
 	l.add(program.Step{
-		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: l.exchange.group},
-		In: []program.View{o.view}, Out: []program.View{o.view},
-	})
-}
-
-// sumReplicas adds the sum of an operand over the replicas, in place, if there are any.
-func (l *lowering) sumReplicas(o operand) {
-	e := l.exchange
-	if e.layout.Replicas == nil {
-		return
-	}
-	l.add(program.Step{
-		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.across},
+		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: l.group(g)},
 		In: []program.View{o.view}, Out: []program.View{o.view},
 	})
 }

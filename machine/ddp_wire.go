@@ -25,7 +25,7 @@ func (l *lowering) reduceNarrow(i int) {
 	}
 	l.add(m.mapTo(r, wire))
 	if e.shard == nil {
-		l.sumRanks(wire)
+		l.sumOver(e.layout.Group, wire)
 		l.copyTo(bucket, wire)
 		return
 	}

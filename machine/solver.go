@@ -243,7 +243,7 @@ func (s *solver) emit(l *lowering, operands func(i int) (weight, grad operand, e
 	if !sharded {
 		return u.emit(l)
 	}
-	u.sum = l.sumRanks
+	u.sum = func(o operand) { l.sumOver(l.exchange.layout.Group, o) }
 	if err := u.emit(l); err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,8 +125,8 @@ func (s *site) measureWire(t *testing.T) {
 	s.nets = append(s.nets, net)
 }
 
-// predict writes the predicted times of allreduces to a file: the least over all measurements of
-// the wire, as measured times are the least over all runs.
+// predict writes the predicted times of allreduces to a file: medians over all measurements of the
+// wire.
 func (s *site) predict(t *testing.T, name string) {
 	t.Helper()
 	type row struct {
@@ -139,11 +138,12 @@ func (s *site) predict(t *testing.T, name string) {
 		Rows []row          `json:"rows"`
 	}{Net: s.nets}
 	for bytes := int64(8); bytes <= 64<<20; bytes *= 2 {
-		seconds := math.Inf(1)
-		for _, n := range s.nets {
-			seconds = min(seconds, n.AllReduce(bytes).Seconds)
+		seconds := make([]float64, len(s.nets))
+		for i, n := range s.nets {
+			seconds[i] = n.AllReduce(bytes).Seconds
 		}
-		file.Rows = append(file.Rows, row{bytes, seconds * 1e6})
+		slices.Sort(seconds)
+		file.Rows = append(file.Rows, row{bytes, seconds[len(seconds)/2] * 1e6})
 	}
 	text, err := json.Marshal(file)
 	if err == nil {

@@ -59,7 +59,7 @@ func planSubject(c *config.Config, program string, ranks int) (plan.Subject, err
 func plansGPU(c *config.Config) (bool, error) {
 	asked := c.Run.Device == "cuda" || backend.OnGPUs(c.Comm.Backend)
 	switch {
-	case c.Run.Machine == "tape":
+	case c.Run.Machine == settings.Tape:
 		return false, fmt.Errorf("run.machine=tape: the tape machine's memory is unknown; set run.machine=compiled")
 	case !asked && c.Run.Device == "auto" && c.Run.Precision != "fp32":
 		return false, fmt.Errorf("run.precision=%s: only for GPUs, and the plan is for the host; set run.device=cuda", c.Run.Precision)
@@ -75,19 +75,13 @@ func plansGPU(c *config.Config) (bool, error) {
 
 // planMachine returns the configuration of the compiled graph.
 func planMachine(c *config.Config, ranks int, gpu bool, rule *optim.Config) machine.Config {
-	m := machine.Config{
-		Name: c.Model.Name, Device: machine.CPU, NewBatch: machine.Refuse, Seed: uint64(c.Run.Seed),
-		Threads: max(c.CPU.Threads, 1), BLAS: map[string]string{"auto": "", "gonum": "none"}[c.CPU.BLAS],
+	threads := c.CPU.Threads
+	if threads == 0 {
+		threads = max(1, runtime.GOMAXPROCS(0)/ranks)
 	}
-	if c.CPU.Threads == 0 {
-		m.Threads = max(1, runtime.GOMAXPROCS(0)/ranks)
-	}
-	if c.CPU.BLAS != "auto" && c.CPU.BLAS != "gonum" {
-		m.BLAS = c.CPU.BLAS
-	}
+	m := settings.Machine(c, gpu, c.Model.Name, threads)
 	if gpu {
-		m.Device, m.Solver = machine.CUDA, rule
-		m.Compute = map[string]string{"fp32": "f32", "tf32": "tf32", "bf16": "bf16"}[c.Run.Precision]
+		m.Solver = rule
 	}
 	return m
 }

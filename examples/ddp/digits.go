@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
@@ -9,7 +10,8 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
 	"github.com/symgrad/symgrad/examples/ddp/model"
-	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/examples/internal/graph"
+	"github.com/symgrad/symgrad/train"
 )
 
 // digits is the problem of classifying images of digits.
@@ -53,9 +55,9 @@ func (d *digits) Describe() (data, name string) {
 	data = fmt.Sprintf("%s: %d training and %d test images of %dx%d", d.path, d.train.Len(), d.test.Len(), d.train.Rows, d.train.Cols)
 	widths := append(append([]int(nil), d.model.Hidden...), d.model.Classes)
 	if d.model.Name == "cnn" {
-		return data, fmt.Sprintf("cnn %dx%d, conv %s, fc %s", d.train.Rows, d.train.Cols, train.Join(d.model.Channels...), train.Join(widths...))
+		return data, fmt.Sprintf("cnn %dx%d, conv %s, fc %s", d.train.Rows, d.train.Cols, graph.Widths(d.model.Channels...), graph.Widths(widths...))
 	}
-	return data, "mlp " + train.Join(append([]int{d.train.Pixels()}, widths...)...)
+	return data, "mlp " + graph.Widths(append([]int{d.train.Pixels()}, widths...)...)
 }
 
 // New returns the classifier.
@@ -100,7 +102,8 @@ func (t tests) Fill(m *train.Model, first, n int) error {
 func (t tests) Count(m *train.Model, first, n int) (right, all int) {
 	logProb := m.Output.Value().Data().([]float32)
 	for row := range n {
-		if train.Argmax(logProb[row*mnist.Classes:][:mnist.Classes]) == t.Label(first+row) {
+		scores := logProb[row*mnist.Classes:][:mnist.Classes]
+		if slices.Index(scores, slices.Max(scores)) == t.Label(first+row) {
 			right++
 		}
 	}

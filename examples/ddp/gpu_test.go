@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
-	"github.com/symgrad/symgrad/examples/internal/train"
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 	"github.com/symgrad/symgrad/internal/long"
+	"github.com/symgrad/symgrad/train"
 )
 
 // images is the folder of MNIST, or of made-up images of its form where it is not.

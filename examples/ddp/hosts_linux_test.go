@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/symgrad/symgrad/examples/internal/train"
 	"github.com/symgrad/symgrad/internal/hosttest"
 	"github.com/symgrad/symgrad/internal/trace"
+	"github.com/symgrad/symgrad/train"
 )
 
 // hostRun is one training over several hosts.

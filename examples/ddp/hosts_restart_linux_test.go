@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/symgrad/symgrad/examples/internal/train"
 	"github.com/symgrad/symgrad/internal/hosttest"
 	"github.com/symgrad/symgrad/internal/long"
+	"github.com/symgrad/symgrad/train"
 )
 
 // restarted is a training on two hosts with two ranks each, whose launchers start it again.

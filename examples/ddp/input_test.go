@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/train"
 )
 
 // fed starts the program with the settings coming through a pipe, which only one process can read.

@@ -12,8 +12,7 @@
 // ranks, with any shard.stage, can resume (run.resume).
 //
 // This package defines the problem: mnist reads the images, model builds the graphs, digits.go
-// combines them. The training is in examples/internal/train: setup.go there is the part to copy
-// into your program, train.go is the loop.
+// combines them. Package train trains it.
 package main
 
 import (
@@ -22,7 +21,7 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
-	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/train"
 )
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }

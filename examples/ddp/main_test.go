@@ -16,8 +16,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/train"
 )
 
 // programVar makes the test binary the program: ranks are processes that run it again.
@@ -116,7 +117,7 @@ func (o outcome) summary(t testing.TB) train.Summary {
 	if o.code != 0 {
 		t.Fatalf("exit code %d:\n%s", o.code, o.stderr)
 	}
-	text, err := os.ReadFile(filepath.Join(o.dir, train.SummaryName))
+	text, err := os.ReadFile(filepath.Join(o.dir, config.SummaryName))
 	if err != nil {
 		t.Fatal(err)
 	}

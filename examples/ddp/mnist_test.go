@@ -5,8 +5,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
-
-	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/train"
 )
 
 // The shipped configurations on the real images, with ranks that are processes.

@@ -15,7 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/train"
 )
 
 // hang is far more than anything here takes: it ends a test that would never end.
@@ -266,7 +267,7 @@ func TestSignalEndsAllRanks(t *testing.T) {
 			if o.code != 128+int(sig) || !strings.Contains(o.stderr, "stopped by signal: "+sig.String()) {
 				t.Errorf("%v to %d ranks: code %d, %s", sig, n, o.code, o.stderr)
 			}
-			if _, err := os.Stat(filepath.Join(o.dir, train.SummaryName)); err == nil {
+			if _, err := os.Stat(filepath.Join(o.dir, config.SummaryName)); err == nil {
 				t.Errorf("%v to %d ranks: there is a summary of a run that did not end", sig, n)
 			}
 		}

@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
-	"github.com/symgrad/symgrad/examples/internal/train"
 	"github.com/symgrad/symgrad/internal/long"
 )
 
@@ -92,7 +92,7 @@ func TestSignalSavesAndTheSameCommandGoesOn(t *testing.T) {
 		if o.code != 128+int(test.sig) || said == nil {
 			t.Fatalf("%v to rank %d: code %d, %s", test.sig, test.rank, o.code, o.stderr)
 		}
-		if _, err := os.Stat(filepath.Join(dir, train.SummaryName)); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, config.SummaryName)); err == nil {
 			t.Errorf("%v: there is a summary of a run that has not ended", test.sig)
 		}
 		step, err := strconv.Atoi(said[1])

@@ -12,8 +12,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/config"
-
-	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/train"
 )
 
 // A step is of the same samples however many ranks share it, equally or not, so that all learn the
@@ -142,7 +141,7 @@ func TestSummaryTellsAllOfTheRun(t *testing.T) {
 	if err != nil || cfg.Hash() != s.ConfigHash {
 		t.Errorf("the saved config has another hash than %s: %v", s.ConfigHash, err)
 	}
-	text, err := os.ReadFile(filepath.Join(o.dir, train.SummaryName))
+	text, err := os.ReadFile(filepath.Join(o.dir, config.SummaryName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +173,7 @@ func TestOutputTellsWhatRuns(t *testing.T) {
 		"adam learning_rate=0.003", "12 a rank", "bucket  dtype", "fc1.weight", "symmetric heap (sim)", "results    " + o.dir,
 		"verify     gradient of 24 samples on 2 ranks", "max |a-b| / max |b|", ": ok",
 		"step 2/5 (40%)  loss ", "step 4/5 (80%)  loss ", "step 5/5 (100%)  loss ", " elapsed, ", "samples/s", "exposed",
-		"accuracy   0.", "the same on 2 ranks", filepath.Join(o.dir, "t.json"), filepath.Join(o.dir, train.SummaryName),
+		"accuracy   0.", "the same on 2 ranks", filepath.Join(o.dir, "t.json"), filepath.Join(o.dir, config.SummaryName),
 	} {
 		if !strings.Contains(o.stdout, want) {
 			t.Errorf("%q is missing in\n%s", want, o.stdout)
@@ -213,7 +212,7 @@ func TestFailuresAreExplained(t *testing.T) {
 				t.Errorf("%s: %q is missing in %s", test.name, want, o.stderr)
 			}
 		}
-		if _, err := os.Stat(filepath.Join(o.dir, train.SummaryName)); err == nil {
+		if _, err := os.Stat(filepath.Join(o.dir, config.SummaryName)); err == nil {
 			t.Errorf("%s: there is a summary", test.name)
 		}
 	}
@@ -225,7 +224,7 @@ func TestArgumentsAreRefusedAndHelpIsShown(t *testing.T) {
 		t.Errorf("an argument: code %d, %s", code, errs.String())
 	}
 	errs.Reset()
-	if code := execute([]string{"--help"}, &out, &errs); code != train.ExitOK || errs.Len() > 0 {
+	if code := execute([]string{"--help"}, &out, &errs); code != 0 || errs.Len() > 0 {
 		t.Errorf("--help: code %d, %s", code, errs.String())
 	}
 	for _, want := range []string{"--config", "--set", "--verify", "configs/mnist-mlp.yaml", "130"} {

@@ -10,15 +10,14 @@
 // (stories_test.go), so it is known how well a model can learn it: spelling first, then who
 // carries which thing, then how many are left.
 //
-// text.go defines the problem and package model the network. The training is in
-// examples/internal/train.
+// text.go defines the problem and package model the network. Package train trains it.
 package main
 
 import (
 	"io"
 	"os"
 
-	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/train"
 )
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -6,13 +6,14 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/examples/internal/ranktest"
-	"github.com/symgrad/symgrad/examples/internal/train"
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/train"
 )
 
 func TestMain(m *testing.M) { ranktest.Main(m, main) }
@@ -30,7 +31,7 @@ func small(dir string, more ...string) []string {
 // summary reads the summary of a run.
 func summary(t *testing.T, dir string) train.Summary {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, train.SummaryName))
+	text, err := os.ReadFile(filepath.Join(dir, config.SummaryName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +173,8 @@ func TestSamplesAreTheText(t *testing.T) {
 		y := m.Inputs[1].Value().Data().([]float32)
 		for i, token := range m.Inputs[0].Value().Data().([]int) {
 			tokens += characters[token:][:1]
-			next += characters[train.Argmax(y[i*5:][:5]):][:1]
+			row := y[i*5:][:5]
+			next += characters[slices.Index(row, slices.Max(row)):][:1]
 		}
 		return tokens, next, m.Inputs[2].Value().Data().([]float32)
 	}

@@ -10,9 +10,10 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/backend"
-	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/examples/internal/graph"
 	"github.com/symgrad/symgrad/examples/lm/model"
 	"github.com/symgrad/symgrad/internal/foreign"
+	"github.com/symgrad/symgrad/train"
 )
 
 // heldOut sets the test set: one part in heldOut of the text.
@@ -107,7 +108,7 @@ func (x *text) Describe() (data, name string) {
 	data = fmt.Sprintf("%s: %d characters, %d different; %d training and %d test samples of %d",
 		x.path, len(x.tokens), len(x.characters), x.n, x.tests, x.model.Context)
 	c := x.model
-	name = fmt.Sprintf("transformer, layers %d, width %d, heads %d, hidden %s, context %d", c.Layers, c.Width, c.Heads, train.Join(c.Hidden...), c.Context)
+	name = fmt.Sprintf("transformer, layers %d, width %d, heads %d, hidden %s, context %d", c.Layers, c.Width, c.Heads, graph.Widths(c.Hidden...), c.Context)
 	if c.Tied {
 		name += ", tied"
 	}
@@ -178,7 +179,8 @@ func (t tests) Count(m *train.Model, first, n int) (right, all int) {
 	for row := range n {
 		sample := t.tokens[(t.first()+first+row)*context:]
 		for j := range context {
-			if train.Argmax(logProb[(row*context+j)*vocabulary:][:vocabulary]) == sample[j+1] {
+			scores := logProb[(row*context+j)*vocabulary:][:vocabulary]
+			if slices.Index(scores, slices.Max(scores)) == sample[j+1] {
 				right++
 			}
 		}

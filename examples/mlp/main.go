@@ -9,14 +9,14 @@
 // strong noise: no single element shows the class, all together do. Nothing is downloaded.
 // data.limit is the number of training samples, 2048 by default.
 //
-// samples.go defines the problem. The training is in examples/internal/train.
+// samples.go defines the problem. Package train trains it.
 package main
 
 import (
 	"io"
 	"os"
 
-	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/train"
 )
 
 func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -9,9 +9,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/examples/internal/ranktest"
-	"github.com/symgrad/symgrad/examples/internal/train"
 	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/train"
 )
 
 func TestMain(m *testing.M) { ranktest.Main(m, main) }
@@ -26,7 +27,7 @@ func small(dir string, more ...string) []string {
 
 func summary(t *testing.T, dir string) train.Summary {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, train.SummaryName))
+	text, err := os.ReadFile(filepath.Join(dir, config.SummaryName))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/examples/ddp/model"
-	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/examples/internal/graph"
+	"github.com/symgrad/symgrad/train"
 )
 
 const (
@@ -81,7 +83,7 @@ func (s *samples) Digest() string { return fmt.Sprintf("samples: %d of seed %d",
 func (s *samples) Describe() (data, name string) {
 	data = fmt.Sprintf("generated: %d training and %d test samples of %d values", s.n, testSamples, s.model.Cols)
 	widths := append([]int{s.model.Cols}, s.model.Hidden...)
-	return data, "mlp " + train.Join(append(widths, classes)...)
+	return data, "mlp " + graph.Widths(append(widths, classes)...)
 }
 
 // New returns the classifier.
@@ -138,7 +140,8 @@ func (t tests) Fill(m *train.Model, first, n int) error {
 func (t tests) Count(m *train.Model, first, n int) (right, all int) {
 	logProb := m.Output.Value().Data().([]float32)
 	for row := range n {
-		if train.Argmax(logProb[row*classes:][:classes]) == (t.n+first+row)%classes {
+		scores := logProb[row*classes:][:classes]
+		if slices.Index(scores, slices.Max(scores)) == (t.n+first+row)%classes {
 			right++
 		}
 	}

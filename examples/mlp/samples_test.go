@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/config"
-	"github.com/symgrad/symgrad/examples/internal/train"
+	"github.com/symgrad/symgrad/train"
 )
 
 func TestSamplesThatNoMemoryHoldsAreRefused(t *testing.T) {

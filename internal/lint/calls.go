@@ -23,7 +23,7 @@ func inPrograms(f *File) bool { return f.Test() || f.in("cmd", "examples", "benc
 // the system (/proc, /sys), of an installed library, of this repository, or results of the same
 // program.
 func readsOwnFiles(f *File) bool {
-	return f.Test() || f.in("internal/lint", "internal/shm", "internal/nvshmem", "internal/conformance", "dist/launch", "examples/internal/train", "bench")
+	return f.Test() || f.in("internal/lint", "internal/shm", "internal/nvshmem", "internal/conformance", "dist/launch", "train", "bench")
 }
 
 var bans = []ban{

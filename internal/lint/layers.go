@@ -126,11 +126,51 @@ var layers = []layer{
 		},
 		"it compiles graphs to programs and passes them to a back half",
 	},
-	{"internal/settings", []string{"config", "dist/ddp", "dist/ddp/compress", "optim", "tensor"}, "it connects settings with packages, for all programs"},
+	{
+		"internal/settings",
+		[]string{
+			"config", "dist/backend", "dist/ddp", "dist/ddp/compress", "dist/launch", "internal/blas", "internal/cli", "machine", "optim", "tensor",
+		},
+		"it connects settings with packages, for all programs",
+	},
 	{
 		"internal/plan",
 		[]string{"config", "dist", "dist/ddp", "dist/ddp/compress", "internal/hostcost", "internal/program", "machine", "optim", "tensor"},
 		"it predicts the cost of a run from its graph, before ranks exist",
+	},
+	{"train/internal/exchange", []string{"dist", "symmetric", "tensor", "internal/cli"}, "ranks exchange values of any part of a training"},
+	{"train/internal/output", []string{"config", "internal/cli", "train/internal/exchange"}, "it writes files of any content"},
+	{"train/internal/measure", []string{"dist", "tensor", "train/internal/exchange"}, "it sums numbers over ranks"},
+	{
+		"train/internal/save",
+		[]string{
+			"checkpoint", "config", "data", "dist", "dist/ddp", "dist/ddp/compress", "internal/cli", "ops", "optim", "tensor",
+			"train/internal/exchange", "train/internal/measure",
+		},
+		"it stores a training of any program",
+	},
+	{
+		"train/internal/report",
+		[]string{
+			"config", "dist", "dist/backend", "dist/ddp", "dist/launch", "internal/blas", "internal/build", "internal/cli", "internal/cublas",
+			"internal/cuda", "internal/cudnn", "internal/dl", "internal/nccl", "internal/plan", "internal/settings", "machine", "optim",
+			"train/internal/measure", "train/internal/output", "train/internal/save",
+		},
+		"it prints facts of any part of a run",
+	},
+	{
+		"train/internal/timeline",
+		[]string{"dist", "dist/ddp", "internal/trace", "train/internal/exchange", "train/internal/output"},
+		"it records times; the run decides of which steps",
+	},
+	{
+		"train",
+		[]string{
+			"config", "data", "dist", "dist/launch", "dist/backend", "tensor", "ops", "optim", "checkpoint", "dist/ddp", "machine", "internal/blas",
+			"internal/cli", "internal/plan", "internal/settings", "train/internal/exchange", "train/internal/measure", "train/internal/output",
+			"train/internal/report", "train/internal/save", "train/internal/timeline",
+		},
+		"it runs the training of a program, of any problem",
 	},
 	{"machine/machinetest", nil, "models and the oracle share no code with the code they test"},
 	{"bench", nil, "a comparison shares no code with its subjects"},
@@ -147,7 +187,7 @@ var inTests = map[string][]string{
 		"tensor", "internal/long", "internal/sim", "internal/conformance", "internal/cuda/cudatest",
 		"internal/dl/dltest", "internal/hosttest",
 	},
-	"dist/ddp":          {"internal/shm", "checkpoint", "data"},                                            // sums on both host backends; examples save, and sample
+	"dist/ddp":          {"internal/shm", "data"},                                                          // sums on both host backends; an example samples
 	"bench/hosts":       {"dist", "internal/hostcost", "internal/reduce", "internal/ucx", "internal/wire"}, // predictions are judged too
 	"internal/farheap":  {"internal/wire/fake"},                                                            // hosts in one process
 	"internal/hosts":    {"internal/hostcost", "internal/shm"},                                             // it predicts their times; one is the transport of a host
@@ -160,6 +200,11 @@ var inTests = map[string][]string{
 	"internal/direct":   {"internal/gpu/gputest", "internal/reduce"}, // the same, and sums are compared with the host's
 	"internal/nvshmem":  {"internal/gpu/gputest"},
 	"internal/gpu":      {"internal/hosts", "internal/wire/fake"}, // ledgers of several hosts
+
+	"train":                   {"dist/ddp/compress", "examples/ddp/model"}, // a script compresses; a small model
+	"train/internal/exchange": {"dist/backend"},                            // ranks of tests
+	"train/internal/measure":  {"dist/backend"},
+	"train/internal/timeline": {"dist/backend"},
 }
 
 var layersRule = Rule{

@@ -171,7 +171,7 @@ func (a *attentionOf) scaled(s *Step, id ID) (View, bool) {
 	if len(s.In) != 1 || len(s.Out) != 1 || s.Out[0].Value != id {
 		return View{}, false
 	}
-	c, ok := a.p.linear(s, s.In[0].Value, 1)
+	c, ok := linear(a.p, s, s.In[0].Value, 1)
 	m, _ := s.Op.(*Map)
 	if !ok || m == nil || !tensor.Packed(m.Space, s.In[0].Strides) || !tensor.Packed(m.Space, s.Out[0].Strides) || !a.isWhole(&s.Out[0]) {
 		return View{}, false

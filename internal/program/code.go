@@ -103,7 +103,7 @@ func (t *tidier) round(x float64) float64 {
 func (t *tidier) load(in Instr) Instr {
 	v := &t.e.in[in.A]
 	k := slices.IndexFunc(t.e.in, func(w View) bool { return sameView(t.e.space, &w, v) })
-	if x, ok := t.p.uniform(v, t.e.space); ok {
+	if x, ok := uniform(t.p, v, t.e.space); ok {
 		return Instr{Op: Const, Value: t.round(x)}
 	}
 	return Instr{Op: Load, A: k}
@@ -111,7 +111,7 @@ func (t *tidier) load(in Instr) Instr {
 
 // uniform returns the number that a view of a constant repeats. Integers that float32 cannot hold
 // stay loads.
-func (p *Program) uniform(v *View, space []int) (float64, bool) {
+func uniform(p *Program, v *View, space []int) (float64, bool) {
 	val := &p.Values[v.Value]
 	if val.Place != Constant || lenOf(space) == 0 {
 		return 0, false
@@ -287,7 +287,7 @@ func (e *elementwise) put(p *Program, s *Step) bool {
 	case *Reduce:
 		n.Op = &Reduce{Space: e.space, Reduced: o.Reduced, Red: o.Red, Code: e.code}
 	}
-	if p.single(&n) != p.single(s) {
+	if single(p, &n) != single(p, s) {
 		return false
 	}
 	*s = n
@@ -310,7 +310,7 @@ func has(code []Instr, op Scalar) bool {
 }
 
 // copies reports whether s is a Map that copies bit by bit.
-func (p *Program) copies(s *Step) bool {
+func copies(p *Program, s *Step) bool {
 	m, ok := s.Op.(*Map)
 	return ok && len(s.In) == 1 && len(s.Out) == 1 && m.Code[m.Stores[0]].Op == Load &&
 		p.Values[s.In[0].Value].DType == p.Values[s.Out[0].Value].DType

@@ -83,7 +83,7 @@ func (w *Window) images(v *View, pixels, channels int) View {
 
 // gradient adds a value for a gradient with k channels that a product reads as a matrix. It returns
 // the value's view and the step that copies the gradient there.
-func (p *Program) gradient(s *Step, w *Window, k int, from View) (View, Step) {
+func gradient(p *Program, s *Step, w *Window, k int, from View) (View, Step) {
 	shape := []int{w.N, k, w.OutH, w.OutW}
 	old := &p.Values[from.Value]
 	to := p.Whole(p.Add(Value{Name: old.Name, DType: old.DType, Shape: shape}))
@@ -101,7 +101,7 @@ func convGradFilterOf(f *flow, i int, o *MatMul) []Step {
 		return nil
 	}
 	w := p.Steps[j].Op.(*Im2Col).Window
-	dy, c := p.gradient(s, &w, o.M, w.images(&s.In[0], 2, 1))
+	dy, c := gradient(p, s, &w, o.M, w.images(&s.In[0], 2, 1))
 	out := View{s.Out[0].Value, s.Out[0].Offset, Contiguous([]int{o.M, w.C, w.R, w.S})}
 	return []Step{c, {Name: s.Name, Op: &ConvGradFilter{w, o.M}, In: []View{p.Steps[j].In[0], dy}, Out: []View{out}, Stream: s.Stream, After: s.After}}
 }
@@ -124,7 +124,7 @@ func convGradInputOf(f *flow, i int, o *Col2Im) []Step {
 	if !tensor.Packed([]int{1, m.M, m.N}, product.Out[0].Strides) || !tensor.Packed(whole, s.In[0].Strides) || !tensor.Packed([]int{1, m.K, m.N}, product.In[1].Strides) {
 		return nil
 	}
-	dy, c := p.gradient(s, &w, m.K, w.images(&product.In[0], 1, 2))
+	dy, c := gradient(p, s, &w, m.K, w.images(&product.In[0], 1, 2))
 	filter := View{product.In[1].Value, product.In[1].Offset, Contiguous([]int{m.K, w.C, w.R, w.S})}
 	return []Step{c, {Name: s.Name, Op: &ConvGradInput{w, m.K}, In: []View{dy, filter}, Out: s.Out, Stream: s.Stream, After: s.After}}
 }

@@ -28,11 +28,11 @@ func removeDead(p *Program) bool {
 			needed[s.Out[0].Value] = true
 		}
 	}
-	return p.keep(keep)
+	return keepSteps(p, keep)
 }
 
-// keep drops the other steps, and entries of After that name them.
-func (p *Program) keep(keep []bool) bool {
+// keepSteps drops the other steps, and entries of After that name them.
+func keepSteps(p *Program, keep []bool) bool {
 	at := make([]int, len(p.Steps))
 	kept := p.Steps[:0]
 	for i, s := range p.Steps {

@@ -75,7 +75,7 @@ func (n *narrower) choose(i int) {
 	n.changed = true
 	in, _, _ := p.signature(s)
 	for k, v := range s.In[:ins] {
-		if n.flow.maker(v.Value) < 0 || !p.isWhole(&v, in[k].Space) {
+		if n.flow.maker(v.Value) < 0 || !isWhole(p, &v, in[k].Space) {
 			continue
 		}
 		n.round[v.Value] = true
@@ -184,7 +184,7 @@ func (n *narrower) rounded(s *Step, v View, space []int) View {
 	p := n.pk.p
 	val := &p.Values[v.Value]
 	from, to, shape := p.Whole(v.Value), v, slices.Clone(val.Shape)
-	if !p.isWhole(&v, space) {
+	if !isWhole(p, &v, space) {
 		from, shape = v, slices.Clone(space)
 		for d := range space {
 			if v.Strides[d] == 0 {
@@ -204,7 +204,7 @@ func (n *narrower) rounded(s *Step, v View, space []int) View {
 }
 
 // isWhole reports whether a view reaches from a value's first element to its last.
-func (p *Program) isWhole(v *View, space []int) bool {
+func isWhole(p *Program, v *View, space []int) bool {
 	lo, hi := v.bounds(space)
 	return lo == 0 && hi == p.Values[v.Value].Len()-1
 }

@@ -86,7 +86,7 @@ func (e *entropyOf) follow() bool {
 	for e.f.maker(id) >= 0 && len(e.f.readers[id]) == 1 {
 		r := e.f.readers[id][0]
 		s := &e.p.Steps[r]
-		y, ok := e.p.linear(s, id, x)
+		y, ok := linear(e.p, s, id, x)
 		if !ok {
 			break
 		}
@@ -100,7 +100,7 @@ func (e *entropyOf) follow() bool {
 
 // linear returns the factor x of value id after step s, if s only sums all of id or multiplies it
 // by a constant.
-func (p *Program) linear(s *Step, id ID, x float64) (float64, bool) {
+func linear(p *Program, s *Step, id ID, x float64) (float64, bool) {
 	el, ok := elementsOf(s)
 	if !ok || len(s.In) != 1 || len(s.Out) != 1 || !s.In[0].covers(el.space, p.Values[id].Len()) {
 		return 0, false
@@ -108,7 +108,7 @@ func (p *Program) linear(s *Step, id ID, x float64) (float64, bool) {
 	if r, ok := s.Op.(*Reduce); ok {
 		return x, r.Red == Sum && len(r.Code) == 1
 	}
-	f32 := p.single(s)
+	f32 := single(p, s)
 	regs := make([]float64, len(el.code))
 	factor := make([]bool, len(el.code)) // registers that are a multiple of the load
 	for r, in := range el.code {
@@ -181,7 +181,7 @@ func (e *entropyOf) scale() (float64, bool) {
 			return 0, false
 		}
 	}
-	f32 := e.p.single(s)
+	f32 := single(e.p, s)
 	root := m.Code[m.Stores[0]]
 	switch {
 	case root.Op == Neg:

@@ -75,7 +75,7 @@ func (f *flow) finish() {
 	for i, gone := range f.gone {
 		keep[i] = !gone
 	}
-	f.p.keep(keep)
+	keepSteps(f.p, keep)
 }
 
 // touch changes the lists of all values that a step writes or reads.
@@ -287,7 +287,7 @@ func (p *Program) drop(steps ...int) {
 	for i := range keep {
 		keep[i] = !slices.Contains(steps, i)
 	}
-	p.keep(keep)
+	keepSteps(p, keep)
 }
 
 // rename makes all readers of a value read another value with the same elements in the same order.

@@ -17,7 +17,7 @@ func simplify(p *Program) bool {
 		if !ok {
 			continue
 		}
-		t := e.tidy(p, p.single(s))
+		t := e.tidy(p, single(p, s))
 		if _, reduces := s.Op.(*Reduce); reduces && t.roots[0] != len(t.code)-1 {
 			continue
 		}
@@ -49,7 +49,7 @@ func dropUnread(f *flow, i int) {
 			return
 		}
 		n := Step{Op: &Map{Space: o.Space, Code: o.Code, Stores: stores}, In: s.In, Out: out}
-		if p.single(&n) == p.single(s) {
+		if single(p, &n) == single(p, s) {
 			s.Op, s.Out = n.Op, n.Out
 		}
 	case *CrossEntropy:
@@ -100,7 +100,7 @@ func evaluate(p *Program, s *Step, e *elementwise) {
 		val := &p.Values[v.Value]
 		val.Place, val.Data = Constant, make([]byte, val.Bytes())
 	}
-	f32 := p.single(s)
+	f32 := single(p, s)
 	regs := make([]float64, len(e.code))
 	red, reduces := s.Op.(*Reduce)
 	var sums map[int]float64
@@ -116,7 +116,7 @@ func evaluate(p *Program, s *Step, e *elementwise) {
 				sums[at] = red.Red.Combine(sums[at], regs[root])
 				continue
 			}
-			p.store(&s.Out[k], at, e, root, regs[root], index)
+			store(p, &s.Out[k], at, e, root, regs[root], index)
 		}
 		next(e.space, index)
 	}
@@ -129,7 +129,7 @@ func evaluate(p *Program, s *Step, e *elementwise) {
 }
 
 // store sets element at of a constant. A value that is only loaded keeps its bits.
-func (p *Program) store(out *View, at int, e *elementwise, root int, x float64, index []int) {
+func store(p *Program, out *View, at int, e *elementwise, root int, x float64, index []int) {
 	val := &p.Values[out.Value]
 	if in := &e.code[root]; in.Op == Load && p.Values[e.in[in.A].Value].DType == val.DType {
 		n, from := val.DType.Size(), e.in[in.A].at(index)

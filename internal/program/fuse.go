@@ -84,7 +84,7 @@ func (x *join) inline(k int) bool {
 	out := from.outOf(v.Value)
 	e, _ := elementsOf(to)
 	r, ok := routeOf(m.Space, &from.Out[out], e.space, &v)
-	if !ok || !carries(x.p.Values[v.Value].DType, x.p.single(to)) {
+	if !ok || !carries(x.p.Values[v.Value].DType, single(x.p, to)) {
 		return false
 	}
 	random := has(m.Code, Rand)
@@ -156,7 +156,7 @@ func (x *join) onlyReader(v *View) bool {
 
 // sameArithmetic reports whether both steps compute in f32, or both in f64.
 func (x *join) sameArithmetic() bool {
-	return x.p.single(&x.p.Steps[x.i]) == x.p.single(&x.p.Steps[x.j])
+	return single(x.p, &x.p.Steps[x.i]) == single(x.p, &x.p.Steps[x.j])
 }
 
 // write puts code, as the source of In number k along a route, into step j if the result is valid.
@@ -195,7 +195,7 @@ func (x *join) write(code *elementwise, r *route, k int) bool {
 
 // replace makes step j compute joined, over the split space.
 func (x *join) replace(joined *elementwise, r *route, to *Step) bool {
-	joined = joined.tidy(x.p, x.p.single(to))
+	joined = joined.tidy(x.p, single(x.p, to))
 	if len(joined.in) > maxIns || len(joined.code) > maxInstrs {
 		return false
 	}
@@ -239,7 +239,7 @@ func elementByElement(p *Program, s *Step) bool {
 // relook makes In number k of step j a view of the memory that step i copies. j has any operation.
 func (x *join) relook(k int) bool {
 	from, to := &x.p.Steps[x.i], &x.p.Steps[x.j]
-	if !x.p.copies(from) || !x.f.steady(x.i, x.j) {
+	if !copies(x.p, from) || !x.f.steady(x.i, x.j) {
 		return false
 	}
 	in, out, err := x.p.Operands(to)
@@ -295,7 +295,7 @@ func (x *join) rewhole(k int) bool {
 // foldCopyOut removes step j, a copy, and makes the step that it reads from write to j's Out.
 func foldCopyOut(f *flow, j int) bool {
 	p := f.p
-	if !p.copies(&p.Steps[j]) {
+	if !copies(p, &p.Steps[j]) {
 		return false
 	}
 	c := p.Steps[j]

@@ -27,7 +27,7 @@ func (x *join) merge(r *route) bool {
 	if len(from.Out)+len(to.Out) > maxOuts || !x.mayMove(&from) || !x.sameArithmetic() || has(m.Code, Rand) && !r.straight(m.Space) {
 		return false
 	}
-	f32 := x.p.single(&to)
+	f32 := single(x.p, &to)
 	next := Step{Stream: to.Stream, After: append(slices.Clone(from.After), to.After...)}
 	all := &elementwise{space: r.space(), code: slices.Clone(m.Code)}
 	for _, w := range from.In {
@@ -91,7 +91,7 @@ func (x *join) accept(all *elementwise, next Step, f32 bool) bool {
 	}
 	next.Op = &Map{Space: all.space, Code: all.code, Stores: all.roots}
 	next.In = all.in
-	if x.p.single(&next) != f32 || !elementByElement(x.p, &next) {
+	if single(x.p, &next) != f32 || !elementByElement(x.p, &next) {
 		return false
 	}
 	next.Name = joinedName(x.p.Steps[x.i].Name, x.p.Steps[x.j].Name)

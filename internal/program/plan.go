@@ -55,7 +55,7 @@ func newPlanner(p *Program) *planner {
 	o := orderOf(p)
 	pl := &planner{p: p, order: o, spans: o.spans(p)}
 	if pl.kept = pl.spans; p.Rows {
-		pl.kept = p.keptSpans(pl.spans)
+		pl.kept = keptSpans(p, pl.spans)
 	}
 	return pl
 }

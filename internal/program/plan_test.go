@@ -161,12 +161,12 @@ func TestRunsOfRows(t *testing.T) {
 	p := gradientOf(64, 32)
 	p.Steps = append(p.Steps, chainOf(2).Steps...)
 	for i, want := range []int{1, 3, 3, 4, 6, 6} {
-		if got := p.runFrom(i); got != want {
+		if got := runFrom(p, i); got != want {
 			t.Errorf("the run from step %d ends before step %d, want %d", i, got, want)
 		}
 	}
 	p.Steps[2].Stream = Comm
-	if got := p.runFrom(1); got != 2 {
+	if got := runFrom(p, 1); got != 2 {
 		t.Errorf("a run goes on to step %d on another stream", got)
 	}
 }

@@ -11,19 +11,19 @@ import "slices"
 //
 // It moves only Maps and Reduces that lead to no sum. Pending Maps of one element that they need,
 // such as terms of an optimizer's step, move with them.
-func (p *Program) prioritizeUpdates(compute, comm []int, level []int, deps [][]int, free []bool) []int {
+func prioritizeUpdates(p *Program, compute, comm []int, level []int, deps [][]int, free []bool) []int {
 	h := &hurrying{p: p, level: level, deps: deps, free: free, comm: comm}
 	h.placed = make([]bool, len(p.Steps))
 	h.asked, h.answer = make([]int, len(p.Steps)), make([]bool, len(p.Steps))
-	h.leads = h.leading(func(i int) bool { return p.sums(i) })
+	h.leads = h.leading(func(i int) bool { return sums(p, i) })
 	h.awaited = h.leading(func(i int) bool {
-		_, ok := p.spreadOf(i)
+		_, ok := spreadOf(p, i)
 		return ok && !free[i]
 	})
 	h.sent = append(h.sent, 0)
 	for _, i := range comm {
 		if !free[i] {
-			h.sent = append(h.sent, h.sent[len(h.sent)-1]+p.carried(i))
+			h.sent = append(h.sent, h.sent[len(h.sent)-1]+carried(p, i))
 		}
 	}
 	rest := slices.Clone(compute)
@@ -47,7 +47,7 @@ func (p *Program) prioritizeUpdates(compute, comm []int, level []int, deps [][]i
 func (h *hurrying) leave() {
 	spread := 0
 	for i := range h.p.Steps {
-		if home, ok := h.p.spreadOf(i); ok && !h.free[i] {
+		if home, ok := spreadOf(h.p, i); ok && !h.free[i] {
 			spread += h.p.Values[home].Len()
 		}
 	}
@@ -62,7 +62,7 @@ func (h *hurrying) leave() {
 			break
 		}
 		if !h.awaited[i] {
-			left += h.p.elementsOf(i)
+			left += spaceOf(h.p, i)
 		}
 		if !asMany(spread, left) {
 			break
@@ -84,8 +84,8 @@ func (h *hurrying) leave() {
 func asMany(n, others int) bool { return 8*n >= 7*others }
 
 // carried returns the number of elements that step i reduces on the Comm stream, or 0.
-func (p *Program) carried(i int) int {
-	if !p.sums(i) {
+func carried(p *Program, i int) int {
+	if !sums(p, i) {
 		return 0
 	}
 	if o, ok := p.Steps[i].Op.(*Collective); ok && o.Whole > 0 {
@@ -165,8 +165,8 @@ func (h *hurrying) next(rest []int) int {
 	return -1
 }
 
-// elementsOf returns the number of elements of a Map's or Reduce's space; 0 for other steps.
-func (p *Program) elementsOf(i int) int {
+// spaceOf returns the number of elements of a Map's or Reduce's space; 0 for other steps.
+func spaceOf(p *Program, i int) int {
 	switch o := p.Steps[i].Op.(type) {
 	case *Map:
 		return lenOf(o.Space)

@@ -61,7 +61,7 @@ func (f *flow) recomputable(j int) (m, k int, ok bool) {
 		return 0, 0, false
 	}
 	for _, r := range f.readers[y.Value] {
-		if r != j && !p.rounds(&p.Steps[r]) {
+		if r != j && !rounds(p, &p.Steps[r]) {
 			return 0, 0, false
 		}
 	}
@@ -70,17 +70,17 @@ func (f *flow) recomputable(j int) (m, k int, ok bool) {
 		return 0, 0, false
 	}
 	op, isMap := p.Steps[m].Op.(*Map)
-	return m, k, isMap && len(p.Steps[m].Out) == 1 && !has(op.Code, Rand) && p.bytesRead(m) < p.Values[y.Value].Bytes()
+	return m, k, isMap && len(p.Steps[m].Out) == 1 && !has(op.Code, Rand) && bytesRead(p, m) < p.Values[y.Value].Bytes()
 }
 
 // rounds reports whether a step is a copy into elements of half the size or less.
-func (p *Program) rounds(s *Step) bool {
+func rounds(p *Program, s *Step) bool {
 	m, ok := s.Op.(*Map)
 	return ok && len(s.In) == 1 && len(s.Out) == 1 && work(m.Code) == 0 && 2*p.Values[s.Out[0].Value].DType.Size() <= p.Values[s.In[0].Value].DType.Size()
 }
 
 // bytesRead returns the bytes of all values that step i reads.
-func (p *Program) bytesRead(i int) (bytes int64) {
+func bytesRead(p *Program, i int) (bytes int64) {
 	var counted []ID
 	for _, v := range p.Steps[i].In {
 		if !slices.Contains(counted, v.Value) {

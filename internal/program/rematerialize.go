@@ -47,7 +47,7 @@ func Rematerialize(p *Program) error {
 		return nil
 	}
 	slices.SortStableFunc(all, func(a, b loan) int { return cmp.Compare(a.first(), b.first()) })
-	p.lend(all, fetch, ahead(all))
+	lend(p, all, fetch, ahead(all))
 	return nil
 }
 
@@ -129,7 +129,7 @@ func ahead(all []loan) []int {
 
 // lend puts fetches at the steps of at. All loans of a fetch except its first get a value of their
 // own.
-func (p *Program) lend(all []loan, fetch []bool, at []int) {
+func lend(p *Program, all []loan, fetch []bool, at []int) {
 	lent := make([]Step, len(all))
 	seen := make([]bool, len(p.Steps))
 	for k, l := range all {
@@ -138,7 +138,7 @@ func (p *Program) lend(all []loan, fetch []bool, at []int) {
 			seen[l.step] = true
 			continue
 		}
-		lent[k] = p.refetch(&lent[k], l.uses)
+		lent[k] = refetch(p, &lent[k], l.uses)
 	}
 	steps := make([]Step, 0, len(p.Steps)+len(all))
 	k := 0
@@ -154,7 +154,7 @@ func (p *Program) lend(all []loan, fetch []bool, at []int) {
 }
 
 // refetch returns a copy of a fetch into a new value, which uses read instead of the first.
-func (p *Program) refetch(s *Step, uses []int) Step {
+func refetch(p *Program, s *Step, uses []int) Step {
 	old := s.Out[0].Value
 	v := p.Values[old]
 	v.Shape = slices.Clone(v.Shape)

@@ -216,7 +216,7 @@ func integer(x float64, dt tensor.DType) uint64 {
 }
 
 // single reports whether a Map or Reduce computes in f32: no In and no Out is f64.
-func (p *Program) single(s *Step) bool {
+func single(p *Program, s *Step) bool {
 	for _, v := range s.In {
 		if p.Values[v.Value].DType == tensor.F64 {
 			return false

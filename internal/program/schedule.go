@@ -26,12 +26,12 @@ func schedule(p *Program) {
 	f := flowOf(p)
 	fetch := fetchesOf(f)
 	deps := dependencies(p, fetch)
-	compute, comm := p.byStream()
+	compute, comm := byStream(p)
 	free := atOnce(p, deps, fetch)
 	level := levels(p, deps, free)
 	slices.SortStableFunc(compute, func(a, b int) int { return cmp.Compare(level[a], level[b]) })
-	compute = p.prioritizeUpdates(compute, comm, level, deps, free)
-	p.reorder(compute, comm, deps, &fetching{f, fetch, deps})
+	compute = prioritizeUpdates(p, compute, comm, level, deps, free)
+	reorder(p, compute, comm, deps, &fetching{f, fetch, deps})
 	assignSideStream(p)
 	fetch = fetchesOf(flowOf(p))
 	waits(p, dependencies(p, fetch), fetch)
@@ -162,7 +162,7 @@ func atOnce(p *Program, deps [][]int, fetch []bool) []bool {
 	free := slices.Clone(fetch)
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		free[i] = free[i] || p.opens(i) || p.sums(i) && p.Values[s.In[0].Value].Len() == 1 && len(deps[i]) == 0
+		free[i] = free[i] || opens(p, i) || sums(p, i) && p.Values[s.In[0].Value].Len() == 1 && len(deps[i]) == 0
 	}
 	return free
 }
@@ -187,7 +187,7 @@ func levels(p *Program, deps [][]int, free []bool) []int {
 }
 
 // byStream returns the steps of Comm and all other steps.
-func (p *Program) byStream() (compute, comm []int) {
+func byStream(p *Program) (compute, comm []int) {
 	for i := range p.Steps {
 		if p.Steps[i].Stream == Comm {
 			comm = append(comm, i)
@@ -200,7 +200,7 @@ func (p *Program) byStream() (compute, comm []int) {
 
 // reorder puts Compute steps in the order of compute, and each collective right after the last step
 // that it depends on; fetches wait for their place in fetches.holds.
-func (p *Program) reorder(compute, comm []int, deps [][]int, fetches *fetching) {
+func reorder(p *Program, compute, comm []int, deps [][]int, fetches *fetching) {
 	hold := fetches.holds(compute, comm)
 	at := make([]int, len(p.Steps)) // index of each placed step
 	for i := range at {
@@ -223,11 +223,11 @@ func (p *Program) reorder(compute, comm []int, deps [][]int, fetches *fetching) 
 			place(compute[k])
 		}
 	}
-	p.permute(order)
+	permute(p, order)
 }
 
 // permute puts the steps in an order.
-func (p *Program) permute(order []int) {
+func permute(p *Program, order []int) {
 	steps := make([]Step, len(order))
 	for to, from := range order {
 		steps[to] = p.Steps[from]

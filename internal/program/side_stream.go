@@ -28,7 +28,7 @@ func assignSideStream(p *Program) {
 		}
 	}
 	if beside {
-		p.untangle()
+		untangle(p)
 		return
 	}
 	for i := range p.Steps {
@@ -47,7 +47,7 @@ func stands(s *Step) bool {
 
 // untangle moves Compute steps before Side steps within each section between two steps that stand,
 // so that steps along the same rows stay together.
-func (p *Program) untangle() {
+func untangle(p *Program) {
 	deps := dependencies(p, fetchesOf(flowOf(p)))
 	var order []int
 	for i := 0; i < len(p.Steps); {
@@ -55,18 +55,18 @@ func (p *Program) untangle() {
 		for end < len(p.Steps) && p.Steps[end].Stream != Comm && (p.Steps[end].Stream == Side || !stands(&p.Steps[end])) {
 			end++
 		}
-		order = append(order, p.computeFirst(i, end, deps)...)
+		order = append(order, computeFirst(p, i, end, deps)...)
 		if end < len(p.Steps) {
 			order = append(order, end)
 		}
 		i = end + 1
 	}
-	p.permute(order)
+	permute(p, order)
 }
 
 // computeFirst returns steps i to end with those of Compute first. It keeps the order if a Compute
 // step needs a Side step.
-func (p *Program) computeFirst(i, end int, deps [][]int) []int {
+func computeFirst(p *Program, i, end int, deps [][]int) []int {
 	var first, behind, all []int
 	needs := false
 	for j := i; j < end; j++ {

@@ -6,7 +6,7 @@ package program
 // spread.
 
 // spreadOf reports whether step i is a spread, equally on all ranks, and the value that it gathers.
-func (p *Program) spreadOf(i int) (home ID, ok bool) {
+func spreadOf(p *Program, i int) (home ID, ok bool) {
 	o, ok := p.Steps[i].Op.(*Collective)
 	if !ok || o.parted() != partIn || o.Fetch {
 		return 0, false
@@ -18,13 +18,13 @@ func (p *Program) spreadOf(i int) (home ID, ok bool) {
 // opens reports whether step i spreads updates of the previous run: no earlier step touches the
 // value. A spread of this run's updates follows a sum of gradients on all ranks, even on a rank
 // without readers or updates.
-func (p *Program) opens(i int) bool {
-	home, ok := p.spreadOf(i)
+func opens(p *Program, i int) bool {
+	home, ok := spreadOf(p, i)
 	if !ok {
 		return false
 	}
 	for j := range i {
-		if p.sums(j) || readsValue(&p.Steps[j], home) || p.Steps[j].outOf(home) >= 0 {
+		if sums(p, j) || readsValue(&p.Steps[j], home) || p.Steps[j].outOf(home) >= 0 {
 			return false
 		}
 	}
@@ -32,7 +32,7 @@ func (p *Program) opens(i int) bool {
 }
 
 // updatesBefore returns the last Map before step i that writes home, or -1.
-func (p *Program) updatesBefore(i int, home ID) int {
+func updatesBefore(p *Program, i int, home ID) int {
 	for j := i - 1; j >= 0; j-- {
 		if _, ok := p.Steps[j].Op.(*Map); ok && p.Steps[j].outOf(home) >= 0 {
 			return j
@@ -51,14 +51,14 @@ func sinkAllGathers(p *Program) {
 	moved := make([]bool, len(p.Steps))
 	least := -1
 	for i := range p.Steps {
-		home, ok := p.spreadOf(i)
-		if !ok || p.opens(i) {
+		home, ok := spreadOf(p, i)
+		if !ok || opens(p, i) {
 			continue
 		}
 		to, passed := i, 0
-		for j := i + 1; j < len(p.Steps) && (!asMany(passed, p.Values[home].Len()) || j <= least) && p.independentOf(j, home); j++ {
-			if p.sums(j) {
-				to, passed = j, passed+p.carried(j)
+		for j := i + 1; j < len(p.Steps) && (!asMany(passed, p.Values[home].Len()) || j <= least) && independentOf(p, j, home); j++ {
+			if sums(p, j) {
+				to, passed = j, passed+carried(p, j)
 			}
 		}
 		if to > i {
@@ -79,7 +79,7 @@ func sinkAllGathers(p *Program) {
 }
 
 // independentOf reports whether step j does not touch home and is not a Call.
-func (p *Program) independentOf(j int, home ID) bool {
+func independentOf(p *Program, j int, home ID) bool {
 	s := &p.Steps[j]
 	_, call := s.Op.(*Call)
 	return !call && !readsValue(s, home) && s.outOf(home) < 0
@@ -87,7 +87,7 @@ func (p *Program) independentOf(j int, home ID) bool {
 
 // sums reports whether step j is a collective that should not be delayed: any except a gather of
 // parts or a fetch. In a training step nearly all of them sum gradients.
-func (p *Program) sums(j int) bool {
+func sums(p *Program, j int) bool {
 	o, ok := p.Steps[j].Op.(*Collective)
 	return ok && o.parted() != partIn && !o.Fetch
 }
@@ -99,8 +99,8 @@ func (p *Program) sums(j int) bool {
 func spreads(p *Program) {
 	f := flowOf(p)
 	for i := range p.Steps {
-		home, ok := p.spreadOf(i)
-		if !ok || !p.keepsWaiting(i, home) {
+		home, ok := spreadOf(p, i)
+		if !ok || !keepsWaiting(p, i, home) {
 			continue
 		}
 		for j := range i {
@@ -114,14 +114,14 @@ func spreads(p *Program) {
 
 // keepsWaiting reports whether spread i would delay a sum: one follows it, and none is between it
 // and its updates.
-func (p *Program) keepsWaiting(i int, home ID) bool {
-	for j := p.updatesBefore(i, home) + 1; j < i; j++ {
-		if p.sums(j) {
+func keepsWaiting(p *Program, i int, home ID) bool {
+	for j := updatesBefore(p, i, home) + 1; j < i; j++ {
+		if sums(p, j) {
 			return false
 		}
 	}
 	for j := i + 1; j < len(p.Steps); j++ {
-		if p.sums(j) {
+		if sums(p, j) {
 			return true
 		}
 	}

@@ -187,13 +187,13 @@ func TestSpreadsBeforeAllReadersHoldUpNothing(t *testing.T) {
 		t.Error(err)
 	}
 	for i := range p.Steps {
-		if opens := strings.HasPrefix(p.Steps[i].Name, "spread"); p.opens(i) != opens {
-			t.Errorf("%s opens: %v, want %v", p.Steps[i].Name, p.opens(i), opens)
+		if want := strings.HasPrefix(p.Steps[i].Name, "spread"); opens(p, i) != want {
+			t.Errorf("%s opens: %v, want %v", p.Steps[i].Name, opens(p, i), want)
 		}
 	}
 	usual := sharded(8, 8)
 	for i := range usual.Steps {
-		if usual.opens(i) {
+		if opens(usual, i) {
 			t.Errorf("%s opens, and comes behind what reads the weights", usual.Steps[i].Name)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 
 	"gorgonia.org/gorgonia"
@@ -191,4 +192,13 @@ func (b *Builder) CrossEntropy(logits, y, w *gorgonia.Node) (cost, logProb *gorg
 	weighted := b.Both(gorgonia.HadamardProd, w, perRow)
 	total := b.Do(func() (*gorgonia.Node, error) { return gorgonia.Sum(weighted) })
 	return b.Apply(gorgonia.Neg, total), logProb
+}
+
+// Widths returns the widths of layers as "784-512-10".
+func Widths(widths ...int) string {
+	texts := make([]string, len(widths))
+	for i, w := range widths {
+		texts[i] = fmt.Sprint(w)
+	}
+	return strings.Join(texts, "-")
 }

@@ -15,13 +15,10 @@ import (
 	"github.com/symgrad/symgrad/internal/cli"
 )
 
-// ErrUsage is matched by errors of a program that could not start because of its command line.
-var ErrUsage = errors.New("invalid command line")
-
 // ErrWrong is matched by the error of a program with a wrong result.
 var ErrWrong = errors.New("wrong result")
 
-// exitUsage is the exit code of an ErrUsage.
+// exitUsage is the exit code of an cli.ErrUsage.
 const exitUsage = 2
 
 // Program is an example program.
@@ -61,7 +58,7 @@ func (p Program) Execute(args []string, stdout, stderr io.Writer) int {
 	switch {
 	case code != 0: // the ranks' code says more than the error: 141 after "| head"
 		return code
-	case errors.Is(err, ErrUsage):
+	case errors.Is(err, cli.ErrUsage):
 		return exitUsage
 	}
 	return launch.ExitCode(err)
@@ -78,20 +75,9 @@ type options struct {
 	env     launch.Env
 }
 
-// usage returns an error of the command line.
-func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
-type usageError struct{ error }
-
-// Is matches ErrUsage.
-func (e usageError) Is(target error) bool { return target == ErrUsage }
-
-// Unwrap returns the reason.
-func (e usageError) Unwrap() error { return e.error }
-
 // parse reads the command line and the launcher's variables.
 //
-// Errors: ErrUsage; pflag.ErrHelp.
+// Errors: cli.ErrUsage; pflag.ErrHelp.
 func (p Program) parse(args []string) (*options, error) {
 	o := &options{Program: p, args: args, flags: pflag.NewFlagSet(p.Name, pflag.ContinueOnError)}
 	o.flags.SortFlags = false
@@ -107,11 +93,11 @@ func (p Program) parse(args []string) (*options, error) {
 		if errors.Is(err, pflag.ErrHelp) {
 			return o, err
 		}
-		return o, usage("%w (--help lists the flags)", cli.FlagError(err))
+		return o, cli.Usage("%w (--help lists the flags)", cli.FlagError(err))
 	}
 	var err error
 	if o.env, err = launch.Current(); err != nil {
-		return o, usageError{err}
+		return o, cli.AsUsage(err)
 	}
 	return o, o.check()
 }
@@ -120,30 +106,30 @@ func (p Program) parse(args []string) (*options, error) {
 func (o *options) check() error {
 	if o.env.Launcher != launch.None {
 		if o.flags.Changed("ranks") && o.n != o.env.Size {
-			return usage("--ranks %d, but %s started %d: remove --ranks", o.n, o.env.Launcher, o.env.Size)
+			return cli.Usage("--ranks %d, but %s started %d: remove --ranks", o.n, o.env.Launcher, o.env.Size)
 		}
 		o.n = o.env.Size
 	}
 	if o.n < 1 {
-		return usage("--ranks %d: want 1 or more", o.n)
+		return cli.Usage("--ranks %d: want 1 or more", o.n)
 	}
 	if o.timeout <= 0 {
-		return usage("--timeout %v: want more than 0", o.timeout)
+		return cli.Usage("--timeout %v: want more than 0", o.timeout)
 	}
 	if err := o.config().Validate(); err != nil {
-		return usageError{err}
+		return cli.AsUsage(err)
 	}
 	if o.backend == backend.Sim && o.env.Size > 1 {
-		return usage("--backend sim runs all ranks in one process, but %s started %d: start the program without a launcher", o.env.Launcher, o.env.Size)
+		return cli.Usage("--backend sim runs all ranks in one process, but %s started %d: start the program without a launcher", o.env.Launcher, o.env.Size)
 	}
 	if o.Args == "" && o.flags.NArg() > 0 {
-		return usage("unexpected argument %q (--help lists the flags)", o.flags.Arg(0))
+		return cli.Usage("unexpected argument %q (--help lists the flags)", o.flags.Arg(0))
 	}
 	if o.Check == nil {
 		return nil
 	}
 	if err := o.Check(o.n, o.flags.Args()); err != nil {
-		return usageError{err}
+		return cli.AsUsage(err)
 	}
 	return nil
 }
