@@ -35,10 +35,6 @@ var crowded = map[string]crowd{
 		fields: 24, files: 6,
 		why: "one goroutine serves control messages, heaps and losses of all groups, under one lock",
 	},
-	"internal/nvshmem.Runtime": {
-		methods: 77, files: 13,
-		why: "the library has one state for a process: teams, heap, streams and one-sided calls need it",
-	},
 	"internal/nvshmem.engine": {
 		methods: 58, files: 7,
 		why: "a collective of the library has a call for each dtype, with rules of its own",
