@@ -8,14 +8,16 @@ import (
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
-	"github.com/symgrad/symgrad/internal/hostexec"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
+	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
 
 // compiled is a program for given shapes of inputs, loaded and with memory.
 type compiled struct {
-	*lowered
+	*lower.Lowered
 	m       *Machine
 	runner  program.Runner
 	gpu     *onDevice // nil on the CPU
@@ -23,12 +25,12 @@ type compiled struct {
 	values  []gorgonia.Value // of outputs
 	memory  []tensor.Buffer  // of the outputs' values
 	apart   []tensor.Buffer  // gradients of parameters with a dual value
-	places  []hookPlace
+	hooks   hookMemory
 }
 
 // source is an input and the place of its value at the last run.
 type source struct {
-	binding
+	lower.Binding
 	gdt   gtensor.Dtype
 	dtype tensor.DType
 	value gorgonia.Value
@@ -37,53 +39,16 @@ type source struct {
 	own   tensor.Buffer // for values whose elements are not contiguous
 }
 
-// build compiles and loads the graph for inputs of given shapes.
-func (m *Machine) build(shapes map[*gorgonia.Node][]int, resized bool) (*compiled, error) {
-	c, err := m.program(shapes, resized)
-	if err != nil {
-		return nil, err
-	}
-	if m.device != nil {
-		err = c.loadOnDevice(c.env())
-	} else {
-		c.runner, err = hostexec.New(c.p, m.onHost(), c.env())
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := c.place(); err != nil {
-		return nil, fmt.Errorf("%w%s", err, closing(c.runner.Close()))
-	}
-	return c, nil
-}
-
-// program compiles the graph for inputs of given shapes without loading it.
-func (m *Machine) program(shapes map[*gorgonia.Node][]int, resized bool) (*compiled, error) {
-	l, err := lowerAs(m.as, m.g, &m.cfg, shapes, resized)
-	if err != nil {
-		return nil, err
-	}
-	if err := finishProgram(l, &m.cfg, m.device != nil); err != nil {
-		return nil, err
-	}
-	return &compiled{lowered: l, m: m}, nil
-}
-
 // env returns the groups and host functions that the program calls.
 func (c *compiled) env() program.Env {
-	env := program.Env{Groups: c.groups}
-	for _, f := range c.calls {
-		env.Calls = append(env.Calls, f.run)
+	env := program.Env{Groups: c.Groups}
+	for _, f := range c.Calls {
+		env.Calls = append(env.Calls, f.Run)
 	}
 	if c.m.cfg.Watch {
 		env.Watch = c.watch
 	}
 	return env
-}
-
-// onHost returns the settings of programs on the host.
-func (m *Machine) onHost() hostexec.Config {
-	return hostexec.Config{Threads: m.cfg.Threads, BLAS: m.blas}
 }
 
 func closing(err error) string {
@@ -96,21 +61,21 @@ func closing(err error) string {
 // place binds values whose memory never changes: states, outputs, the clock.
 func (c *compiled) place() error {
 	if c.gpu != nil {
-		return c.placeOnDevice()
+		return c.gpu.place()
 	}
-	for _, s := range c.states {
-		if err := c.runner.Bind(s.id, s.at); err != nil {
+	for _, s := range c.States {
+		if err := c.runner.Bind(s.ID, s.At); err != nil {
 			return err
 		}
 	}
-	if c.p.Clock != program.None {
-		if err := c.runner.Bind(c.p.Clock, tensor.Of(c.m.clock)); err != nil {
+	if c.Program.Clock != program.None {
+		if err := c.runner.Bind(c.Program.Clock, tensor.Of(c.m.clock)); err != nil {
 			return err
 		}
 	}
-	for _, b := range c.inputs {
-		dt := c.p.Values[b.id].DType
-		c.sources = append(c.sources, source{binding: b, gdt: b.node.Dtype(), dtype: dt})
+	for _, b := range c.Inputs {
+		dt := c.Program.Values[b.ID].DType
+		c.sources = append(c.sources, source{Binding: b, gdt: b.Node.Dtype(), dtype: dt})
 	}
 	if err := c.placeOutputs(); err != nil {
 		return err
@@ -118,25 +83,25 @@ func (c *compiled) place() error {
 	if err := c.placeDuals(); err != nil {
 		return err
 	}
-	return c.placeHooks()
+	return c.hooks.place()
 }
 
 // placeOutputs makes the values of outputs. Programs for other shapes share memory of equal length.
 func (c *compiled) placeOutputs() error {
-	c.values, c.memory = make([]gorgonia.Value, len(c.outputs)), make([]tensor.Buffer, len(c.outputs))
-	for i, o := range c.outputs {
-		if c.hookOf(o.id) >= 0 {
-			continue // the reducer has the memory: see placeHooks
+	c.values, c.memory = make([]gorgonia.Value, len(c.Outputs)), make([]tensor.Buffer, len(c.Outputs))
+	for i, o := range c.Outputs {
+		if c.hookOf(o.ID) >= 0 {
+			continue // the reducer has the memory: see hookMemory
 		}
-		dt := c.p.Values[o.id].DType
-		b, err := c.m.memoryFor(place{o.node, false}, dt, max(sizeOf(o.shape), 1))
+		dt := c.Program.Values[o.ID].DType
+		b, err := c.m.memory.of(place{o.Node, false}, dt, max(values.Size(o.Shape), 1))
 		if err != nil {
-			return fmt.Errorf("output %q: %w", called(o.node), err)
+			return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 		}
 		if err := c.setOutput(i, b); err != nil {
 			return err
 		}
-		if err := c.runner.Bind(o.id, b); err != nil {
+		if err := c.runner.Bind(o.ID, b); err != nil {
 			return err
 		}
 	}
@@ -145,47 +110,32 @@ func (c *compiled) placeOutputs() error {
 
 // hookOf returns the hook whose reduced gradient is value id, or -1.
 func (c *compiled) hookOf(id program.ID) int {
-	return slices.IndexFunc(c.hooks, func(h *hook) bool { return h.reduced == id })
+	return slices.IndexFunc(c.Hooks, func(h *lower.Hook) bool { return h.Reduced == id })
 }
 
 // setOutput makes b the memory of output i's value.
 func (c *compiled) setOutput(i int, b tensor.Buffer) error {
-	o := c.outputs[i]
-	v, err := valueOver(b, o.node.Dtype(), o.shape, o.node.IsScalar() && o.given == nil)
+	o := c.Outputs[i]
+	v, err := values.Over(b, o.Node.Dtype(), o.Shape, o.Node.IsScalar() && o.Given == nil)
 	if err != nil {
-		return fmt.Errorf("output %q: %w", called(o.node), err)
+		return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 	}
 	c.values[i], c.memory[i] = v, b
 	return nil
 }
 
-// memoryFor returns memory that lasts as long as the machine.
-func (m *Machine) memoryFor(p place, dt tensor.DType, n int) (tensor.Buffer, error) {
-	if b, ok := m.memory[p]; ok && b.DType() == dt && b.Len() == n {
-		return b, nil
-	}
-	b, err := newMemory(dt, n)
-	if err != nil {
-		return b, err
-	}
-	if _, ok := m.memory[p]; !ok {
-		m.memory[p] = b
-	}
-	return b, nil
-}
-
 // placeDuals binds the gradients of parameters with a dual value.
 func (c *compiled) placeDuals() error {
-	for _, d := range c.duals {
-		v, err := d.node.Grad()
+	for _, d := range c.Duals {
+		v, err := d.Node.Grad()
 		if err != nil {
-			return fmt.Errorf("gradient of %q: %w", called(d.node), err)
+			return fmt.Errorf("gradient of %q: %w", lower.Called(d.Node), err)
 		}
-		b, err := memoryOf(v, c.p.Values[d.id].DType)
+		b, err := values.Memory(v, c.Program.Values[d.ID].DType)
 		if err != nil {
-			return fmt.Errorf("gradient of %q: %w", called(d.node), err)
+			return fmt.Errorf("gradient of %q: %w", lower.Called(d.Node), err)
 		}
-		if err := c.runner.Bind(d.id, b); err != nil {
+		if err := c.runner.Bind(d.ID, b); err != nil {
 			return err
 		}
 		c.apart = append(c.apart, b)
@@ -195,8 +145,8 @@ func (c *compiled) placeDuals() error {
 
 // changed reports whether an op has changed since the program was made.
 func (c *compiled) changed() bool {
-	for i := range c.marks {
-		if c.marks[i].changed() {
+	for i := range c.Marks {
+		if c.Marks[i].Changed() {
 			return true
 		}
 	}
@@ -206,7 +156,7 @@ func (c *compiled) changed() bool {
 // bind binds all inputs. It reports whether one has another shape than the program's.
 func (c *compiled) bind() (resized bool, err error) {
 	if c.gpu != nil {
-		return c.bindOnDevice()
+		return c.gpu.bind()
 	}
 	if d := c.m.sharded; d != nil {
 		if err := d.Machine().Adopt(); err != nil {
@@ -220,28 +170,28 @@ func (c *compiled) bind() (resized bool, err error) {
 		s := &c.sources[i]
 		fits, err := c.source(s)
 		if err != nil {
-			return false, fmt.Errorf("input %q: %w", called(s.node), err)
+			return false, fmt.Errorf("input %q: %w", lower.Called(s.Node), err)
 		}
 		if !fits {
 			return true, nil
 		}
 	}
-	return false, c.bindHooks()
+	return false, c.hooks.bind()
 }
 
 // source binds one input. It reports whether its shape is the program's.
 func (c *compiled) source(s *source) (fits bool, err error) {
-	v := s.node.Value()
+	v := s.Node.Value()
 	if v == nil {
 		return false, fmt.Errorf("%w; give it one with gorgonia.Let", ErrNoValue)
 	}
-	if !sameShape(v.Shape(), s.shape) {
+	if !values.SameShape(v.Shape(), s.Shape) {
 		return false, nil
 	}
-	at, err := memoryOf(v, s.dtype)
+	at, err := values.Memory(v, s.dtype)
 	if err != nil {
 		d, ok := v.(*gtensor.Dense)
-		if !ok || isPlain(d) || v.Dtype() != s.gdt {
+		if !ok || values.IsPlain(d) || v.Dtype() != s.gdt {
 			return false, err
 		}
 		if at, err = s.copied(d); err != nil {
@@ -253,7 +203,7 @@ func (c *compiled) source(s *source) (fits bool, err error) {
 		return true, nil
 	}
 	s.at = at
-	return true, c.runner.Bind(s.id, at)
+	return true, c.runner.Bind(s.ID, at)
 }
 
 // copied copies the elements of d to memory of the machine.
@@ -261,12 +211,12 @@ func (s *source) copied(d *gtensor.Dense) (tensor.Buffer, error) {
 	if err := s.makeOwn(); err != nil {
 		return s.own, err
 	}
-	return s.own, compact(s.own, d)
+	return s.own, values.Compact(s.own, d)
 }
 
 func (s *source) makeOwn() (err error) {
 	if s.own.IsZero() {
-		s.own, err = newMemory(s.dtype, max(sizeOf(s.shape), 1))
+		s.own, err = values.New(s.dtype, max(values.Size(s.Shape), 1))
 	}
 	return err
 }
@@ -274,8 +224,8 @@ func (s *source) makeOwn() (err error) {
 // let gives output nodes their values if they have others. It makes new tensor headers, because
 // Gorgonia recycles those of values that it unbinds.
 func (c *compiled) let() error {
-	for i, o := range c.outputs {
-		if o.node.Value() == c.values[i] && c.values[i] != nil {
+	for i, o := range c.Outputs {
+		if o.Node.Value() == c.values[i] && c.values[i] != nil {
 			continue
 		}
 		if c.memory[i].IsZero() {
@@ -287,13 +237,13 @@ func (c *compiled) let() error {
 		if err := c.setOutput(i, c.memory[i]); err != nil {
 			return err
 		}
-		if v := c.values[i]; !o.node.IsScalar() && !o.node.Shape().Eq(v.Shape()) {
-			if err := try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(o.node) }); err != nil {
-				return fmt.Errorf("output %q: %w", called(o.node), err)
+		if v := c.values[i]; !o.Node.IsScalar() && !o.Node.Shape().Eq(v.Shape()) {
+			if err := values.Try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(o.Node) }); err != nil {
+				return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 			}
 		}
-		if err := o.let(c.values[i]); err != nil {
-			return fmt.Errorf("output %q: %w", called(o.node), err)
+		if err := o.Let(c.values[i]); err != nil {
+			return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 		}
 	}
 	return nil
@@ -302,11 +252,11 @@ func (c *compiled) let() error {
 // adopt makes the node's value that of output i if both have the same memory, which happens when
 // programs of a machine alternate.
 func (c *compiled) adopt(i int) bool {
-	v := c.outputs[i].node.Value()
+	v := c.Outputs[i].Node.Value()
 	if c.gpu == nil || v == nil || c.values[i] == nil || v.Dtype() != c.values[i].Dtype() || !v.Shape().Eq(c.values[i].Shape()) {
 		return false
 	}
-	at, err := memoryOf(v, c.memory[i].DType())
+	at, err := values.Memory(v, c.memory[i].DType())
 	if err != nil || at != c.memory[i] {
 		return false
 	}
@@ -318,7 +268,7 @@ func (c *compiled) adopt(i int) bool {
 func (c *compiled) watch(step int, out []tensor.Buffer) error {
 	for _, b := range out {
 		if i := nanIn(b); i >= 0 {
-			return fmt.Errorf("element %d of the result is %w, first at node %q", i, ErrNaN, c.p.Steps[step].Name)
+			return fmt.Errorf("element %d of the result is %w, first at node %q", i, ErrNaN, c.Program.Steps[step].Name)
 		}
 	}
 	return nil
@@ -333,4 +283,72 @@ func nanIn(b tensor.Buffer) int {
 		return slices.IndexFunc(x, math.IsNaN)
 	}
 	return -1
+}
+
+// gradientOf returns the memory of the gradient of parameter i after a run.
+func (c *compiled) gradientOf(i int) (tensor.Buffer, error) {
+	for _, o := range c.Duals {
+		if o.Param == i {
+			return c.runner.Memory(o.ID)
+		}
+	}
+	for _, o := range c.Outputs {
+		if o.Param != i && o.Node != c.m.g.Params[i].Grad {
+			continue
+		}
+		at, err := c.runner.Memory(o.ID)
+		if err == nil && o.Slot {
+			return at.Slice(o.Offset, o.Offset+max(values.Size(o.Shape), 1))
+		}
+		return at, err
+	}
+	return tensor.Buffer{}, fmt.Errorf("it is not computed: pass it to New as an output: %w", optim.ErrNoGradient)
+}
+
+// isLike reports whether two programs are for inputs of the same shapes.
+func (c *compiled) isLike(o *compiled) bool {
+	for i := range c.sources {
+		if !slices.Equal(c.sources[i].Shape, o.sources[i].Shape) {
+			return false
+		}
+	}
+	return true
+}
+
+// manner returns the manner of the program's runs.
+func (c *compiled) manner() lower.Manner {
+	if c.Exchange == nil {
+		return lower.WholeBatch
+	}
+	return c.Exchange.Manner
+}
+
+// isFor reports whether a program is for the manner of the next run and for given shapes of inputs.
+func (c *compiled) isFor(shapes map[*gorgonia.Node][]int) bool {
+	if c.manner() != c.m.as {
+		return false
+	}
+	for _, s := range c.sources {
+		if !slices.Equal(s.Shape, shapes[s.Node]) {
+			return false
+		}
+	}
+	return true
+}
+
+// deposits returns the exchange of a program that computes gradients, even if it only accumulates
+// them; else nil.
+func (c *compiled) deposits() *lower.Exchange {
+	if e := c.Exchange; e != nil && e.Begun {
+		return e
+	}
+	return nil
+}
+
+// exchanges returns the exchange of a program that communicates; else nil.
+func (c *compiled) exchanges() *lower.Exchange {
+	if e := c.Exchange; e != nil && e.Sum != program.None {
+		return e
+	}
+	return nil
 }

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -16,101 +18,107 @@ type hookPlace struct {
 	output            int           // index of the output that is the reduced gradient, or -1
 }
 
-// placeHooks prepares the memory of gradients.
-func (c *compiled) placeHooks() error {
-	c.places = make([]hookPlace, len(c.hooks))
-	for i, h := range c.hooks {
-		p := &c.places[i]
-		p.output = -1
-		if h.reduced != program.None {
-			p.output = slices.IndexFunc(c.outputs, func(b binding) bool { return b.id == h.reduced })
-		}
-		if r, ok := h.hook.Reducer().(interface{ Rank() int }); ok && !c.m.first {
-			c.m.clock[1] = uint64(r.Rank() * c.samples)
-		}
-	}
-	return c.bindHooks()
+// hookMemory has the memory of the gradients that a program on the host passes to reducers.
+type hookMemory struct {
+	c      *compiled
+	places []hookPlace
 }
 
-// bindHooks binds gradients to the memory that their reducers give for the next run.
-func (c *compiled) bindHooks() error {
-	for i, h := range c.hooks {
-		p := &c.places[i]
+// place prepares the memory of gradients.
+func (k *hookMemory) place() error {
+	k.places = make([]hookPlace, len(k.c.Hooks))
+	for i, h := range k.c.Hooks {
+		p := &k.places[i]
+		p.output = -1
+		if h.Reduced != program.None {
+			p.output = slices.IndexFunc(k.c.Outputs, func(b lower.Binding) bool { return b.ID == h.Reduced })
+		}
+		if r, ok := h.Hook.Reducer().(interface{ Rank() int }); ok && !k.c.m.first {
+			k.c.m.clock[1] = uint64(r.Rank() * k.c.Samples)
+		}
+	}
+	return k.bind()
+}
+
+// bind binds gradients to the memory that their reducers give for the next run.
+func (k *hookMemory) bind() error {
+	for i, h := range k.c.Hooks {
+		p := &k.places[i]
 		var gradient, reduced tensor.Buffer
-		if r, ok := h.hook.Reducer().(ops.Placed); ok {
+		if r, ok := h.Hook.Reducer().(ops.Placed); ok {
 			gradient, reduced = r.Place()
 		}
-		h.inPlace, h.placed = !gradient.IsZero(), !reduced.IsZero()
-		if !h.inPlace && h.grad != program.None {
+		h.InPlace, h.Placed = !gradient.IsZero(), !reduced.IsZero()
+		if !h.InPlace && h.Grad != program.None {
 			var err error
-			if gradient, err = c.spare(h, p); err != nil {
+			if gradient, err = k.spare(h, p); err != nil {
 				return err
 			}
 		}
-		if err := c.bindHook(h, p, gradient, reduced); err != nil {
-			return fmt.Errorf("gradient of %q: %w", h.hook.Param().Name(), err)
+		if err := k.bindHook(h, p, gradient, reduced); err != nil {
+			return fmt.Errorf("gradient of %q: %w", h.Hook.Param().Name(), err)
 		}
 	}
 	return nil
 }
 
 // spareBytes returns the size of the memory that spare allocates for a hook, or 0.
-func (c *compiled) spareBytes(h *hook) int64 {
+func (k *hookMemory) spareBytes(h *lower.Hook) int64 {
 	var gradient, reduced tensor.Buffer
-	if r, ok := h.hook.Reducer().(ops.Placed); ok {
+	if r, ok := h.Hook.Reducer().(ops.Placed); ok {
 		gradient, reduced = r.Place()
 	}
 	id := program.None
 	switch {
-	case h.grad != program.None && gradient.IsZero():
-		id = h.grad
-	case h.reduced != program.None && reduced.IsZero():
-		id = h.reduced
+	case h.Grad != program.None && gradient.IsZero():
+		id = h.Grad
+	case h.Reduced != program.None && reduced.IsZero():
+		id = h.Reduced
 	default:
 		return 0
 	}
-	return int64(max(sizeOf(h.shape), 1)) * int64(c.p.Values[id].DType.Size())
+	return int64(max(values.Size(h.Shape), 1)) * int64(k.c.Program.Values[id].DType.Size())
 }
 
 // spare returns memory for a gradient whose reducer has none, allocated at the first call.
-func (c *compiled) spare(h *hook, p *hookPlace) (tensor.Buffer, error) {
+func (k *hookMemory) spare(h *lower.Hook, p *hookPlace) (tensor.Buffer, error) {
 	if !p.own.IsZero() {
 		return p.own, nil
 	}
-	id := h.grad
+	id := h.Grad
 	if id == program.None {
-		id = h.reduced
+		id = h.Reduced
 	}
 	var err error
-	p.own, err = newMemory(c.p.Values[id].DType, max(sizeOf(h.shape), 1))
+	p.own, err = values.New(k.c.Program.Values[id].DType, max(values.Size(h.Shape), 1))
 	return p.own, err
 }
 
-func (c *compiled) bindHook(h *hook, p *hookPlace, gradient, reduced tensor.Buffer) error {
-	if h.grad != program.None && p.gradient != gradient {
-		if err := c.runner.Bind(h.grad, gradient); err != nil {
+func (k *hookMemory) bindHook(h *lower.Hook, p *hookPlace, gradient, reduced tensor.Buffer) error {
+	if h.Grad != program.None && p.gradient != gradient {
+		if err := k.c.runner.Bind(h.Grad, gradient); err != nil {
 			return err
 		}
 		p.gradient = gradient
 	}
-	if h.reduced == program.None {
+	if h.Reduced == program.None {
 		return nil
 	}
 	if reduced.IsZero() {
 		var err error
-		if reduced, err = c.spare(h, p); err != nil { // Wait copies to it after Start
+		if reduced, err = k.spare(h, p); err != nil { // Wait copies to it after Start
 			return err
 		}
 	}
 	if p.reduced == reduced {
 		return nil
 	}
-	if err := c.runner.Bind(h.reduced, reduced); err != nil {
+	if err := k.c.runner.Bind(h.Reduced, reduced); err != nil {
 		return err
 	}
 	p.reduced = reduced
 	if p.output >= 0 {
-		return c.setOutput(p.output, reduced)
+		return k.c.setOutput(p.output, reduced)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -81,9 +82,9 @@ type Config struct {
 var (
 	// ErrUnknownOp is returned by New for an op without a rule whose Do does not accept the node's
 	// inputs. The error has op and node.
-	ErrUnknownOp = errors.New("unknown op")
+	ErrUnknownOp = lower.ErrUnknownOp
 	// ErrNoValue is returned by RunAll when an input has no value.
-	ErrNoValue = errors.New("no value")
+	ErrNoValue = lower.ErrNoValue
 	// ErrShape is returned by RunAll when an input's value has an invalid shape or type, or when a
 	// Reshape does not show which dimension holds the samples. If they are not in the first one,
 	// build the graph with a number of samples that no other dimension has.
@@ -100,6 +101,25 @@ var (
 	// ddp.Config.OverlapGather.
 	ErrStale = errors.New("weights that other ranks have updated are not here yet")
 )
+
+// withGradients returns outputs and the gradients to compute with them. With Solver these are all.
+// Otherwise, unless the graph is run for its results, they are those that ddp.Attach exchanges,
+// since an optimizer reads them after each run.
+func (c *Config) withGradients(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) gorgonia.Nodes {
+	return lower.WithGradients(g, outputs, c.Solver != nil, !c.Eval)
+}
+
+// lowering returns the settings that lowering for a GPU or for the host reads.
+func (c *Config) lowering(onGPU bool) lower.Options {
+	o := lower.Options{
+		Name: c.Name, Seed: c.Seed, Samples: c.Samples, DualValues: c.DualValues, NoOptimize: c.NoOptimize,
+		Fallback: c.Fallback, Log: c.Log, OnGPU: onGPU,
+	}
+	if onGPU {
+		o.Aside, o.Narrow = cudaexec.Aside, c.Compute == cudaexec.BF16.String()
+	}
+	return o
+}
 
 // Validate checks the settings.
 func (c Config) Validate() error {

@@ -15,6 +15,8 @@ import (
 	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/lower"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -22,33 +24,18 @@ import (
 // device is the GPU of a machine, with the memory there that outlasts a program: parameters,
 // states, outputs.
 type device struct {
-	dev    *cuda.Device
+	turns
 	driver *cuda.Driver // opened by the machine; nil if another owns it
 	from   *Machine     // machine whose parameters are shared; may be nil
 
-	params  map[*gorgonia.Node]*stored
-	states  map[uintptr]*stored // by address on the host
-	memory  map[place]tensor.Buffer
-	list    []*stored       // all params and states, in the order in which they were made
-	own     []tensor.Buffer // to free
-	words   []word
-	arenas  []tensor.Buffer // part of own: arenas of programs
-	current *cudaexec.Exec  // ran last
-	used    []*compiled     // programs with runs that were not waited for, the last one at the end
-	turned  *cuda.Event     // orders a program after another
-	next    uint64          // number of the step that current expects
-	sample  uint64          // number of its first sample
-	copies  bool            // copy values of nodes at every run, as the host updates the parameters
-}
-
-// stored is a tensor that stays on the device between runs, and its counterpart on the host.
-type stored struct {
-	name string
-	node *gorgonia.Node // node of the parameter; nil for a state
-	host tensor.Buffer  // of a state
-	at   tensor.Buffer
-	lent bool           // owned by another machine
-	seen gorgonia.Value // the node's value at the last copy
+	params map[*gorgonia.Node]*stored
+	states map[uintptr]*stored // by address on the host
+	memory map[place]tensor.Buffer
+	list   []*stored       // all params and states, in the order in which they were made
+	own    []tensor.Buffer // to free
+	words  []word
+	arenas []tensor.Buffer // part of own: arenas of programs
+	copies bool            // copy values of nodes at every run, as the host updates the parameters
 }
 
 // word is eight bytes on the device that the host sets between runs.
@@ -106,7 +93,7 @@ func openGPU(cfg *Config) (*device, error) {
 
 func freshDevice(v *cuda.Device, driver *cuda.Driver, from *Machine) *device {
 	return &device{
-		dev: v, driver: driver, from: from, copies: true,
+		turns: turns{dev: v}, driver: driver, from: from, copies: true,
 		params: map[*gorgonia.Node]*stored{}, states: map[uintptr]*stored{}, memory: map[place]tensor.Buffer{},
 	}
 }
@@ -194,19 +181,19 @@ func (d *device) memoryFor(p place, dt tensor.DType, n int) (tensor.Buffer, erro
 }
 
 // param returns the parameter of a node on the device.
-func (d *device) param(n *gorgonia.Node, dt tensor.DType, length int, in *exchange) (*stored, error) {
+func (d *device) param(n *gorgonia.Node, dt tensor.DType, length int, in *lower.Exchange) (*stored, error) {
 	if s, ok := d.params[n]; ok {
 		return s, nil
 	}
 	s := &stored{name: n.Name(), node: n}
 	if other := d.shared(n, dt, length); other != nil {
 		s.at, s.lent = other.at, true
-	} else if b, ok := in.valueOf(n); ok {
+	} else if b, ok := in.ValueOf(n); ok {
 		s.at = b
 	} else {
 		var err error
 		if s.at, err = d.alloc(dt, length); err != nil {
-			return nil, fmt.Errorf("parameter %q: %w", called(n), err)
+			return nil, fmt.Errorf("parameter %q: %w", lower.Called(n), err)
 		}
 	}
 	d.params[n] = s
@@ -288,35 +275,6 @@ func (d *device) forgetWords(at []tensor.Buffer) {
 	}
 }
 
-// updated waits for all runs of m and their updates.
-func (m *Machine) updated() error {
-	if m.device == nil || m.device.current == nil {
-		return nil
-	}
-	if err := m.device.wait(); err != nil {
-		return err
-	}
-	return m.solve.wait()
-}
-
-// quiet waits for the last update of a machine's parameters, some of which may be another
-// machine's.
-func (m *Machine) quiet() error {
-	if m == nil || m.device == nil {
-		return nil
-	}
-	if m.closed {
-		return fmt.Errorf("the parameters belong to machine %s: %w", m.cfg.Name, ErrClosed)
-	}
-	if err := m.device.from.quiet(); err != nil {
-		return err
-	}
-	if err := m.updated(); err != nil {
-		return err
-	}
-	return m.current()
-}
-
 // close frees the memory, after the programs.
 func (d *device) close() error {
 	var errs []error
@@ -337,4 +295,65 @@ func (d *device) close() error {
 // bufferOver returns n elements of dt in raw.
 func bufferOver(raw []byte, dt tensor.DType, n int) (tensor.Buffer, error) {
 	return tensor.FromPointer(unsafe.Pointer(unsafe.SliceData(raw)), n, dt, tensor.Host)
+}
+
+// fetchParams copies the parameters, whose update is done, to the values of their nodes.
+func (d *device) fetchParams() error {
+	for _, s := range d.list {
+		if s.node == nil || s.lent || s.seen == nil {
+			continue
+		}
+		if err := s.fetch(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// arena returns memory for the arena of a program; the zero Buffer for none. Programs share one
+// that is large enough, since runs follow each other and nothing in an arena outlasts a run.
+func (d *device) arena(bytes int64) (tensor.Buffer, error) {
+	if bytes == 0 {
+		return tensor.Buffer{}, nil
+	}
+	for _, b := range d.arenas {
+		if b.Bytes() >= bytes {
+			return b, nil
+		}
+	}
+	b, err := d.dev.AllocBuffer(bytes)
+	if err != nil {
+		return tensor.Buffer{}, err
+	}
+	d.own, d.arenas = append(d.own, b), append(d.arenas, b)
+	return b, nil
+}
+
+// free frees an arena that no program uses.
+func (d *device) free(arena tensor.Buffer) error {
+	i := slices.Index(d.arenas, arena)
+	if i < 0 {
+		return nil
+	}
+	d.arenas = slices.Delete(d.arenas, i, i+1)
+	d.own = slices.DeleteFunc(d.own, func(b tensor.Buffer) bool { return b == arena })
+	return d.dev.FreeBuffer(arena)
+}
+
+// refresh copies a parameter to the device if its node has a new value, or always if the host
+// updates it.
+func (d *device) refresh(st *stored, s *source) error {
+	v := s.Node.Value()
+	if st.lent || st.seen == v && !d.copies {
+		return nil
+	}
+	if err := d.wait(); err != nil {
+		return err
+	}
+	from, err := values.Memory(v, s.dtype)
+	if err != nil {
+		return err
+	}
+	st.seen = v
+	return d.write(st.at, from)
 }

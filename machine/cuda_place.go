@@ -7,238 +7,217 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// onDevice has the device state of a compiled program.
+// onDevice is a compiled program on a device.
 type onDevice struct {
+	*compiled
 	exec   *cudaexec.Exec
 	arena  tensor.Buffer   // other programs may share it
 	params []*stored       // by index of sources; nil for an input that is copied before each run
 	duals  []tensor.Buffer // on the host, by index of duals
+	late   []float64       // destination of checkLate
 }
 
-// fixed is an Outside value whose memory is known when the program is made.
-type fixed struct {
-	id program.ID
-	at tensor.Buffer
-}
-
-// loadOnDevice loads the program on the device.
-func (c *compiled) loadOnDevice(env program.Env) error {
+// loadOnDevice loads c on the device of its machine.
+func loadOnDevice(c *compiled, env program.Env) (*onDevice, error) {
 	m := c.m
 	var symmetric []tensor.Buffer
-	if c.exchange != nil {
-		symmetric = c.exchange.layout.Symmetric
+	if c.Exchange != nil {
+		symmetric = c.Exchange.Layout.Symmetric
 	}
 	cfg, err := m.device.config(&m.cfg, symmetric)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if cfg.Arena, err = m.device.arena(c.p.Arena); err != nil {
-		return err
+	if cfg.Arena, err = m.device.arena(c.Program.Arena); err != nil {
+		return nil, err
 	}
-	if e := c.exchange; e != nil && e.layout.Replicas != nil { // whose group has other heaps
-		cfg.HeapGroup = e.layout.Group
+	if e := c.Exchange; e != nil && e.Layout.Replicas != nil { // whose group has other heaps
+		cfg.HeapGroup = e.Layout.Group
 	}
 	cfg.TuneAlone = len(m.all) > 0 // made in a run, perhaps on this rank only, as its batch has another size
 	cfg.Before = func() error { return m.device.waitForRanks(c) }
-	r, err := cudaexec.New(c.p, cfg, env)
+	r, err := cudaexec.New(c.Program, cfg, env)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	x, ok := r.(*cudaexec.Exec)
 	if !ok {
-		return fmt.Errorf("%w: the runner is a %T%s", ErrDevice, r, closing(r.Close()))
+		return nil, fmt.Errorf("%w: the runner is a %T%s", ErrDevice, r, closing(r.Close()))
 	}
-	c.runner, c.gpu = x, &onDevice{exec: x, arena: cfg.Arena}
-	return nil
+	return &onDevice{compiled: c, exec: x, arena: cfg.Arena, late: make([]float64, 1)}, nil
 }
 
-// placeOnDevice binds values that stay on the device.
-func (c *compiled) placeOnDevice() error {
-	d := c.m.device
-	for _, f := range c.fixed {
-		if err := c.runner.Bind(f.id, f.at); err != nil {
+// place binds values that stay on the device.
+func (on *onDevice) place() error {
+	d := on.m.device
+	for _, f := range on.Fixed {
+		if err := on.runner.Bind(f.ID, f.At); err != nil {
 			return err
 		}
 	}
-	for _, s := range c.states {
-		at := s.at
+	for _, s := range on.States {
+		at := s.At
 		if at.Device() == tensor.Host {
-			st, err := d.state(c.p.Values[s.id].Name, s.at)
+			st, err := d.state(on.Program.Values[s.ID].Name, s.At)
 			if err != nil {
 				return err
 			}
 			at = st.at
 		}
-		if err := c.runner.Bind(s.id, at); err != nil {
+		if err := on.runner.Bind(s.ID, at); err != nil {
 			return err
 		}
 	}
-	if err := c.placeParams(); err != nil {
+	if err := on.placeParams(); err != nil {
 		return err
 	}
-	if err := c.placeOutputsOnDevice(); err != nil {
+	if err := on.placeOutputs(); err != nil {
 		return err
 	}
-	if err := c.placeDualsOnDevice(); err != nil {
+	if err := on.placeDuals(); err != nil {
 		return err
 	}
-	if c.exchange != nil && !c.m.first {
-		c.m.clock[1] = uint64(c.exchange.layout.Rank * c.samples)
+	if on.Exchange != nil && !on.m.first {
+		on.m.clock[1] = uint64(on.Exchange.Layout.Rank * on.Samples)
 	}
 	return nil
 }
 
 // placeParams binds parameters, including those of Config.Share. Other inputs are copied at each
 // run.
-func (c *compiled) placeParams() error {
-	d := c.m.device
-	c.gpu.params = make([]*stored, len(c.inputs))
-	for i, b := range c.inputs {
-		v := &c.p.Values[b.id]
-		c.sources = append(c.sources, source{binding: b, gdt: b.node.Dtype(), dtype: v.DType})
+func (on *onDevice) placeParams() error {
+	d := on.m.device
+	on.params = make([]*stored, len(on.Inputs))
+	for i, b := range on.Inputs {
+		v := &on.Program.Values[b.ID]
+		on.sources = append(on.sources, source{Binding: b, gdt: b.Node.Dtype(), dtype: v.DType})
 		n := v.Len()
-		if b.slot {
-			n = max(sizeOf(b.shape), 1)
+		if b.Slot {
+			n = max(values.Size(b.Shape), 1)
 		}
-		if v.Role != program.Param && d.shared(b.node, v.DType, n) == nil {
+		if v.Role != program.Param && d.shared(b.Node, v.DType, n) == nil {
 			continue
 		}
-		s, err := d.param(b.node, v.DType, n, c.exchange)
+		s, err := d.param(b.Node, v.DType, n, on.Exchange)
 		if err != nil {
 			return err
 		}
-		if !b.slot { // a part of a bucket is bound with the bucket
-			if err := c.runner.Bind(b.id, s.at); err != nil {
+		if !b.Slot { // a part of a bucket is bound with the bucket
+			if err := on.runner.Bind(b.ID, s.at); err != nil {
 				return err
 			}
 		}
-		c.gpu.params[i] = s
+		on.params[i] = s
 	}
 	return nil
 }
 
-// placeOutputsOnDevice gives outputs memory on the device, and on the host for their values.
-func (c *compiled) placeOutputsOnDevice() error {
-	c.values, c.memory = make([]gorgonia.Value, len(c.outputs)), make([]tensor.Buffer, len(c.outputs))
-	for i, o := range c.outputs {
-		dt := c.p.Values[o.id].DType
-		n := max(sizeOf(o.shape), 1)
-		host, err := c.m.memoryFor(place{o.node, false}, dt, n)
+// placeOutputs gives outputs memory on the device, and on the host for their values.
+func (on *onDevice) placeOutputs() error {
+	on.values, on.memory = make([]gorgonia.Value, len(on.Outputs)), make([]tensor.Buffer, len(on.Outputs))
+	for i, o := range on.Outputs {
+		dt := on.Program.Values[o.ID].DType
+		n := max(values.Size(o.Shape), 1)
+		host, err := on.m.memory.of(place{o.Node, false}, dt, n)
 		if err != nil {
-			return fmt.Errorf("output %q: %w", called(o.node), err)
+			return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 		}
-		if err := c.setOutput(i, host); err != nil {
+		if err := on.setOutput(i, host); err != nil {
 			return err
 		}
-		if o.slot {
+		if o.Slot {
 			continue // a part of a bucket, which is bound
 		}
-		at, err := c.m.device.memoryFor(place{o.node, false}, dt, n)
+		at, err := on.m.device.memoryFor(place{o.Node, false}, dt, n)
 		if err != nil {
-			return fmt.Errorf("output %q: %w", called(o.node), err)
+			return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 		}
-		if err := c.runner.Bind(o.id, at); err != nil {
+		if err := on.runner.Bind(o.ID, at); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// placeDualsOnDevice gives the gradients of parameters with a dual value memory on the device.
-func (c *compiled) placeDualsOnDevice() error {
-	c.gpu.duals = make([]tensor.Buffer, len(c.duals))
-	for i, o := range c.duals {
-		v, err := o.node.Grad()
+// placeDuals gives the gradients of parameters with a dual value memory on the device.
+func (on *onDevice) placeDuals() error {
+	on.duals = make([]tensor.Buffer, len(on.Duals))
+	for i, o := range on.Duals {
+		v, err := o.Node.Grad()
 		if err != nil {
-			return fmt.Errorf("gradient of %q: %w", called(o.node), err)
+			return fmt.Errorf("gradient of %q: %w", lower.Called(o.Node), err)
 		}
-		dt := c.p.Values[o.id].DType
-		if c.gpu.duals[i], err = memoryOf(v, dt); err != nil {
-			return fmt.Errorf("gradient of %q: %w", called(o.node), err)
+		dt := on.Program.Values[o.ID].DType
+		if on.duals[i], err = values.Memory(v, dt); err != nil {
+			return fmt.Errorf("gradient of %q: %w", lower.Called(o.Node), err)
 		}
-		at, err := c.m.device.memoryFor(place{o.node, true}, dt, max(sizeOf(o.shape), 1))
+		at, err := on.m.device.memoryFor(place{o.Node, true}, dt, max(values.Size(o.Shape), 1))
 		if err != nil {
-			return fmt.Errorf("gradient of %q: %w", called(o.node), err)
+			return fmt.Errorf("gradient of %q: %w", lower.Called(o.Node), err)
 		}
-		if err := c.runner.Bind(o.id, at); err != nil {
+		if err := on.runner.Bind(o.ID, at); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// bindOnDevice binds all inputs: it copies parameters that have new values, and stages other
+// bind binds all inputs: it copies parameters that have new values, and stages other
 // inputs.
-func (c *compiled) bindOnDevice() (resized bool, err error) {
-	if c.deposits() == nil { // the program gathers no weights, so all must be current
-		if err := c.m.current(); err != nil {
+func (on *onDevice) bind() (resized bool, err error) {
+	if on.deposits() == nil { // the program gathers no weights, so all must be current
+		if err := on.m.current(); err != nil {
 			return false, err
 		}
 	}
-	if c.exchange.gathers() {
-		err := c.exchange.d.Machine().Adopt()
-		if err == nil && c.deposits() == nil { // another machine trains; its update may be in flight
-			err = c.exchange.d.Machine().Wait()
+	if on.Exchange.Gathers() {
+		err := on.Exchange.DDP.Machine().Adopt()
+		if err == nil && on.deposits() == nil { // another machine trains; its update may be in flight
+			err = on.Exchange.DDP.Machine().Wait()
 		}
 		if err != nil {
 			return false, err
 		}
 	}
-	if err := c.unshare(); err != nil {
+	if err := on.unshare(); err != nil {
 		return false, err
 	}
-	for i := range c.sources {
-		s := &c.sources[i]
-		v := s.node.Value()
+	for i := range on.sources {
+		s := &on.sources[i]
+		v := s.Node.Value()
 		switch {
 		case v == nil:
-			return false, fmt.Errorf("input %q: %w; give it one with gorgonia.Let", called(s.node), ErrNoValue)
-		case !sameShape(v.Shape(), s.shape):
+			return false, fmt.Errorf("input %q: %w; give it one with gorgonia.Let", lower.Called(s.Node), ErrNoValue)
+		case !values.SameShape(v.Shape(), s.Shape):
 			return true, nil
 		}
 	}
-	if err := c.turn(); err != nil {
+	if err := on.turn(); err != nil {
 		return false, err
 	}
-	for i := range c.sources {
-		s := &c.sources[i]
-		if st := c.gpu.params[i]; st != nil {
-			err = c.m.device.refresh(st, s)
+	for i := range on.sources {
+		s := &on.sources[i]
+		if st := on.params[i]; st != nil {
+			err = on.m.device.refresh(st, s)
 		} else {
-			err = c.stage(s)
+			err = on.stage(s)
 		}
 		if err != nil {
-			return false, fmt.Errorf("input %q: %w", called(s.node), err)
+			return false, fmt.Errorf("input %q: %w", lower.Called(s.Node), err)
 		}
 	}
-	return false, c.refreshHost()
-}
-
-// refresh copies a parameter to the device if its node has a new value, or always if the host
-// updates it.
-func (d *device) refresh(st *stored, s *source) error {
-	v := s.node.Value()
-	if st.lent || st.seen == v && !d.copies {
-		return nil
-	}
-	if err := d.wait(); err != nil {
-		return err
-	}
-	from, err := memoryOf(v, s.dtype)
-	if err != nil {
-		return err
-	}
-	st.seen = v
-	return d.write(st.at, from)
+	return false, on.refreshHost()
 }
 
 // refreshHost copies other values that the host may have changed since the last run.
-func (c *compiled) refreshHost() error {
-	d := c.m.device
+func (on *onDevice) refreshHost() error {
+	d := on.m.device
 	if !d.copies {
 		return nil
 	}
@@ -249,15 +228,15 @@ func (c *compiled) refreshHost() error {
 			}
 		}
 	}
-	if !c.m.cfg.DualValues {
+	if !on.m.cfg.DualValues {
 		return nil
 	}
-	for i, o := range c.duals {
-		at, err := c.runner.Memory(o.id)
+	for i, o := range on.Duals {
+		at, err := on.runner.Memory(o.ID)
 		if err != nil {
 			return err
 		}
-		if err := d.write(at, c.gpu.duals[i]); err != nil {
+		if err := d.write(at, on.duals[i]); err != nil {
 			return err
 		}
 	}
@@ -265,29 +244,29 @@ func (c *compiled) refreshHost() error {
 }
 
 // stage copies an input for the next run while the previous one continues.
-func (c *compiled) stage(s *source) error {
-	v := s.node.Value()
-	if c.m.cfg.KeepInputs && s.value == v {
+func (on *onDevice) stage(s *source) error {
+	v := s.Node.Value()
+	if on.m.cfg.KeepInputs && s.value == v {
 		return nil
 	}
-	room, err := c.gpu.exec.Room(s.id)
+	room, err := on.exec.Room(s.ID)
 	if err != nil {
 		return err
 	}
-	n := max(sizeOf(s.shape), 1)
+	n := max(values.Size(s.Shape), 1)
 	to, err := bufferOver(room, s.dtype, n)
 	if err != nil {
 		return err
 	}
-	from, err := memoryOf(v, s.dtype)
+	from, err := values.Memory(v, s.dtype)
 	if err == nil {
 		copy(to.Raw(), from.Raw())
-	} else if d, ok := v.(*gtensor.Dense); ok && !isPlain(d) && d.Dtype() == s.gdt {
-		err = compact(to, d)
+	} else if d, ok := v.(*gtensor.Dense); ok && !values.IsPlain(d) && d.Dtype() == s.gdt {
+		err = values.Compact(to, d)
 	}
 	if err != nil {
 		return err
 	}
 	s.value = v
-	return c.gpu.exec.Stage(s.id, room[:to.Bytes()])
+	return on.exec.Stage(s.ID, room[:to.Bytes()])
 }

@@ -8,42 +8,42 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// runOnDevice queues a run of the current program, whose inputs are bound.
-func (m *Machine) runOnDevice() error {
-	c, d := m.now, m.device
+// run queues a run of the current program, whose inputs are bound.
+func (on *onDevice) run() error {
+	d := on.m.device
 	if err := d.dev.Enter(); err != nil {
 		return err
 	}
 	defer d.dev.Leave()
-	if err := m.solve.prepare(c); err != nil {
+	if err := on.m.solve.prepare(on.compiled); err != nil {
 		return err
 	}
-	if err := c.prepareExchange(); err != nil {
+	if err := on.prepareExchange(); err != nil {
 		return err
 	}
-	err := c.runner.Run()
-	c.exchanged(err)
-	m.clock[0]++
+	err := on.runner.Run()
+	on.exchanged(err)
+	on.m.clock[0]++
 	if err != nil {
-		d.next = m.clock[0] + 1 // the device's clock is unknown: a value unequal to clock[0] makes turn set it
+		d.next = on.m.clock[0] + 1 // the device's clock is unknown: a value unequal to clock[0] makes turn set it
 		return err
 	}
 	d.next++
-	if err := m.solve.ran(c); err != nil {
+	if err := on.m.solve.ran(on.compiled); err != nil {
 		return err
 	}
 	if d.copies {
-		return m.fetchAll()
+		return on.fetchAll()
 	}
-	if err := c.checkLate(); err != nil {
+	if err := on.checkLate(); err != nil {
 		return err
 	}
-	for _, r := range m.g.reads {
-		if err := m.fetchRead(r.node); err != nil {
+	for _, r := range on.m.g.Reads {
+		if err := on.fetchRead(r.Node); err != nil {
 			return err
 		}
 	}
@@ -52,40 +52,40 @@ func (m *Machine) runOnDevice() error {
 
 // fetchRead copies the value of a gorgonia.Read to the host: an output, or a parameter after the
 // run. Other inputs and constants are on the host.
-func (m *Machine) fetchRead(n *gorgonia.Node) error {
-	if n.Op() != nil && !isConstant(n) {
-		return m.fetchNode(n)
+func (on *onDevice) fetchRead(n *gorgonia.Node) error {
+	if n.Op() != nil && !lower.IsConstant(n) {
+		return on.fetchNode(n)
 	}
-	s, ok := m.device.params[n]
+	s, ok := on.m.device.params[n]
 	if !ok {
 		return nil
 	}
-	if err := m.updated(); err != nil {
+	if err := on.m.updated(); err != nil {
 		return err
 	}
-	return errors.Join(m.current(), s.fetch(m.device))
+	return errors.Join(on.m.current(), s.fetch(on.m.device))
 }
 
 // fetchAll waits for the last run and copies outputs, gradients and states to the host.
-func (m *Machine) fetchAll() error {
-	c, d := m.now, m.device
+func (on *onDevice) fetchAll() error {
+	d := on.m.device
 	if err := d.wait(); err != nil {
 		return err
 	}
-	if err := c.checkExchange(); err != nil {
+	if err := on.checkExchange(); err != nil {
 		return err
 	}
-	for i := range c.outputs {
-		if err := c.fetch(i); err != nil {
+	for i := range on.Outputs {
+		if err := on.fetch(i); err != nil {
 			return err
 		}
 	}
-	for i, o := range c.duals {
-		at, err := c.runner.Memory(o.id)
+	for i, o := range on.Duals {
+		at, err := on.runner.Memory(o.ID)
 		if err != nil {
 			return err
 		}
-		if err := d.read(c.gpu.duals[i], at); err != nil {
+		if err := d.read(on.duals[i], at); err != nil {
 			return err
 		}
 	}
@@ -100,177 +100,62 @@ func (m *Machine) fetchAll() error {
 }
 
 // fetch copies output i, whose run is done, to the host.
-func (c *compiled) fetch(i int) error {
-	o := &c.outputs[i]
-	host := c.memory[i]
-	at, err := c.runner.Memory(o.id)
-	if err == nil && o.slot {
-		at, err = at.Slice(o.offset, o.offset+host.Len())
+func (on *onDevice) fetch(i int) error {
+	o := &on.Outputs[i]
+	host := on.memory[i]
+	at, err := on.runner.Memory(o.ID)
+	if err == nil && o.Slot {
+		at, err = at.Slice(o.Offset, o.Offset+host.Len())
 	}
 	if err == nil {
-		err = c.m.device.read(host, at)
+		err = on.m.device.read(host, at)
 	}
 	if err != nil {
-		return fmt.Errorf("output %q: %w", called(o.node), err)
+		return fmt.Errorf("output %q: %w", lower.Called(o.Node), err)
 	}
 	return nil
 }
 
 // fetchNode copies the value of an output of the last run. It does not wait for later runs.
-func (m *Machine) fetchNode(n *gorgonia.Node) error {
-	c := m.now
-	for i := range c.outputs {
-		o := &c.outputs[i]
-		if o.node != n {
+func (on *onDevice) fetchNode(n *gorgonia.Node) error {
+	for i := range on.Outputs {
+		o := &on.Outputs[i]
+		if o.Node != n {
 			continue
 		}
-		if o.slot {
-			if err := m.device.wait(); err != nil {
+		if o.Slot {
+			if err := on.m.device.wait(); err != nil {
 				return err
 			}
-			return c.fetch(i)
+			return on.fetch(i)
 		}
-		return c.gpu.exec.Read(o.id, c.memory[i].Raw())
+		return on.exec.Read(o.ID, on.memory[i].Raw())
 	}
-	return fmt.Errorf("node %q: %w: it is not an output of the machine", nameOf(n), ErrNoValue)
-}
-
-// Sync copies the results of the last run to the nodes: outputs, gradients and, if the machine
-// updates them, parameters. On the CPU, and on a GPU while the host updates the parameters, each
-// RunAll does that, and Sync does nothing.
-//
-// Returns: when the run is done. Errors: those of the run; ErrStale, with OverlapGather of ddp;
-// ErrClosed.
-func (m *Machine) Sync() error {
-	if m.closed {
-		return fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
-	}
-	if m.device == nil || m.device.copies {
-		return nil
-	}
-	if m.device.current == nil {
-		if err := m.current(); err != nil {
-			return fmt.Errorf("machine %s: %w", m.cfg.Name, err)
-		}
-		return nil
-	}
-	if err := m.fetchAll(); err != nil {
-		return fmt.Errorf("machine %s: %w", m.cfg.Name, err)
-	}
-	if err := m.fetchParams(); err != nil {
-		return fmt.Errorf("machine %s: %w", m.cfg.Name, err)
-	}
-	return nil
-}
-
-// fetchParams copies the parameters to the values of their nodes.
-func (m *Machine) fetchParams() error {
-	d := m.device
-	if err := m.solve.wait(); err != nil {
-		return err
-	}
-	if err := m.current(); err != nil {
-		return err
-	}
-	for _, s := range d.list {
-		if s.node == nil || s.lent || s.seen == nil {
-			continue
-		}
-		if err := s.fetch(d); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// fetch copies a parameter to the value of its node.
-func (s *stored) fetch(d *device) error {
-	to, err := memoryOf(s.node.Value(), s.at.DType())
-	if err == nil {
-		err = d.read(to, s.at)
-	}
-	if err != nil {
-		return fmt.Errorf("parameter %q: %w", s.name, err)
-	}
-	s.seen = s.node.Value()
-	return nil
-}
-
-// Load makes the next run use the current values of the parameters' nodes. It is needed only after
-// elements were changed in place while the machine updates the parameters. New values of nodes are
-// noticed without it.
-func (m *Machine) Load() {
-	if m.device == nil {
-		return
-	}
-	for _, s := range m.device.list {
-		s.seen = nil
-	}
-}
-
-// Scalar returns the element of an output with one element after the last run, and sets the node's
-// Value. On a GPU it waits for that run only, and later runs can be queued meanwhile.
-//
-// Errors: ErrNoValue for a node that is not an output or has more elements; those of the run.
-func (m *Machine) Scalar(n *gorgonia.Node) (float64, error) {
-	if m.closed {
-		return 0, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
-	}
-	if m.device != nil && !m.device.copies {
-		if err := m.fetchNode(n); err != nil {
-			return 0, fmt.Errorf("machine %s: %w", m.cfg.Name, err)
-		}
-	}
-	v := n.Value()
-	if v == nil || v.Shape().TotalSize() > 1 {
-		return 0, fmt.Errorf("machine %s: node %q: %w of one element", m.cfg.Name, nameOf(n), ErrNoValue)
-	}
-	x, err := toNumber(v)
-	if err != nil {
-		return 0, fmt.Errorf("machine %s: node %q: %w", m.cfg.Name, nameOf(n), err)
-	}
-	return x, nil
-}
-
-// deposits returns the exchange of a program that computes gradients, even if it only accumulates
-// them; else nil.
-func (c *compiled) deposits() *exchange {
-	if e := c.exchange; e != nil && e.begun {
-		return e
-	}
-	return nil
-}
-
-// exchanges returns the exchange of a program that communicates; else nil.
-func (c *compiled) exchanges() *exchange {
-	if e := c.exchange; e != nil && e.sum != program.None {
-		return e
-	}
-	return nil
+	return fmt.Errorf("node %q: %w: it is not an output of the machine", lower.NameOf(n), ErrNoValue)
 }
 
 // prepareExchange sets this rank's weights on the device.
-func (c *compiled) prepareExchange() error {
-	e := c.deposits()
+func (on *onDevice) prepareExchange() error {
+	e := on.deposits()
 	if e == nil {
-		return c.m.current() // the program gathers no weights, so all must be current
+		return on.m.current() // the program gathers no weights, so all must be current
 	}
-	run, err := e.d.Machine().Next()
+	run, err := e.DDP.Machine().Next()
 	if err != nil {
 		return err
 	}
-	if as := mannerOf(run); as != e.manner {
+	if as := lower.MannerOf(run); as != e.Manner {
 		return fmt.Errorf("%w: the next run is a %v, and the last program is for a %v: make one run without NoSync, and do not profile inside NoSync",
-			dist.ErrInvalid, as, e.manner)
+			dist.ErrInvalid, as, e.Manner)
 	}
-	if e.d.Machine().Take(c.m) {
-		c.m.device.forgetWords(e.layout.Weights[:])
+	if e.DDP.Machine().Take(on.m) {
+		on.m.device.forgetWords(e.Layout.Weights[:])
 	}
-	for i, at := range e.layout.Weights {
-		if !e.manner.reads(i) {
+	for i, at := range e.Layout.Weights {
+		if !e.Manner.Reads(i) {
 			continue
 		}
-		if err := c.m.device.set(c.gpu.exec.Stream(), at, math.Float64bits(run.Weights[i])); err != nil {
+		if err := on.m.device.set(on.exec.Stream(), at, math.Float64bits(run.Weights[i])); err != nil {
 			return err
 		}
 	}
@@ -278,23 +163,23 @@ func (c *compiled) prepareExchange() error {
 }
 
 // exchanged reports the result of queueing a run to the DDP.
-func (c *compiled) exchanged(err error) {
-	if e := c.deposits(); e != nil {
-		e.d.Machine().Ran(err)
+func (on *onDevice) exchanged(err error) {
+	if e := on.deposits(); e != nil {
+		e.DDP.Machine().Ran(err)
 	}
 }
 
 // checkExchange checks the sum of the weights of the last run.
-func (c *compiled) checkExchange() error {
-	e := c.exchanges()
+func (on *onDevice) checkExchange() error {
+	e := on.exchanges()
 	if e == nil {
 		return nil
 	}
 	sum := make([]float64, 1)
-	if err := c.gpu.exec.Read(e.sum, tensor.Of(sum).Raw()); err != nil {
+	if err := on.exec.Read(e.Sum, tensor.Of(sum).Raw()); err != nil {
 		return err
 	}
-	return e.d.Machine().CheckSum(sum[0])
+	return e.DDP.Machine().CheckSum(sum[0])
 }
 
 // late is how many runs old an error result is when it is read, so that the host need not wait.
@@ -302,13 +187,31 @@ const late = 3
 
 // checkLate checks the sum of the weights of the run that is late runs older than the newest. That
 // run is usually done, so that the host need not wait.
-func (c *compiled) checkLate() error {
-	e, x := c.exchanges(), c.gpu.exec
+func (on *onDevice) checkLate() error {
+	e, x := on.exchanges(), on.exec
 	if e == nil || x.Runs() <= late {
 		return nil
 	}
-	if err := x.ReadRun(x.Runs()-late, e.sum, e.late.Raw()); err != nil {
+	if err := x.ReadRun(x.Runs()-late, e.Sum, tensor.Of(on.late).Raw()); err != nil {
 		return err
 	}
-	return e.d.Machine().CheckSum(e.lateSum[0])
+	return e.DDP.Machine().CheckSum(on.late[0])
+}
+
+// turn makes c the current program, ordered after the previous one.
+func (on *onDevice) turn() error {
+	d, x := on.m.device, on.exec
+	if d.current != x {
+		if err := d.follow(on.compiled); err != nil {
+			return err
+		}
+		d.next = on.m.clock[0] + 1 // differs from the clock, so that it is set
+	}
+	if d.next != on.m.clock[0] || d.sample != on.m.clock[1] {
+		if err := x.SetClock(on.m.clock[0], on.m.clock[1]); err != nil {
+			return err
+		}
+		d.next, d.sample = on.m.clock[0], on.m.clock[1]
+	}
+	return d.from.quiet()
 }

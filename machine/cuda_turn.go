@@ -4,116 +4,79 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/symgrad/symgrad/tensor"
+	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/cudaexec"
 )
 
-// turn makes c the current program, ordered after the previous one.
-func (c *compiled) turn() error {
-	d, x := c.m.device, c.gpu.exec
-	if d.current != x {
-		if err := d.follow(c); err != nil {
-			return err
-		}
-		d.next = c.m.clock[0] + 1 // differs from the clock, so that it is set
-	}
-	if d.next != c.m.clock[0] || d.sample != c.m.clock[1] {
-		if err := x.SetClock(c.m.clock[0], c.m.clock[1]); err != nil {
-			return err
-		}
-		d.next, d.sample = c.m.clock[0], c.m.clock[1]
-	}
-	return d.from.quiet()
+// turns orders the runs of a machine's programs on a device.
+type turns struct {
+	dev     *cuda.Device
+	current *cudaexec.Exec // ran last
+	used    []*compiled    // programs with runs that were not waited for, the last one at the end
+	turned  *cuda.Event    // orders a program after another
+	next    uint64         // number of the step that current expects
+	sample  uint64         // number of its first sample
 }
 
 // follow orders runs of c after those of the previous program, without a wait of the host. Programs
 // of a machine share the arena, parameters, states and outputs.
-func (d *device) follow(c *compiled) (err error) {
+func (t *turns) follow(c *compiled) (err error) {
 	to := c.gpu.exec.Stream()
-	if d.current != nil && d.current.Stream() != to {
-		if err := d.dev.Enter(); err != nil {
+	if t.current != nil && t.current.Stream() != to {
+		if err := t.dev.Enter(); err != nil {
 			return err
 		}
-		defer d.dev.Leave()
-		if d.turned == nil {
-			if d.turned, err = d.dev.NewEvent(); err != nil {
+		defer t.dev.Leave()
+		if t.turned == nil {
+			if t.turned, err = t.dev.NewEvent(); err != nil {
 				return err
 			}
 		}
-		if err := errors.Join(d.current.Stream().Record(d.turned), to.Wait(d.turned)); err != nil {
+		if err := errors.Join(t.current.Stream().Record(t.turned), to.Wait(t.turned)); err != nil {
 			return err
 		}
 	}
-	d.drop(c)
-	d.used = append(d.used, c)
-	d.current = c.gpu.exec
+	t.drop(c)
+	t.used = append(t.used, c)
+	t.current = c.gpu.exec
 	return nil
 }
 
 // drop removes a program from those that have run.
-func (d *device) drop(c *compiled) {
-	d.used = slices.DeleteFunc(d.used, func(u *compiled) bool { return u == c })
+func (t *turns) drop(c *compiled) {
+	t.used = slices.DeleteFunc(t.used, func(u *compiled) bool { return u == c })
 }
 
 // forget is drop for a program that is about to be closed, which waits for its runs.
-func (d *device) forget(c *compiled) {
-	d.drop(c)
-	if d.current == c.gpu.exec {
-		d.current = nil // a closed program cannot be waited for
+func (t *turns) forget(c *compiled) {
+	t.drop(c)
+	if t.current == c.gpu.exec {
+		t.current = nil // a closed program cannot be waited for
 	}
 }
 
 // wait waits for the queued runs of all programs.
-func (d *device) wait() error {
-	for _, c := range d.used {
+func (t *turns) wait() error {
+	for _, c := range t.used {
 		if err := c.runner.Wait(); err != nil {
 			return err
 		}
 	}
-	if n := len(d.used); n > 1 {
-		d.used = append(d.used[:0], d.used[n-1])
+	if n := len(t.used); n > 1 {
+		t.used = append(t.used[:0], t.used[n-1])
 	}
 	return nil
 }
 
 // waitForRanks waits for all programs that communicate, except one. They detect dead ranks, and the
 // streams of other programs wait for theirs.
-func (d *device) waitForRanks(but *compiled) error {
-	for _, c := range d.used {
-		if len(c.groups) > 0 && c != but {
+func (t *turns) waitForRanks(but *compiled) error {
+	for _, c := range t.used {
+		if len(c.Groups) > 0 && c != but {
 			if err := c.runner.Wait(); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-// arena returns memory for the arena of a program; the zero Buffer for none. Programs share one
-// that is large enough, since runs follow each other and nothing in an arena outlasts a run.
-func (d *device) arena(bytes int64) (tensor.Buffer, error) {
-	if bytes == 0 {
-		return tensor.Buffer{}, nil
-	}
-	for _, b := range d.arenas {
-		if b.Bytes() >= bytes {
-			return b, nil
-		}
-	}
-	b, err := d.dev.AllocBuffer(bytes)
-	if err != nil {
-		return tensor.Buffer{}, err
-	}
-	d.own, d.arenas = append(d.own, b), append(d.arenas, b)
-	return b, nil
-}
-
-// free frees an arena that no program uses.
-func (d *device) free(arena tensor.Buffer) error {
-	i := slices.Index(d.arenas, arena)
-	if i < 0 {
-		return nil
-	}
-	d.arenas = slices.Delete(d.arenas, i, i+1)
-	d.own = slices.DeleteFunc(d.own, func(b tensor.Buffer) bool { return b == arena })
-	return d.dev.FreeBuffer(arena)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/program"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -26,11 +27,12 @@ func (r *ended) Close() error {
 // TestNobodyWaitsForADiscardedProgram discards the program that ran last, and another.
 func TestNobodyWaitsForADiscardedProgram(t *testing.T) {
 	last, r := &cudaexec.Exec{}, &ended{}
-	m := &Machine{device: &device{current: last}}
-	if err := m.discard(&compiled{lowered: &lowered{}, runner: r, gpu: &onDevice{exec: &cudaexec.Exec{}}}); err != nil || m.device.current != last {
+	m := &Machine{device: &device{turns: turns{current: last}}}
+	m.programs.m = m
+	if err := m.discard(&compiled{Lowered: &lower.Lowered{}, runner: r, gpu: &onDevice{exec: &cudaexec.Exec{}}}); err != nil || m.device.current != last {
 		t.Errorf("after another one was discarded: %v, the last one is %p, want %p", err, m.device.current, last)
 	}
-	if err := m.discard(&compiled{lowered: &lowered{}, runner: r, gpu: &onDevice{exec: last}}); err != nil || m.device.current != nil {
+	if err := m.discard(&compiled{Lowered: &lower.Lowered{}, runner: r, gpu: &onDevice{exec: last}}); err != nil || m.device.current != nil {
 		t.Errorf("after the last one was discarded: %v, the last one is %p, want none", err, m.device.current)
 	}
 	if r.closed != 2 {
@@ -43,7 +45,7 @@ func TestNobodyWaitsForADiscardedProgram(t *testing.T) {
 func TestCloseLeavesAStuckDeviceAlone(t *testing.T) {
 	r := &ended{err: fmt.Errorf("%w: %w", cudaexec.ErrStuck, dist.ErrAborted)}
 	d := &device{own: make([]tensor.Buffer, 3)}
-	m := &Machine{all: []*compiled{{lowered: &lowered{}, runner: r}}, device: d}
+	m := &Machine{programs: programs{all: []*compiled{{Lowered: &lower.Lowered{}, runner: r}}}, device: d}
 	if err := m.Close(); !errors.Is(err, dist.ErrAborted) || len(d.own) != 3 {
 		t.Errorf("close: %v, %d buffers left, want the error of the runner and 3", err, len(d.own))
 	}

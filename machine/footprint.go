@@ -11,8 +11,9 @@ import (
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/cudaexec"
 	"github.com/symgrad/symgrad/internal/hostexec"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/internal/program"
-	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -41,36 +42,6 @@ type Moment struct {
 // Total returns the sum.
 func (f Footprint) Total() int64 {
 	return f.Arena + f.Constants + f.Scratch + f.Inputs + f.Outputs + f.Gradients
-}
-
-// Footprint returns the memory of the program for the current shapes.
-func (m *Machine) Footprint() Footprint {
-	var f Footprint
-	if m.now == nil || m.closed {
-		return f
-	}
-	switch r := m.now.runner.(type) {
-	case interface {
-		Footprint() (arena, constants, scratch int64)
-	}:
-		f.Arena, f.Constants, f.Scratch = r.Footprint()
-	case *cudaexec.Exec:
-		f.Arena, f.Constants, f.Scratch, f.Inputs = r.Footprint()
-	}
-	values := m.memory
-	if m.device != nil {
-		values = m.device.memory
-	}
-	for p, b := range values { // a sum, in any order
-		if !p.dual {
-			f.Outputs += b.Bytes()
-		}
-	}
-	for i := range m.now.places {
-		f.Gradients += m.now.places[i].own.Bytes()
-	}
-	f.Moments = moments(m.now.p)
-	return f
 }
 
 // moments returns the communication of the steps of p.
@@ -125,12 +96,12 @@ func Foresee(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (f Fo
 	if cfg.Name == "" {
 		cfg.Name = "program"
 	}
-	outputs = withGradients(g, &cfg, outputs)
+	outputs = cfg.withGradients(g, outputs)
 	on := foreseeOnHost
 	if cfg.Device == CUDA {
 		on = foreseeOnGPU
 	}
-	if p := try(func() { f, err = on(g, cfg, outputs) }); p != nil {
+	if p := values.Try(func() { f, err = on(g, cfg, outputs) }); p != nil {
 		err = p
 	}
 	if err != nil {
@@ -186,7 +157,7 @@ func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f
 		return f, err
 	}
 	if updates {
-		if err := m.g.differentiated(); err != nil {
+		if err := m.g.CheckGradients(); err != nil {
 			return f, fmt.Errorf("solver: %w", err)
 		}
 	}
@@ -194,17 +165,17 @@ func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f
 	if err != nil {
 		return f, err
 	}
-	if f.Arena, f.Constants, f.Scratch, err = hostexec.Foresee(c.p, m.onHost(), c.env()); err != nil {
+	if f.Arena, f.Constants, f.Scratch, err = hostexec.Foresee(c.Program, m.onHost(), c.env()); err != nil {
 		return f, err
 	}
-	f.Moments = moments(c.p)
-	for _, o := range c.outputs {
-		if c.hookOf(o.id) < 0 {
-			f.Outputs += int64(max(sizeOf(o.shape), 1)) * int64(c.p.Values[o.id].DType.Size())
+	f.Moments = moments(c.Program)
+	for _, o := range c.Outputs {
+		if c.hookOf(o.ID) < 0 {
+			f.Outputs += int64(max(values.Size(o.Shape), 1)) * int64(c.Program.Values[o.ID].DType.Size())
 		}
 	}
-	for _, h := range c.hooks {
-		f.Gradients += c.spareBytes(h)
+	for _, h := range c.Hooks {
+		f.Gradients += c.hooks.spareBytes(h)
 	}
 	return f, nil
 }
@@ -212,13 +183,12 @@ func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f
 // foreseeOnGPU lowers a graph as build does, for a GPU.
 func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Footprint, error) {
 	var f Footprint
-	all := collect(g, outputs, cfg.Keep...)
-	if err := all.check(); err != nil {
+	all := lower.Collect(g, outputs, cfg.Keep...)
+	if err := all.Check(); err != nil {
 		return f, err
 	}
-	all.owner, all.onGPU = ownerOf(g), true
 	shapes := map[*gorgonia.Node][]int{}
-	for _, n := range all.nodes {
+	for _, n := range all.Nodes {
 		if n.IsVar() {
 			shapes[n] = nil
 			if !n.IsScalar() {
@@ -226,53 +196,29 @@ func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Fo
 			}
 		}
 	}
+	o := cfg.lowering(true)
+	o.Shapes, o.DDP = shapes, ownerOf(g)
 	if cfg.Solver != nil {
-		s, err := imaginedSolver(&Machine{cfg: cfg, g: all, shapes: shapes}, *cfg.Solver)
-		if err != nil {
+		o.Update = lower.NewUpdate(all, *cfg.Solver, cfg.DualValues, shapes, o.DDP)
+		if err := o.Update.Allocate(all, imagined); err != nil {
 			return f, fmt.Errorf("solver: %w", err)
 		}
-		all.solve = s
 	}
-	l, err := lower(all, &cfg, shapes, false)
+	l, err := lower.Graph(all, o)
 	if err != nil {
 		return f, err
 	}
-	if err := finishProgram(l, &cfg, true); err != nil {
+	if f.Arena, f.Constants, f.Scratch, f.Inputs, err = cudaexec.Foresee(l.Program); err != nil {
 		return f, err
 	}
-	if f.Arena, f.Constants, f.Scratch, f.Inputs, err = cudaexec.Foresee(l.p); err != nil {
-		return f, err
-	}
-	f.Moments = moments(l.p)
-	for _, o := range l.outputs {
-		if !o.slot {
-			f.Outputs += l.p.Values[o.id].Bytes()
+	f.Moments = moments(l.Program)
+	for _, o := range l.Outputs {
+		if !o.Slot {
+			f.Outputs += l.Program.Values[o.ID].Bytes()
 		}
 	}
 	return f, nil
 }
 
-// imaginedSolver returns a solver without states, from which a program can be made.
-func imaginedSolver(m *Machine, c optim.Config) (*solver, error) {
-	s := &solver{m: m, cfg: c.WithDefaults(), scale: 1, fused: true, normID: program.None, normAt: tensor.Of(make([]float64, 1))}
-	for i := range s.words {
-		s.words[i] = tensor.Of(make([]float64, 1))
-	}
-	for i := range m.g.params {
-		n := m.g.params[i].node
-		dt, err := dtypeOf(n.Dtype())
-		if err != nil || !dt.IsFloat() || dt.Size() < 4 {
-			return nil, fmt.Errorf("parameter %q: %w: it is %v", called(n), optim.ErrUnsupported, n.Dtype())
-		}
-		one, err := newMemory(dt, 1)
-		if err != nil {
-			return nil, err
-		}
-		if s.pieces == nil {
-			s.pieces = m.g.pieces(m.shapes)
-		}
-		s.nodes = append(s.nodes, n)
-		s.at = append(s.at, slices.Repeat([]tensor.Buffer{one}, len(s.cfg.Slots())))
-	}
-	return s, m.g.differentiated()
-}
+// imagined returns memory for states from which a program can be made, but which holds none.
+func imagined(dt tensor.DType, n int) (tensor.Buffer, error) { return values.New(dt, min(n, 64)) }

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -15,60 +14,23 @@ type runEnd struct {
 	timer *cuda.Event // on a GPU
 }
 
-// Mark records when the runs queued so far end, for Intervals. On a GPU the device records the
-// time, so the host does not wait, and later runs are not delayed.
-//
-// Errors: on a GPU, ErrNoValue before the first run and those of the device; ErrClosed.
-func (m *Machine) Mark() error {
-	switch {
-	case m.closed:
-		return fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
-	case m.device != nil && m.device.current == nil:
-		return fmt.Errorf("machine %s: mark: %w: nothing has run", m.cfg.Name, ErrNoValue)
-	case m.device == nil:
-		m.runEnds = append(m.runEnds, runEnd{at: time.Now()})
-		return nil
-	}
-	timer, err := m.device.dev.NewTimer()
-	if err == nil {
-		m.runEnds = append(m.runEnds, runEnd{timer: timer})
-		err = m.device.current.Stream().Record(timer)
-	}
-	if err != nil {
-		return fmt.Errorf("machine %s: mark: %w", m.cfg.Name, err)
-	}
-	return nil
-}
+// runEnds are the calls of Mark since the last Intervals.
+type runEnds []runEnd
 
-// Intervals returns the times from each call of Mark to the next, and clears them.
-//
-// Returns: when the runs are done; one interval less than calls. Errors: those of the runs;
-// ErrClosed.
-func (m *Machine) Intervals() ([]time.Duration, error) {
-	if m.closed {
-		return nil, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
-	}
-	times, err := m.measureIntervals()
-	if err = errors.Join(err, m.closeRunEnds()); err != nil {
-		return nil, fmt.Errorf("machine %s: intervals: %w", m.cfg.Name, err)
-	}
-	return times, nil
-}
-
-func (m *Machine) measureIntervals() ([]time.Duration, error) {
-	if m.device != nil {
-		if err := m.device.wait(); err != nil {
+func (r *runEnds) measure(d *device) ([]time.Duration, error) {
+	if d != nil {
+		if err := d.wait(); err != nil {
 			return nil, err
 		}
 	}
 	var times []time.Duration
-	for i, l := range m.runEnds {
+	for i, l := range *r {
 		switch {
 		case i == 0:
 		case l.timer == nil:
-			times = append(times, l.at.Sub(m.runEnds[i-1].at))
+			times = append(times, l.at.Sub((*r)[i-1].at))
 		default:
-			d, err := l.timer.Since(m.runEnds[i-1].timer)
+			d, err := l.timer.Since((*r)[i-1].timer)
 			if err != nil {
 				return nil, err
 			}
@@ -78,13 +40,13 @@ func (m *Machine) measureIntervals() ([]time.Duration, error) {
 	return times, nil
 }
 
-func (m *Machine) closeRunEnds() error {
+func (r *runEnds) close() error {
 	var errs []error
-	for _, l := range m.runEnds {
+	for _, l := range *r {
 		if l.timer != nil {
 			errs = append(errs, l.timer.Close())
 		}
 	}
-	m.runEnds = slices.Delete(m.runEnds, 0, len(m.runEnds))
+	*r = slices.Delete(*r, 0, len(*r))
 	return errors.Join(errs...)
 }

@@ -7,50 +7,40 @@ import (
 	"strings"
 
 	"gorgonia.org/gorgonia"
-	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/internal/blas"
 	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/lower"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // Machine is a compiled graph. It is a gorgonia.VM, for one goroutine at a time.
 type Machine struct {
-	cfg     Config
-	g       *graph
-	whole   *gorgonia.ExprGraph         // the graph of g
-	middle  map[*gorgonia.Node]*Machine // machines that compute values for Value
-	blas    *blas.Implementation
-	shapes  map[*gorgonia.Node][]int // shapes of inputs when the graph was built
-	now     *compiled
-	all     []*compiled // by shapes of inputs and manner of run; the first has the graph's own shapes
-	as      manner      // of the next run
-	memory  map[place]tensor.Buffer
-	clock   []uint64 // number of the step, and of this rank's first sample
-	first   bool     // SetFirstSample has been called
-	closed  bool
-	reading []gorgonia.Value // by graph.reads, values of gorgonia.Read that the machine owns
-	device  *device          // nil on the CPU
-	solve   *solver          // of a device; may be nil
-	host    optim.Solver     // Config.Solver on the CPU
-	sharded *ddp.DDP         // of a graph on the CPU whose solver is sharded
-	runEnds []runEnd         // since the last Intervals
-	stuck   bool             // work on the GPU may never end
-	alone   func()           // makes the DDP stop waiting for runs; may be nil
+	programs
+	cfg        Config
+	g          *lower.Parts
+	whole      *gorgonia.ExprGraph // the graph of g
+	middle     middle              // machines that compute values for Value
+	blas       *blas.Implementation
+	shapes     map[*gorgonia.Node][]int // shapes of inputs when the graph was built
+	memory     placeMemory
+	clock      []uint64 // number of the step, and of this rank's first sample
+	first      bool     // SetFirstSample has been called
+	closed     bool
+	statements statements
+	device     *device      // nil on the CPU
+	solve      *solver      // of a device; may be nil
+	host       optim.Solver // Config.Solver on the CPU
+	ddp        *ddp.DDP     // whose buckets on the device get the gradients; may be nil
+	sharded    *ddp.DDP     // of a graph on the CPU whose solver is sharded
+	runEnds    runEnds
+	stuck      bool   // work on the GPU may never end
+	alone      func() // makes the DDP stop waiting for runs; may be nil
 }
 
 var _ gorgonia.VM = (*Machine)(nil)
-
-// place is the use of a block of memory: the value of a node, or the dual value of a parameter.
-type place struct {
-	node *gorgonia.Node
-	dual bool
-}
-
-// maxCompiled is the most programs for other shapes that are kept for each manner.
-const maxCompiled = 8
 
 // New compiles a complete graph: gradients are differentiated, and learnables have values. The
 // machine sets the values of outputs; without outputs, of those that the package comment names.
@@ -77,9 +67,9 @@ func New(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (m *Machi
 			return nil, fmt.Errorf("machine: %s %d is no node of the graph", kind, i)
 		}
 	}
-	outputs = withGradients(g, &cfg, outputs)
+	outputs = cfg.withGradients(g, outputs)
 	m = newMachine(cfg)
-	if p := try(func() { err = m.compile(g, outputs) }); p != nil {
+	if p := values.Try(func() { err = m.compile(g, outputs) }); p != nil {
 		err = p
 	}
 	if err != nil {
@@ -91,7 +81,9 @@ func New(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (m *Machi
 
 // newMachine returns a machine without programs.
 func newMachine(cfg Config) *Machine {
-	return &Machine{cfg: cfg, clock: make([]uint64, 2), memory: map[place]tensor.Buffer{}, shapes: map[*gorgonia.Node][]int{}}
+	m := &Machine{cfg: cfg, clock: make([]uint64, 2), memory: placeMemory{}}
+	m.programs.m, m.middle.m = m, m
+	return m
 }
 
 // compile compiles the first program.
@@ -119,39 +111,20 @@ func (m *Machine) prepare(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 	for _, n := range g.AllNodes() {
 		if op, ok := n.Op().(gorgonia.TrainModeOp); ok {
 			if err := op.SetTraining(!m.cfg.Eval); err != nil {
-				return fmt.Errorf("node %q: %w", called(n), err)
+				return fmt.Errorf("node %q: %w", lower.Called(n), err)
 			}
 		}
 	}
-	m.whole, m.g = g, collect(g, outputs, m.cfg.Keep...)
-	m.g.onGPU = m.device != nil
-	if err := m.g.check(); err != nil {
+	m.whole, m.g = g, lower.Collect(g, outputs, m.cfg.Keep...)
+	if err := m.g.Check(); err != nil {
 		return err
 	}
-	m.reading = make([]gorgonia.Value, len(m.g.reads))
-	m.takeShapes()
-	if err := m.duals(); err != nil {
+	m.statements = newStatements(m)
+	m.shapes = shapesOf(m.g)
+	if err := makeDuals(m.g, m.cfg.DualValues); err != nil {
 		return err
 	}
 	return m.makeSolver(g)
-}
-
-// takeShapes records the shapes with which the graph's inputs were built.
-func (m *Machine) takeShapes() {
-	for _, n := range m.g.nodes {
-		if !n.IsVar() {
-			continue
-		}
-		if shape, known := m.g.built[n]; known {
-			m.shapes[n] = shape
-			continue
-		}
-		m.shapes[n] = nil
-		if !n.IsScalar() {
-			m.shapes[n] = slices.Clone([]int(n.Shape()))
-		}
-		m.g.built[n] = m.shapes[n]
-	}
 }
 
 // open opens the device, or BLAS for the host.
@@ -166,60 +139,6 @@ func (m *Machine) open(g *gorgonia.ExprGraph) error {
 	}
 	m.blas, err = blas.Open(c)
 	return err
-}
-
-// duals sets param.dual for parameters whose gradient must be a value apart from the gradient node:
-//
-//   - Config.DualValues is set, or the program has set a gradient of its own.
-//   - Another parameter has the same gradient node.
-//   - The gradient is a constant. Solvers set gradients to 0, and the constant 1 is one node in all
-//     graphs of a process.
-//   - The value is a tensor without dimensions. Solvers expect its gradient to be one too, and
-//     scalar nodes have numbers.
-func (m *Machine) duals() error {
-	seen := gorgonia.NewNodeSet()
-	for i := range m.g.params {
-		p := &m.g.params[i]
-		first := seen.Add(p.grad)
-		own, err := p.node.Grad()
-		has := err == nil && own != nil && own != p.grad.Value()
-		constant := isConstant(p.grad) && p.node.Value() != nil
-		flat := p.node.IsScalar() && isTensor(p.node.Value())
-		p.dual = has || m.cfg.DualValues || !first || constant || flat
-		if !p.dual || has {
-			continue
-		}
-		if err := m.makeDual(p); err != nil {
-			return fmt.Errorf("gradient of %q: %w", called(p.node), err)
-		}
-	}
-	return nil
-}
-
-func isTensor(v gorgonia.Value) bool {
-	_, ok := v.(gtensor.Tensor)
-	return ok
-}
-
-// makeDual gives a parameter a gradient value of its own, set to 0.
-func (m *Machine) makeDual(p *param) error {
-	v := p.node.Value()
-	if v == nil {
-		return fmt.Errorf("the parameter has %w; give it one with gorgonia.WithValue, WithInit or Let before New", ErrNoValue)
-	}
-	dt, err := dtypeOf(v.Dtype())
-	if err != nil {
-		return err
-	}
-	b, err := newMemory(dt, max(v.Shape().TotalSize(), 1))
-	if err != nil {
-		return err
-	}
-	d, err := valueOver(b, v.Dtype(), slices.Clone([]int(v.Shape())), p.node.IsScalar() && !isTensor(v))
-	if err != nil {
-		return err
-	}
-	return try(func() { gorgonia.WithGrad(d)(p.node) })
 }
 
 // RunAll runs one step: it reads the inputs, runs the program, and returns when outputs and
@@ -260,7 +179,7 @@ func (m *Machine) runAll() error {
 		}
 	}
 	if m.device != nil {
-		if err := m.runOnDevice(); err != nil {
+		if err := m.now.gpu.run(); err != nil {
 			return err
 		}
 		return m.finish()
@@ -279,45 +198,12 @@ func (m *Machine) runAll() error {
 	return m.updateOnHost()
 }
 
-// finish gives nodes the values of outputs and runs statements such as gorgonia.Read.
+// finish gives nodes the values of outputs and executes statements.
 func (m *Machine) finish() error {
 	if err := m.now.let(); err != nil {
 		return err
 	}
-	for i, r := range m.g.reads {
-		v := r.node.Value()
-		if v == nil {
-			return fmt.Errorf("read of %q: %w", called(r.node), ErrNoValue)
-		}
-		if err := m.read(i, r, v); err != nil {
-			return fmt.Errorf("read of %q: %w", called(r.node), err)
-		}
-	}
-	return m.executeSets()
-}
-
-// read stores v for a gorgonia.Read: in a copy the first time, in the same memory later, as the
-// tape machine does. A value of another shape gets a new copy.
-func (m *Machine) read(i int, r read, v gorgonia.Value) error {
-	if *r.into != nil && *r.into == m.reading[i] && slices.Equal((*r.into).Shape(), v.Shape()) {
-		dt, err := dtypeOf(v.Dtype())
-		if err != nil {
-			return err
-		}
-		to, err := memoryOf(*r.into, dt)
-		if err != nil {
-			return err
-		}
-		if to.Len() == max(v.Shape().TotalSize(), 1) {
-			return copyValue(to, v)
-		}
-	}
-	own, err := packed(v)
-	if err != nil {
-		return err
-	}
-	*r.into, m.reading[i] = own, own
-	return nil
+	return m.statements.execute()
 }
 
 // Reset does nothing, as each run starts from the first step. gorgonia.VM requires it.
@@ -338,13 +224,13 @@ func (m *Machine) Explain() string {
 		return ""
 	}
 	var s strings.Builder
-	s.WriteString(m.now.p.String())
-	if len(m.g.params) == 0 && !m.cfg.Eval {
+	s.WriteString(m.now.Program.String())
+	if len(m.g.Params) == 0 && !m.cfg.Eval {
 		s.WriteString("\nno gradients: for a training, call gorgonia.Grad(cost, learnables...) before New")
 	}
-	for _, f := range m.now.calls {
-		if f.op != nil {
-			fmt.Fprintf(&s, "\n%s runs by its Do on the host, with copies and allocations", f.op)
+	for _, f := range m.now.Calls {
+		if f.Op != nil {
+			fmt.Fprintf(&s, "\n%s runs by its Do on the host, with copies and allocations", f.Op)
 		}
 	}
 	return s.String()
@@ -366,7 +252,7 @@ func (m *Machine) Close() error {
 	var errs []error
 	for _, communicates := range [...]bool{true, false} { // programs that communicate first: they detect dead ranks
 		for _, c := range m.all {
-			if len(c.groups) > 0 == communicates {
+			if len(c.Groups) > 0 == communicates {
 				errs = append(errs, c.runner.Close())
 			}
 		}
@@ -377,9 +263,117 @@ func (m *Machine) Close() error {
 			m.device.used = nil
 		}
 	}
-	errs = append(errs, m.solve.close(), m.closeRunEnds(), m.forgetMiddle())
+	errs = append(errs, m.solve.close(), m.runEnds.close(), m.middle.close())
 	if m.device != nil {
 		errs = append(errs, m.device.close())
 	}
 	return errors.Join(errs...)
+}
+
+// Sync copies the results of the last run to the nodes: outputs, gradients and, if the machine
+// updates them, parameters. On the CPU, and on a GPU while the host updates the parameters, each
+// RunAll does that, and Sync does nothing.
+//
+// Returns: when the run is done. Errors: those of the run; ErrStale, with OverlapGather of ddp;
+// ErrClosed.
+func (m *Machine) Sync() error {
+	if m.closed {
+		return fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
+	}
+	if m.device == nil || m.device.copies {
+		return nil
+	}
+	if m.device.current == nil {
+		if err := m.current(); err != nil {
+			return fmt.Errorf("machine %s: %w", m.cfg.Name, err)
+		}
+		return nil
+	}
+	if err := m.now.gpu.fetchAll(); err != nil {
+		return fmt.Errorf("machine %s: %w", m.cfg.Name, err)
+	}
+	err := m.solve.wait()
+	if err == nil {
+		err = m.current()
+	}
+	if err == nil {
+		err = m.device.fetchParams()
+	}
+	if err != nil {
+		return fmt.Errorf("machine %s: %w", m.cfg.Name, err)
+	}
+	return nil
+}
+
+// Load makes the next run use the current values of the parameters' nodes. It is needed only after
+// elements were changed in place while the machine updates the parameters. New values of nodes are
+// noticed without it.
+func (m *Machine) Load() {
+	if m.device == nil {
+		return
+	}
+	for _, s := range m.device.list {
+		s.seen = nil
+	}
+}
+
+// Scalar returns the element of an output with one element after the last run, and sets the node's
+// Value. On a GPU it waits for that run only, and later runs can be queued meanwhile.
+//
+// Errors: ErrNoValue for a node that is not an output or has more elements; those of the run.
+func (m *Machine) Scalar(n *gorgonia.Node) (float64, error) {
+	if m.closed {
+		return 0, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
+	}
+	if m.device != nil && !m.device.copies {
+		if err := m.now.gpu.fetchNode(n); err != nil {
+			return 0, fmt.Errorf("machine %s: %w", m.cfg.Name, err)
+		}
+	}
+	v := n.Value()
+	if v == nil || v.Shape().TotalSize() > 1 {
+		return 0, fmt.Errorf("machine %s: node %q: %w of one element", m.cfg.Name, lower.NameOf(n), ErrNoValue)
+	}
+	x, err := values.Number(v)
+	if err != nil {
+		return 0, fmt.Errorf("machine %s: node %q: %w", m.cfg.Name, lower.NameOf(n), err)
+	}
+	return x, nil
+}
+
+// updated waits for all runs of m and their updates.
+func (m *Machine) updated() error {
+	if m.device == nil || m.device.current == nil {
+		return nil
+	}
+	if err := m.device.wait(); err != nil {
+		return err
+	}
+	return m.solve.wait()
+}
+
+// quiet waits for the last update of a machine's parameters, some of which may be another
+// machine's.
+func (m *Machine) quiet() error {
+	if m == nil || m.device == nil {
+		return nil
+	}
+	if m.closed {
+		return fmt.Errorf("the parameters belong to machine %s: %w", m.cfg.Name, ErrClosed)
+	}
+	if err := m.device.from.quiet(); err != nil {
+		return err
+	}
+	if err := m.updated(); err != nil {
+		return err
+	}
+	return m.current()
+}
+
+// current returns ErrStale if the weights are not those of the last update.
+func (m *Machine) current() error {
+	if d := m.ddp; d != nil && d.Machine().Stale() {
+		return fmt.Errorf("%w: call Consolidate of the DDP, on all ranks, first", ErrStale)
+	}
+	return nil
 }

@@ -3,190 +3,90 @@ package machine
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/ops"
+	"github.com/symgrad/symgrad/internal/lower"
+	"github.com/symgrad/symgrad/internal/values"
 )
 
-var errNoNodes = errors.New("the graph has no outputs: it has no nodes")
-
-// Let is gorgonia.Let for an input whose value may have another number of samples than in the
-// graph. The node gets the value's shape.
-//
-// Errors: ErrShape for a value with another number of axes; those of gorgonia.Let.
-func (m *Machine) Let(n *gorgonia.Node, be any) error {
-	if be == nil {
-		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, called(n), ErrNoValue)
-	}
-	if v, ok := be.(gorgonia.Value); ok && !n.IsScalar() && !n.Shape().Eq(v.Shape()) {
-		if err := try(func() { gorgonia.WithShape(slices.Clone([]int(v.Shape()))...)(n) }); err != nil {
-			return fmt.Errorf("machine %s: let %q: %w than the node's: %w", m.cfg.Name, called(n), ErrShape, err)
-		}
-	}
-	if err := gorgonia.Let(n, be); err != nil {
-		return fmt.Errorf("machine %s: let %q: %w", m.cfg.Name, called(n), err)
-	}
-	return nil
+// middle has the machines that compute the values of nodes in the middle of a graph.
+type middle struct {
+	m        *Machine
+	machines map[*gorgonia.Node]*Machine
 }
 
-// Set gives input a the current value of node b, as the tape machine's Set does. It is a copy, so
-// that later runs do not change it.
-//
-// Errors: ErrNoValue if b has no value, which a node in the middle of a graph has only with
-// Config.Keep; those of Let.
-func (m *Machine) Set(a, b *gorgonia.Node) error {
-	v := b.Value()
-	if v == nil {
-		return fmt.Errorf("machine %s: set %q to %q: the latter has %w; name it in Config.Keep", m.cfg.Name, called(a), called(b), ErrNoValue)
-	}
-	own, err := packed(v)
-	if err != nil {
-		return fmt.Errorf("machine %s: set %q to %q: %w", m.cfg.Name, called(a), called(b), err)
-	}
-	return m.Let(a, own)
-}
-
-// Value returns the value of any node for the current inputs and parameters. After a run these are
-// the run's, except for parameters that Config.Solver has updated since. For nodes without a value
-// from the machine, the first call compiles the part of the graph that the node needs, on the CPU.
-// Each call computes that part. Config.Keep costs less for a value that is read after each run.
-//
-// Random numbers are those of the last run. Running statistics do not change.
-//
-// Collective: no; a node that needs other ranks is an error. Returns: when the value is computed.
-// Owns: the value is a copy, which is the caller's. Errors: ErrNoValue with the node or an input;
-// those of New and RunAll; ErrClosed.
-func (m *Machine) Value(n *gorgonia.Node) (gorgonia.Value, error) {
-	if m.closed {
-		return nil, fmt.Errorf("machine %s: %w", m.cfg.Name, ErrClosed)
-	}
-	v, err := m.value(n)
-	if err != nil {
-		return nil, fmt.Errorf("machine %s: value of %q: %w", m.cfg.Name, called(n), err)
-	}
-	return v, nil
-}
-
-func (m *Machine) value(n *gorgonia.Node) (gorgonia.Value, error) {
-	if err := m.Sync(); err != nil {
-		return nil, err
-	}
-	if n.IsVar() || isConstant(n) || slices.Contains(m.g.outputs, n) {
-		if n.Value() == nil {
-			return nil, ErrNoValue
-		}
-		return packed(n.Value())
-	}
-	s, err := m.middleOf(n)
-	if err != nil {
-		return nil, err
-	}
-	s.clock[0], s.clock[1], s.first = max(m.clock[0], 1)-1, m.clock[1], true
-	before := s.now.saved()
-	err = s.runAll()
-	s.now.restore(before)
-	if err != nil {
-		return nil, err
-	}
-	return packed(n.Value())
-}
-
-// middleOf returns the machine that computes only node n.
-func (m *Machine) middleOf(n *gorgonia.Node) (*Machine, error) {
-	if s, ok := m.middle[n]; ok {
+// of returns the machine that computes only node n.
+func (d *middle) of(n *gorgonia.Node) (*Machine, error) {
+	if s, ok := d.machines[n]; ok {
 		return s, nil
 	}
-	if !slices.Contains(m.whole.AllNodes(), n) || isStatement(n) {
+	if !slices.Contains(d.m.whole.AllNodes(), n) || lower.IsStatement(n) {
 		return nil, fmt.Errorf("%w: it is not a node of the graph with a value", ErrNoValue)
 	}
-	part := m.g.part(m.whole, n)
-	for _, k := range part.nodes {
-		if needsRanks(k) {
-			return nil, fmt.Errorf("it needs other ranks, by node %q: name it in Config.Keep", called(k))
+	part := d.m.g.Part(d.m.whole, n)
+	for _, k := range part.Nodes {
+		if lower.NeedsRanks(k) {
+			return nil, fmt.Errorf("it needs other ranks, by node %q: name it in Config.Keep", lower.Called(k))
 		}
 	}
-	part.drops = m.now.drops
-	cfg := m.cfg
+	cfg := d.m.cfg
 	cfg.Device, cfg.Solver, cfg.Share, cfg.Keep, cfg.Compute = CPU, nil, nil, nil, ""
 	if cfg.Samples == 0 {
-		cfg.Samples = m.all[0].samples
+		cfg.Samples = d.m.all[0].Samples
 	}
-	s := newMachine(cfg)
-	s.g = part
-	if err := s.compilePart(m.whole); err != nil {
-		return nil, errors.Join(err, s.Close())
+	s, err := newPart(cfg, d.m.whole, part, d.m.now.Drops)
+	if err != nil {
+		return nil, err
 	}
-	if m.middle == nil {
-		m.middle = map[*gorgonia.Node]*Machine{}
+	if d.machines == nil {
+		d.machines = map[*gorgonia.Node]*Machine{}
 	}
-	m.middle[n] = s
+	d.machines[n] = s
 	return s, nil
 }
 
-// part returns the nodes of g that node n needs, as a graph whose output is n. Shapes of inputs and
-// the list of parameters are those of g.
-func (g *graph) part(whole *gorgonia.ExprGraph, n *gorgonia.Node) *graph {
-	built := maps.Clone(g.built)
-	if _, known := built[n]; !known && !n.IsScalar() {
-		built[n] = slices.Clone([]int(n.Shape()))
-	}
-	return &graph{
-		nodes: newCollector(whole).order(gorgonia.Nodes{n}), outputs: gorgonia.Nodes{n}, byNode: g.byNode, built: built,
-	}
-}
-
-// needsRanks reports whether a node communicates or needs a shard.
-func needsRanks(n *gorgonia.Node) bool {
-	switch n.Op().(type) {
-	case *ops.Begin, *ops.Start, *ops.Wait, *ops.Join:
-		return true
-	}
-	_, sends := ops.Describe(n)
-	_, norm := ops.DescribeBatchNorm(n)
-	return sends || norm || ddp.IsShard(n)
-}
-
-// compilePart compiles m.g, which is a part of a graph.
-func (m *Machine) compilePart(whole *gorgonia.ExprGraph) (err error) {
+// newPart returns a machine for a part of a graph. drops has the numbers of dropouts.
+func newPart(cfg Config, whole *gorgonia.ExprGraph, part *lower.Parts, drops map[uintptr]int) (*Machine, error) {
+	m := newMachine(cfg)
+	m.g, m.drops = part, drops
 	compile := func() error {
 		if err := m.open(whole); err != nil {
 			return err
 		}
-		m.takeShapes()
+		m.shapes = shapesOf(part)
 		return m.compileFirst()
 	}
-	if p := try(func() { err = compile() }); p != nil {
-		return p
+	var err error
+	if p := values.Try(func() { err = compile() }); p != nil {
+		err = p
 	}
-	return err
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
 }
 
-// saved returns copies of the states of ops.
-func (c *compiled) saved() [][]byte {
+// keepStates returns a function that sets the states of ops to their current elements.
+func keepStates(states []lower.State) (restore func()) {
 	var all [][]byte
-	for _, s := range c.states {
-		all = append(all, slices.Clone(s.at.Raw()))
+	for _, s := range states {
+		all = append(all, slices.Clone(s.At.Raw()))
 	}
-	return all
-}
-
-// restore sets the states of ops to the result of saved.
-func (c *compiled) restore(all [][]byte) {
-	for i, s := range c.states {
-		copy(s.at.Raw(), all[i])
+	return func() {
+		for i, s := range states {
+			copy(s.At.Raw(), all[i])
+		}
 	}
 }
 
-// forgetMiddle closes the machines of Value.
-func (m *Machine) forgetMiddle() error {
+// close closes the machines of Value.
+func (d *middle) close() error {
 	var errs []error
-	for _, s := range m.middle { // in any order
+	for _, s := range d.machines { // in any order
 		errs = append(errs, s.Close())
 	}
-	m.middle = nil
+	d.machines = nil
 	return errors.Join(errs...)
 }

@@ -1,13 +1,14 @@
 package machine
 
 import (
-	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/lower"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -16,17 +17,17 @@ import (
 // state has no parameters.
 func (s *solver) State() optim.State {
 	settled := s.settle()
-	st := optim.State{Name: s.cfg.Name, Steps: s.steps}
+	st := optim.State{Name: s.Config.Name, Steps: s.steps}
 	if settled != nil {
 		return st
 	}
 	for _, i := range s.sequence() {
-		n := s.nodes[i]
-		p := optim.ParamState{Name: n.Name(), Shape: slices.Clone(s.m.shapes[n]), DType: n.Dtype(), Offset: s.pieces[i].Offset}
-		for k, name := range s.cfg.Slots() {
-			slot, err := s.readSlot(name, s.at[i][k])
+		n := s.Nodes[i]
+		p := optim.ParamState{Name: n.Name(), Shape: slices.Clone(s.m.shapes[n]), DType: n.Dtype(), Offset: s.Pieces[i].Offset}
+		for k, name := range s.Config.Slots() {
+			slot, err := s.readSlot(name, s.States[i][k])
 			if err != nil {
-				return optim.State{Name: s.cfg.Name, Steps: s.steps}
+				return optim.State{Name: s.Config.Name, Steps: s.steps}
 			}
 			p.Slots = append(p.Slots, slot)
 		}
@@ -38,10 +39,10 @@ func (s *solver) State() optim.State {
 // sequence returns the parameters in the order of the last model, or of the graph before the first
 // step.
 func (s *solver) sequence() []int {
-	if len(s.order) == len(s.nodes) {
+	if len(s.order) == len(s.Nodes) {
 		return s.order
 	}
-	all := make([]int, len(s.nodes))
+	all := make([]int, len(s.Nodes))
 	for i := range all {
 		all[i] = i
 	}
@@ -62,7 +63,7 @@ func (s *solver) readSlot(name string, at tensor.Buffer) (optim.Slot, error) {
 // model, or in the graph before the first step.
 func (s *solver) SetState(st optim.State) error {
 	if err := s.setState(st); err != nil {
-		return fmt.Errorf("%s set state of %d steps: %w", s.cfg.Name, st.Steps, err)
+		return fmt.Errorf("%s set state of %d steps: %w", s.Config.Name, st.Steps, err)
 	}
 	return nil
 }
@@ -73,12 +74,12 @@ func (s *solver) setState(st optim.State) error {
 		return ErrClosed
 	case s.swapped:
 		return s.unswapped()
-	case st.Name != s.cfg.Name:
+	case st.Name != s.Config.Name:
 		return fmt.Errorf("the state is of %q: %w", st.Name, optim.ErrMismatch)
 	case st.Steps < 0 || st.Steps > 0 && len(st.Params) == 0:
 		return fmt.Errorf("%d steps with %d parameters: %w", st.Steps, len(st.Params), optim.ErrMismatch)
-	case len(st.Params) != 0 && len(st.Params) != len(s.nodes):
-		return fmt.Errorf("the state has %d parameters and the graph %d: %w", len(st.Params), len(s.nodes), optim.ErrMismatch)
+	case len(st.Params) != 0 && len(st.Params) != len(s.Nodes):
+		return fmt.Errorf("the state has %d parameters and the graph %d: %w", len(st.Params), len(s.Nodes), optim.ErrMismatch)
 	}
 	to, err := s.places(st)
 	if err != nil {
@@ -88,21 +89,21 @@ func (s *solver) setState(st optim.State) error {
 		return err
 	}
 	for k, p := range st.Params {
-		piece := s.pieces[to[k]]
+		piece := s.Pieces[to[k]]
 		if piece.Len == 0 {
 			continue
 		}
 		lo := piece.Offset - p.Offset
 		for j, slot := range p.Slots {
 			from := tensor.Of(slot.F32)
-			if s.at[to[k]][j].DType() == tensor.F64 {
+			if s.States[to[k]][j].DType() == tensor.F64 {
 				from = tensor.Of(slot.F64)
 			}
 			from, err := from.Slice(lo, lo+piece.Len)
 			if err != nil {
 				return err
 			}
-			if err := s.m.device.write(s.at[to[k]][j], from); err != nil {
+			if err := s.m.device.write(s.States[to[k]][j], from); err != nil {
 				return err
 			}
 		}
@@ -115,7 +116,7 @@ func (s *solver) places(st optim.State) ([]int, error) {
 	byName := make([]int, 0, len(st.Params))
 	for _, p := range st.Params {
 		at := -1
-		for i, n := range s.nodes {
+		for i, n := range s.Nodes {
 			if p.Name != "" && n.Name() == p.Name && !slices.Contains(byName, i) {
 				at = i
 			}
@@ -136,17 +137,17 @@ func (s *solver) places(st optim.State) ([]int, error) {
 
 // fits compares the state of a parameter with its slots.
 func (s *solver) fits(i int, p optim.ParamState) error {
-	names := s.cfg.Slots()
-	if p.DType != s.nodes[i].Dtype() || len(p.Slots) != len(names) {
-		return fmt.Errorf("it is %v with %d slots, want %v with %d: %w", p.DType, len(p.Slots), s.nodes[i].Dtype(), len(names), optim.ErrMismatch)
+	names := s.Config.Slots()
+	if p.DType != s.Nodes[i].Dtype() || len(p.Slots) != len(names) {
+		return fmt.Errorf("it is %v with %d slots, want %v with %d: %w", p.DType, len(p.Slots), s.Nodes[i].Dtype(), len(names), optim.ErrMismatch)
 	}
-	piece := s.pieces[i]
+	piece := s.Pieces[i]
 	for k, slot := range p.Slots {
 		n := len(slot.F32) + len(slot.F64)
-		if slot.Name != names[k] || (len(slot.F64) > 0) != (s.at[i][k].DType() == tensor.F64) && n > 0 && piece.Len > 0 {
+		if slot.Name != names[k] || (len(slot.F64) > 0) != (s.States[i][k].DType() == tensor.F64) && n > 0 && piece.Len > 0 {
 			return fmt.Errorf("slot %d is %q with %d elements, want %q with %d: %w", k, slot.Name, n, names[k], piece.Len, optim.ErrMismatch)
 		}
-		if size := max(sizeOf(s.m.shapes[s.nodes[i]]), 1); p.Offset < 0 || p.Offset > size-n {
+		if size := max(values.Size(s.m.shapes[s.Nodes[i]]), 1); p.Offset < 0 || p.Offset > size-n {
 			return fmt.Errorf("slot %d %q has %d elements from %d on, of %d: %w", k, slot.Name, n, p.Offset, size, optim.ErrMismatch)
 		}
 		if err := covers(p, n, piece); err != nil && piece.Len > 0 {
@@ -156,70 +157,16 @@ func (s *solver) fits(i int, p optim.ParamState) error {
 	return nil
 }
 
-// LearningRate implements optim.Solver.
-func (s *solver) LearningRate() float64 { return s.cfg.Schedule.Rate(s.base, s.steps) }
-
-// SetLearningRate implements optim.Solver.
-func (s *solver) SetLearningRate(base float64) error {
-	if !(base >= 0) || math.IsInf(base, 1) {
-		return fmt.Errorf("%s: learning rate %v: it must be finite and at least 0: %w", s.cfg.Name, base, optim.ErrConfig)
-	}
-	s.base = base
-	return nil
-}
-
-// SetGradientScale implements optim.Solver.
-func (s *solver) SetGradientScale(scale float64) error {
-	if !(scale > 0) || math.IsInf(scale, 1) {
-		return fmt.Errorf("%s: gradient scale %v: it must be finite and positive: %w", s.cfg.Name, scale, optim.ErrConfig)
-	}
-	s.scale = scale
-	return nil
-}
-
-// settle waits for the last step. Non-finite gradients are no error.
-func (s *solver) settle() error {
-	if s.m.closed {
-		return ErrClosed
-	}
-	return butNonFinite(s.wait())
-}
-
-// butNonFinite returns err, or nil for ErrNonFinite: that step was skipped, a later Step or Sync
-// reports it, and the data on the device are valid.
-func butNonFinite(err error) error {
-	if errors.Is(err, optim.ErrNonFinite) {
-		return nil
-	}
-	return err
-}
-
-// Steps implements optim.Solver. It does not wait, so it may include steps that the last three runs
-// skipped.
-func (s *solver) Steps() int { return s.steps }
-
-// Skipped implements optim.Solver. It does not wait, so it may lack steps that the last three runs
-// skipped.
-func (s *solver) Skipped() int { return int(s.skipped) }
-
-// GradNorm implements optim.Solver. It waits for the last step.
-func (s *solver) GradNorm() float64 {
-	if s.cfg.ClipNorm == 0 && !s.cfg.SkipNonFinite || s.settle() != nil {
-		return math.NaN()
-	}
-	return s.norm
-}
-
 // SwapAverages implements optim.Solver.
 func (s *solver) SwapAverages(model []gorgonia.ValueGrad) error {
 	if err := s.swapAverages(model); err != nil {
-		return fmt.Errorf("%s swap averages: %w", s.cfg.Name, err)
+		return fmt.Errorf("%s swap averages: %w", s.Config.Name, err)
 	}
 	return nil
 }
 
 func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
-	if s.cfg.EMADecay == 0 {
+	if s.Config.EMADecay == 0 {
 		return fmt.Errorf("no averages are kept: set EMADecay: %w", optim.ErrConfig)
 	}
 	if err := s.match(model); err != nil {
@@ -228,41 +175,50 @@ func (s *solver) swapAverages(model []gorgonia.ValueGrad) error {
 	if err := s.settle(); err != nil || s.steps == 0 {
 		return err
 	}
-	if e := s.m.now.exchange; e.gathers() {
-		if err := e.d.Machine().Adopt(); err != nil {
+	if e := s.m.now.Exchange; e.Gathers() {
+		if err := e.DDP.Machine().Adopt(); err != nil {
 			return err
 		}
 	}
-	for i, n := range s.nodes {
+	for i, n := range s.Nodes {
 		own, err := s.ownAt(i)
 		if err == nil && !own.IsZero() {
-			err = s.exchange(own, s.at[i][len(s.at[i])-1])
+			err = s.m.device.swap(own, s.States[i][len(s.States[i])-1])
 		}
 		if err != nil {
-			return fmt.Errorf("parameter %q: %w", called(n), err)
+			return fmt.Errorf("parameter %q: %w", lower.Called(n), err)
 		}
 	}
 	s.swapped = !s.swapped
-	if e := s.m.now.exchange; e != nil {
-		return e.d.Machine().GatherWeights()
+	if e := s.m.now.Exchange; e != nil {
+		return e.DDP.Machine().GatherWeights()
 	}
 	return nil
 }
 
-// exchange swaps two buffers on the device through the host, as it happens rarely and between runs.
-func (s *solver) exchange(a, b tensor.Buffer) error {
-	n := min(a.Len(), b.Len())
-	one, err := newMemory(a.DType(), n)
-	if err != nil {
-		return err
+// ownAt returns the device memory of the piece of a parameter that this rank updates; the zero
+// Buffer for none.
+func (s *solver) ownAt(i int) (tensor.Buffer, error) {
+	n, piece := s.Nodes[i], s.Pieces[i]
+	if piece.Len == 0 {
+		return tensor.Buffer{}, nil
 	}
-	other, err := newMemory(b.DType(), n)
-	if err != nil {
-		return err
+	if e := s.m.now.Exchange; e.Gathers() {
+		bucket, from := e.InShard(n, piece)
+		return e.Layout.Own[bucket].Slice(from, from+piece.Len)
 	}
-	d := s.m.device
-	if err := errors.Join(d.read(one, a), d.read(other, b)); err != nil {
-		return err
+	p, ok := s.m.device.params[n]
+	if !ok {
+		return tensor.Buffer{}, fmt.Errorf("it is not on the device: %w", optim.ErrMismatch)
 	}
-	return errors.Join(d.write(a, other), d.write(b, one))
+	return p.at.Slice(piece.Offset, piece.Offset+piece.Len)
+}
+
+// covers returns an error if the elements of a parameter's state do not include a piece.
+func covers(p optim.ParamState, n int, piece ddp.Piece) error {
+	if p.Offset <= piece.Offset && piece.Offset+piece.Len <= p.Offset+n {
+		return nil
+	}
+	return fmt.Errorf("it has elements %d to %d, and %d to %d are wanted: %w",
+		p.Offset, p.Offset+n, piece.Offset, piece.Offset+piece.Len, optim.ErrMismatch)
 }

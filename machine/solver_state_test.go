@@ -11,6 +11,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/lower"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -20,11 +21,10 @@ import (
 func TestAMachineTakesStatesThatCoverItsOwn(t *testing.T) {
 	g := gorgonia.NewGraph()
 	n := gorgonia.NewVector(g, gtensor.Float32, gorgonia.WithName("w"), gorgonia.WithShape(4))
-	s := &solver{
-		m: &Machine{shapes: map[*gorgonia.Node][]int{n: {4}}}, pieces: []ddp.Piece{{Len: 4}},
-		cfg:   optim.Config{Name: optim.Momentum, EMADecay: 0.5}.WithDefaults(),
-		nodes: gorgonia.Nodes{n}, at: [][]tensor.Buffer{{tensor.Of(make([]float32, 4)), tensor.Of(make([]float32, 4))}},
-	}
+	s := &solver{m: &Machine{shapes: map[*gorgonia.Node][]int{n: {4}}}, Update: &lower.Update{
+		Config: optim.Config{Name: optim.Momentum, EMADecay: 0.5}.WithDefaults(), Pieces: []ddp.Piece{{Len: 4}},
+		Nodes: gorgonia.Nodes{n}, States: [][]tensor.Buffer{{tensor.Of(make([]float32, 4)), tensor.Of(make([]float32, 4))}},
+	}}
 	good := func() optim.ParamState {
 		return optim.ParamState{Name: "w", Shape: []int{4}, DType: gtensor.Float32, Slots: []optim.Slot{
 			{Name: "momentum_buffer", F32: make([]float32, 4)}, {Name: "ema", F32: make([]float32, 4)},
@@ -55,8 +55,8 @@ func TestAMachineTakesStatesThatCoverItsOwn(t *testing.T) {
 // TestADeviceKeepsNoStepOfAverages checks the errors of a solver while the parameters hold their
 // averages.
 func TestADeviceKeepsNoStepOfAverages(t *testing.T) {
-	s := &solver{m: &Machine{}, cfg: optim.Config{Name: optim.Adam}.WithDefaults(), fused: true, swapped: true}
-	if err := s.prepare(&compiled{lowered: &lowered{}}); !errors.Is(err, optim.ErrSwapped) {
+	s := &solver{m: &Machine{}, Update: &lower.Update{Config: optim.Config{Name: optim.Adam}.WithDefaults()}, swapped: true}
+	if err := s.prepare(&compiled{Lowered: &lower.Lowered{}}); !errors.Is(err, optim.ErrSwapped) {
 		t.Errorf("a run with the update in it: %v", err)
 	}
 	if err := s.SetState(optim.State{Name: optim.Adam}); !errors.Is(err, optim.ErrSwapped) {

@@ -9,6 +9,8 @@ import (
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/symgrad/symgrad/internal/lower"
+	"github.com/symgrad/symgrad/internal/values"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -20,8 +22,8 @@ func spanOf(v gorgonia.Value) (at bytesAt) {
 	switch x := v.(type) {
 	case nil:
 	case *gtensor.Dense:
-		if _, err := dtypeOf(x.Dtype()); err == nil {
-			at.from = uintptr(elementsOf(x))
+		if _, err := values.DType(x.Dtype()); err == nil {
+			at.from = uintptr(values.Elements(x))
 			at.to = at.from + x.MemSize()
 		}
 	case interface{ Pointer() unsafe.Pointer }: // scalars
@@ -38,7 +40,7 @@ func (c *compiled) unshare() error {
 	var written []bytesAt
 	for i := range c.sources {
 		s := &c.sources[i]
-		v := s.node.Value()
+		v := s.Node.Value()
 		at := spanOf(v)
 		if at == s.seen {
 			continue
@@ -47,12 +49,12 @@ func (c *compiled) unshare() error {
 			written = c.written()
 		}
 		if overlaps(written, at) {
-			own, err := packed(v)
+			own, err := values.Packed(v)
 			if err == nil {
-				err = gorgonia.UnsafeLet(s.node, own)
+				err = gorgonia.UnsafeLet(s.Node, own)
 			}
 			if err != nil {
-				return fmt.Errorf("input %q: a copy of its value, which is in the memory of an output: %w", called(s.node), err)
+				return fmt.Errorf("input %q: a copy of its value, which is in the memory of an output: %w", lower.Called(s.Node), err)
 			}
 			at = spanOf(own)
 		}

@@ -22,13 +22,13 @@ import (
 type Transport struct {
 	core
 	tools    tools
+	engines  engineSet // mu guards rewrites, the rest is constant
 	watching sync.WaitGroup
 	unwatch  context.CancelFunc
 	closed   atomic.Bool
 
 	mu      sync.Mutex // guards the fields below, and the order of calls
 	scratch ticket     // of an operation that is captured
-	engines engineSet
 	streams streamSet
 	heaps   heapSet
 }

@@ -106,6 +106,8 @@ var layers = []layer{
 	},
 	{"internal/program", []string{"dist", "tensor"}, "a compiled program is data; it is the only link between front and back halves"},
 	{"internal/program/oracle", []string{"dist", "tensor", "internal/program"}, "it runs programs in plain loops, for comparison with back halves"},
+	{"internal/program/draft", []string{"tensor", "internal/program"}, "it builds programs, from any source"},
+	{"internal/update", []string{"tensor", "optim", "internal/program", "internal/program/draft"}, "an update is steps on weights and gradients, from any source"},
 	{"internal/cudagen", []string{"tensor", "internal/program"}, "it makes kernel text from steps, without a device"},
 	{"internal/cublas", []string{"internal/cuda", "internal/dl"}, "a binding uses its library and devices"},
 	{"internal/cudnn", []string{"internal/cuda", "internal/dl"}, "a binding uses its library and devices"},
@@ -118,11 +120,20 @@ var layers = []layer{
 		},
 		"a back half runs programs, not graphs",
 	},
+	{"internal/values", []string{"tensor"}, "elements of Gorgonia's values are memory, without a graph"},
+	{
+		"internal/lower",
+		[]string{
+			"dist", "dist/ddp", "ops", "optim", "tensor", "internal/drive", "internal/program", "internal/program/draft", "internal/update", "internal/values",
+		},
+		"it turns graphs into programs, without a device and without a back half",
+	},
 	{
 		"machine",
 		[]string{
 			"dist", "dist/launch", "symmetric", "tensor", "ops", "optim", "dist/ddp", "internal/blas", "internal/cublas", "internal/cuda",
-			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/drive", "internal/hostexec", "internal/program",
+			"internal/cudaexec", "internal/cudnn", "internal/dl", "internal/drive", "internal/hostexec", "internal/lower", "internal/program",
+			"internal/values",
 		},
 		"it compiles graphs to programs and passes them to a back half",
 	},
@@ -193,7 +204,9 @@ var inTests = map[string][]string{
 	"internal/hosts":    {"internal/hostcost", "internal/shm"},                                             // it predicts their times; one is the transport of a host
 	"internal/hostexec": {"internal/program/oracle"},
 	"machine":           {"internal/program/oracle", "internal/shm", "machine/machinetest", "dist/backend"},
+	"internal/lower":    {"internal/program/oracle", "internal/cudaexec", "machine/machinetest"}, // its programs run, and have kernels
 	"internal/cudaexec": {"internal/program/oracle"},
+	"internal/update":   {"internal/program/oracle", "internal/values"},
 	"internal/cudagen":  {"internal/program/oracle", "internal/cuda"}, // runs its kernels
 	"dist/launch":       {"internal/cli/clitest"},
 	"internal/shm":      {"dist/launch"},                             // its ranks are processes, started there

@@ -12,7 +12,7 @@ type restriction struct {
 var restrictions = []restriction{
 	{
 		"gorgonia.org/gorgonia",
-		[]string{"ops", "machine", "optim", "dist/ddp", "internal/drive", "train", "examples"},
+		[]string{"ops", "machine", "internal/lower", "internal/values", "internal/update", "optim", "dist/ddp", "internal/drive", "train", "examples"},
 		"communication must work, and be testable, without a graph",
 	},
 	{

@@ -29,31 +29,9 @@ var crowded = map[string]crowd{
 		fields: 24, files: 6,
 		why: "one goroutine serves control messages, heaps and losses of all groups, under one lock",
 	},
-	"internal/nvshmem.Runtime": {
-		methods: 77, files: 13,
-		why: "the library has one state for a process: teams, heap, streams and one-sided calls need it",
-	},
 	"internal/nvshmem.engine": {
 		methods: 58, files: 7,
 		why: "a collective of the library has a call for each dtype, with rules of its own",
-	},
-	"machine.Machine": {
-		methods: 64, fields: 21, files: 14,
-		why: "it implements gorgonia.VM for host and device, for new shapes, parts of a graph and profiles",
-	},
-	"machine.compiled": {
-		methods: 41, files: 9,
-		why: "the places of values on host and device, the duals and the hooks are one object",
-	},
-	"machine.exchange": {fields: 23, why: "the exchange of gradients on a device has the fields of all stages"},
-	"machine.graph":    {files: 5, why: "each family of ops corrects its own nodes"},
-	"machine.lowering": {
-		methods: 160, files: 26,
-		why: "the walk over the graph, the program under construction and a rule for each op are one object",
-	},
-	"machine.solver": {
-		fields: 24, files: 5,
-		why: "the state of an optimizer, its steps for the program and its part of each rank are one object",
 	},
 }
 

@@ -46,12 +46,18 @@ func (c Config) areaAt(id int32) (offset, part int64) {
 	return areaBytes(c.StagingBytes) + int64(id-ownTeams)*areaBytes(c.TeamStagingBytes), c.TeamStagingBytes
 }
 
+// areaPool is the memory of all areas.
+type areaPool struct {
+	*rma
+	region
+}
+
 // newArea returns the area of team id. pes are its ranks in the world; rank is this one.
-func (rt *Runtime) newArea(id int32, pes []int, rank int) area {
-	offset, part := rt.lib.cfg.areaAt(id)
+func (p *areaPool) newArea(id int32, pes []int, rank int) area {
+	offset, part := p.lib.cfg.areaAt(id)
 	a := area{part: part, peers: make([]uintptr, len(pes))}
 	for i, pe := range pes {
-		a.peers[i] = rt.pool.base[pe] + uintptr(offset)
+		a.peers[i] = p.base[pe] + uintptr(offset)
 	}
 	a.base = a.peers[rank]
 	if len(pes) <= mostFlags {
@@ -82,31 +88,31 @@ func (a *area) mailAt(rank, from int) uintptr {
 func (a *area) full(rank int) uintptr { return a.base + signalBytes*uintptr(rank) }
 func (a *area) free(rank int) uintptr { return a.base + freeFlags + signalBytes*uintptr(rank) }
 
-// openPool allocates the memory of all areas, and checks that this GPU can address it on every
+// open allocates the memory of all areas, and checks that this GPU can address it on every
 // rank.
-func (rt *Runtime) openPool() error {
-	r, err := rt.allocate(rt.member, rt.lib.cfg.poolBytes())
+func (p *areaPool) open() error {
+	r, err := p.allocate(p.member, p.lib.cfg.poolBytes())
 	if err != nil {
 		return err
 	}
-	rt.pool = r
+	p.region = r
 	for rank, base := range r.base {
 		if base == 0 {
 			err = refused("start", dist.ErrUnsupported, "GPU %v of rank %d cannot address the memory of rank %d: peer access is missing",
-				rt.dev.Tensor(), rt.member.Rank, rank)
+				p.dev.Tensor(), p.member.Rank, rank)
 			break
 		}
 	}
-	return rt.member.Agree(err)
+	return p.member.Agree(err)
 }
 
 // reset sets the flags of an area to their values while no message is in flight.
-func (rt *Runtime) reset(a *area) error {
+func (p *areaPool) reset(a *area) error {
 	var flags [flagBytes / signalBytes]uint64
 	for i := range a.peers {
 		if i < mostFlags {
 			flags[freeFlags/signalBytes+i] = 1
 		}
 	}
-	return rt.dev.CopyFromHost(a.base, unsafe.Pointer(&flags[0]), flagBytes)
+	return p.dev.CopyFromHost(a.base, unsafe.Pointer(&flags[0]), flagBytes)
 }

@@ -39,30 +39,30 @@ func (e *engine) Load(image []byte) (*cuda.Module, func() error, error) {
 }
 
 // link compiles src and links it with the device part.
-func (rt *Runtime) link(src cuda.Source) ([]byte, error) {
-	c, err := rt.dev.Driver().Compiler()
+func (c *caller) link(src cuda.Source) ([]byte, error) {
+	compiler, err := c.dev.Driver().Compiler()
 	if err != nil {
 		return nil, unusable("NVRTC", err)
 	}
-	linker, err := OpenLinker(rt.lib.cfg.Dirs)
+	linker, err := OpenLinker(c.lib.cfg.Dirs)
 	if err != nil {
 		return nil, unusable("nvJitLink", err)
 	}
-	parts, err := rt.lib.DeviceParts()
+	parts, err := c.lib.DeviceParts()
 	if err != nil {
 		return nil, unusable("the device part", err)
 	}
-	options, err := rt.lib.options(filepath.Dir(c.Path()))
+	options, err := c.lib.options(filepath.Dir(compiler.Path()))
 	if err != nil {
 		return nil, unusable("headers", err)
 	}
 	src.Text = prelude + fmt.Sprintf("#line 1 %q\n", src.Name) + src.Text
 	src.Options = append(options, src.Options...)
-	object, err := c.Compile(rt.dev, src)
+	object, err := compiler.Compile(c.dev, src)
 	if err != nil {
 		return nil, err
 	}
-	return linker.Link(rt.dev, []Input{{InputCubin, src.Name, object}, parts[0]})
+	return linker.Link(c.dev, []Input{{InputCubin, src.Name, object}, parts[0]})
 }
 
 // unusable returns the error for a missing part of the tools for device code.

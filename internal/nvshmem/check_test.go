@@ -92,7 +92,7 @@ func TestGrant(t *testing.T) {
 // bare is a runtime of four ranks with one allocation and no library, for checks that
 // precede a call.
 func bare() *Runtime {
-	rt := &Runtime{lib: &Library{cfg: Config{}.defaults()}, member: &gpu.Member{Rank: 1, Size: 4, World: []int{0, 1, 2, 3}}}
+	rt := newRuntime(&Library{cfg: Config{}.defaults()}, &gpu.Member{Rank: 1, Size: 4, World: []int{0, 1, 2, 3}})
 	rt.heap.add(block{4096, 1000})
 	return rt
 }
@@ -189,7 +189,7 @@ func TestNothingIsCalledOnAClosedOrFailedRuntime(t *testing.T) {
 func TestAProcessHasOneRuntime(t *testing.T) {
 	status := int32(0)
 	lib := &Library{front: front{status: func() int32 { return status }}}
-	a, b := &Runtime{lib: lib}, &Runtime{lib: lib}
+	a, b := newRuntime(lib, new(gpu.Member)), newRuntime(lib, new(gpu.Member))
 	if err := claim(a); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestAProcessHasOneRuntime(t *testing.T) {
 	}
 	b.touch()
 	release(b)
-	other := &Runtime{lib: &Library{front: lib.front, cfg: Config{MaxTeams: 33}}}
+	other := newRuntime(&Library{front: lib.front, cfg: Config{MaxTeams: 33}}, new(gpu.Member))
 	if err := claim(other); !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), "settings") {
 		t.Errorf("other settings than those that were read: error %v, want ErrInvalid", err)
 	}
@@ -353,8 +353,8 @@ func TestMessagesOfABatch(t *testing.T) {
 
 func TestAnAbortedEngineRefuses(t *testing.T) {
 	e := engineOf(4, true)
-	e.rt.teams.add(e.team)
-	e.rt.teams.take(e.team, e)
+	e.rt.split.teams.add(e.team)
+	e.rt.split.teams.take(e.team, e)
 	e.Abort()
 	e.Abort()
 	if err := e.Enqueue(&dist.Op{Kind: dist.KindBarrier}, nil); !errors.Is(err, dist.ErrAborted) {

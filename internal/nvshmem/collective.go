@@ -36,20 +36,6 @@ func (e *engine) teamCall(p *dl.Proc, name string, s *cuda.Stream) error {
 	return rt.queue(p, name, 2)
 }
 
-// queue calls p with the first n of rt.args. The lock is held.
-func (rt *Runtime) queue(p *dl.Proc, name string, n int) error {
-	r, err := p.Call(rt.args[:n]...)
-	if err != nil {
-		return unsupported(name, p)
-	}
-	if int32(r) == 0 {
-		return nil
-	}
-	err = rt.code(name, r)
-	rt.fail(err)
-	return err
-}
-
 // moved calls p with team, dst, src, a count and the stream.
 func (e *engine) moved(p *dl.Proc, name string, s *cuda.Stream, dst, src uintptr, n int64) error {
 	if err := e.paced(s); err != nil {

@@ -9,6 +9,7 @@
 //	config.go      settings, and the environment that the library reads
 //	library.go     finds and loads the library, its plugin and the NCCL inside it
 //	process.go     C's environment and memory, and the files mapped by this process
+//	caller.go      calls of the library, one at a time, and its first failure
 //	driver.go      CUDA calls that check streams and addresses before NVSHMEM is called
 //	runtime.go     the one runtime of a process: start by unique id
 //	end.go         stopping the library, or leaving it to the end of the process

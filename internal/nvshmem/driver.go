@@ -48,17 +48,17 @@ type scratch struct {
 
 // usable returns nil if s is a stream of this runtime's device and no earlier work on the device
 // has failed. A stream in capture runs nothing and must not be queried. The lock is held.
-func (rt *Runtime) usable(call string, s *cuda.Stream) error {
+func (c *caller) usable(call string, s *cuda.Stream) error {
 	switch {
 	case s == nil:
 		return refused(call, dist.ErrInvalid, "the stream is nil: NVSHMEM's calls need one")
-	case s.Device() != rt.dev:
-		return refused(call, dist.ErrDevice, "the stream is on %v, and this rank's GPU is %v", s.Device().Tensor(), rt.dev.Tensor())
+	case s.Device() != c.dev:
+		return refused(call, dist.ErrDevice, "the stream is on %v, and this rank's GPU is %v", s.Device().Tensor(), c.dev.Tensor())
 	}
-	at := rt.scratch
-	rt.args[0], rt.args[1] = s.Handle(), uintptr(unsafe.Pointer(&at.capturing))
-	if r, err := rt.driver.capturing.Call(rt.args[:2]...); err != nil || int32(r) != 0 {
-		return rt.broke(call, "cuStreamIsCapturing", int32(r), err)
+	at := c.scratch
+	c.args[0], c.args[1] = s.Handle(), uintptr(unsafe.Pointer(&at.capturing))
+	if r, err := c.driver.capturing.Call(c.args[:2]...); err != nil || int32(r) != 0 {
+		return c.broke(call, "cuStreamIsCapturing", int32(r), err)
 	}
 	switch at.capturing {
 	case captureActive:
@@ -66,28 +66,28 @@ func (rt *Runtime) usable(call string, s *cuda.Stream) error {
 	case captureBroken:
 		return refused(call, dist.ErrInvalid, "the capture of the stream has failed: end the capture")
 	}
-	if r, err := rt.driver.query.Call(rt.args[:1]...); err != nil || int32(r) != 0 && int32(r) != cudaNotReady {
-		return rt.broke(call, "cuStreamQuery", int32(r), err)
+	if r, err := c.driver.query.Call(c.args[:1]...); err != nil || int32(r) != 0 && int32(r) != cudaNotReady {
+		return c.broke(call, "cuStreamQuery", int32(r), err)
 	}
 	return nil
 }
 
 // broke records that the device has failed, as a driver function reported. NVSHMEM is not called
 // again.
-func (rt *Runtime) broke(call, function string, code int32, err error) error {
+func (c *caller) broke(call, function string, code int32, err error) error {
 	if err == nil {
-		err = rt.dev.Driver().Check(function, code)
+		err = c.dev.Driver().Check(function, code)
 	}
-	err = fmt.Errorf("nvshmem: %s: the GPU %s failed before the call: %w", call, rt.dev.Name(), err)
-	rt.fail(err)
+	err = fmt.Errorf("nvshmem: %s: the GPU %s failed before the call: %w", call, c.dev.Name(), err)
+	c.fail(err)
 	return err
 }
 
 // isMemory returns nil if CUDA knows the bytes bytes at addr. The lock is held.
-func (rt *Runtime) isMemory(call string, addr uintptr, bytes int64) error {
-	at := rt.scratch
-	rt.args[0], rt.args[1], rt.args[2] = uintptr(unsafe.Pointer(&at.base)), uintptr(unsafe.Pointer(&at.bytes)), addr
-	r, err := rt.driver.extent.Call(rt.args[:3]...)
+func (c *caller) isMemory(call string, addr uintptr, bytes int64) error {
+	at := c.scratch
+	c.args[0], c.args[1], c.args[2] = uintptr(unsafe.Pointer(&at.base)), uintptr(unsafe.Pointer(&at.bytes)), addr
+	r, err := c.driver.extent.Call(c.args[:3]...)
 	switch {
 	case err != nil:
 		return err

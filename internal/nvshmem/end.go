@@ -1,15 +1,12 @@
 package nvshmem
 
 import (
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
@@ -103,61 +100,6 @@ func (e *engine) idle() (bool, error) {
 	return s.Idle()
 }
 
-// quiesce waits for the operations queued with a team. A stream that its owner has closed counts as
-// idle.
-//
-// Errors: dist.ErrAborted if the group is aborted, because an operation that waits for a peer may
-// then never end; those of the driver.
-func (rt *Runtime) quiesce(t *team) error {
-	rt.teams.mu.Lock()
-	e := t.user
-	rt.teams.mu.Unlock()
-	if e == nil {
-		return nil
-	}
-	for began := time.Now(); ; gpu.Rest(time.Since(began)) {
-		idle, err := e.idle()
-		switch {
-		case idle || errors.Is(err, cuda.ErrClosed):
-			return nil
-		case err != nil:
-			return err
-		case e.gone.Load():
-			return refused("split", dist.ErrAborted, "the group was aborted during the wait for its operations")
-		}
-	}
-}
-
-// firstSumEnds waits for the first sum of a group on s. It never ends if another rank could not
-// queue its part.
-func (rt *Runtime) firstSumEnds(s *cuda.Stream) error {
-	var idle bool
-	var err error
-	if within(firstSumTime, func() bool {
-		idle, err = s.Idle()
-		return idle || err != nil
-	}) {
-		return err
-	}
-	rt.remains.stuck.Store(true)
-	return fmt.Errorf("nvshmem: %w: the first sum of a group has not ended after %v: %s", dist.ErrTimeout, firstSumTime, rt.lib)
-}
-
-// healthy returns nil while the library can be called and the device works. It calls the driver,
-// which takes time.
-func (rt *Runtime) healthy(call string) error {
-	if err := rt.open(call); err != nil {
-		return err
-	}
-	if err := rt.remains.settle(call); err != nil {
-		return err
-	}
-	if _, _, err := rt.dev.Memory(); err != nil {
-		return rt.broke(call, "", 0, err)
-	}
-	return nil
-}
-
 // leave leaves the library, as it is, to the end of the process.
 func (rt *Runtime) leave(why error) {
 	rt.end.left.CompareAndSwap(nil, &why)
@@ -239,24 +181,6 @@ func (rt *Runtime) finished() error {
 		return rt.broke("close", "", 0, err)
 	}
 	return nil
-}
-
-// drain waits until the device has finished the work on all of its streams. A driver without this
-// query is assumed idle; a failed device reports so at the next call.
-func (rt *Runtime) drain() error {
-	all, err := rt.dev.MarkAll()
-	if all == nil {
-		return err
-	}
-	defer all.Close()
-	var idle bool
-	if !within(closeTime, func() bool {
-		idle, err = all.Done()
-		return idle || err != nil
-	}) {
-		return refused("close", dist.ErrTimeout, "the GPU is still busy after %v, and NVSHMEM would wait for it", closeTime)
-	}
-	return err
 }
 
 // stop finalizes the library.

@@ -64,16 +64,16 @@ func TestWithinEndsBothWays(t *testing.T) {
 
 func TestAGroupWithoutOperationsIsQuiet(t *testing.T) {
 	e := engineOf(4, true)
-	e.rt.teams.add(e.team)
-	if err := e.rt.quiesce(e.team); err != nil {
+	e.rt.split.teams.add(e.team)
+	if err := e.rt.split.quiesce(e.team); err != nil {
 		t.Errorf("a team without a group: %v", err)
 	}
-	e.rt.teams.take(e.team, e)
-	if err := e.rt.quiesce(e.team); err != nil {
+	e.rt.split.teams.take(e.team, e)
+	if err := e.rt.split.quiesce(e.team); err != nil {
 		t.Errorf("a group that has queued nothing: %v", err)
 	}
 	e.last.Store(new(cuda.Stream)) // closed by its owner, who has waited for it
-	if err := e.rt.quiesce(e.team); err != nil {
+	if err := e.rt.split.quiesce(e.team); err != nil {
 		t.Errorf("a group whose stream is closed: %v", err)
 	}
 	e.used.Store(true)
@@ -82,11 +82,11 @@ func TestAGroupWithoutOperationsIsQuiet(t *testing.T) {
 		t.Error("operations on a stream that was closed before the abort have not ended")
 	}
 	other := engineOf(4, true)
-	other.rt.teams.add(other.team)
-	other.rt.teams.take(other.team, other)
+	other.rt.split.teams.add(other.team)
+	other.rt.split.teams.take(other.team, other)
 	other.enter()
 	other.gone.Store(true)
-	if err := other.rt.quiesce(other.team); !errors.Is(err, dist.ErrAborted) {
+	if err := other.rt.split.quiesce(other.team); !errors.Is(err, dist.ErrAborted) {
 		t.Errorf("a group that is aborted while its operations are waited for: error %v, want ErrAborted", err)
 	}
 }

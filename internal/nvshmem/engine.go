@@ -51,11 +51,11 @@ func (rt *Runtime) Make(p *gpu.Member) ([]gpu.Engine, error) {
 	}
 	var world *team
 	if p.Size > 1 {
-		if world = rt.teams.find(teamWorld); world == nil {
-			world = rt.worldTeam()
+		if world = rt.split.teams.find(teamWorld); world == nil {
+			world = rt.split.worldTeam()
 		}
 	}
-	t, err := rt.splitTeam(p, world, p)
+	t, err := rt.split.splitTeam(p, world, p)
 	if err != nil {
 		return nil, err
 	}
@@ -64,17 +64,6 @@ func (rt *Runtime) Make(p *gpu.Member) ([]gpu.Engine, error) {
 		return nil, err
 	}
 	return []gpu.Engine{e}, nil
-}
-
-// worldTeam returns NVSHMEM's team of all ranks, which exists from the start.
-func (rt *Runtime) worldTeam() *team {
-	t := &team{id: teamWorld, stride: 1, pes: make([]int, rt.member.Size)}
-	for i := range t.pes {
-		t.pes[i] = i
-	}
-	t.area = rt.newArea(teamWorld, t.pes, rt.member.Rank)
-	rt.teams.add(t)
-	return t
 }
 
 // newEngine returns the engine of p on team t, after a first sum. Collective: all ranks of p.
@@ -88,14 +77,14 @@ func (rt *Runtime) newEngine(p *gpu.Member, t *team) (*engine, error) {
 	if t == nil {
 		return e, nil
 	}
-	rt.teams.take(t, e)
-	err = p.Agree(rt.reset(&t.area))
+	rt.split.teams.take(t, e)
+	err = p.Agree(rt.pool.reset(&t.area))
 	if err == nil {
 		err = p.Agree(e.firstSum())
 	}
 	if err != nil {
 		e.Abort()
-		rt.teams.release(t, true)
+		rt.split.teams.release(t, true)
 		return nil, err
 	}
 	return e, nil
@@ -327,7 +316,7 @@ func (e *engine) Abort() {
 		return
 	}
 	used := e.used.Load()
-	e.rt.teams.release(e.team, used)
+	e.rt.split.teams.release(e.team, used)
 	if used {
 		e.rt.remains.add(e)
 	}
@@ -338,7 +327,7 @@ func (e *engine) Split(sub *gpu.Member) (gpu.Engine, error) {
 	if e.gone.Load() || e.closed {
 		return nil, refused("split", dist.ErrClosed, "the group is closed or aborted")
 	}
-	t, err := e.rt.splitTeam(e.member, e.team, sub)
+	t, err := e.rt.split.splitTeam(e.member, e.team, sub)
 	if err != nil {
 		return nil, err
 	}
@@ -365,7 +354,7 @@ func (e *engine) Close() error {
 	}
 	e.closed = true
 	if e.team != nil && !e.gone.Load() {
-		e.rt.teams.release(e.team, false)
+		e.rt.split.teams.release(e.team, false)
 	}
 	return e.batch.close()
 }

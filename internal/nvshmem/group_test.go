@@ -53,7 +53,7 @@ func groups(r *rank) error {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
 		}
-		used := rt.teams.used()
+		used := rt.split.teams.used()
 		after[round] = used.count()
 	}
 	if after[0] != after[1] {

@@ -135,64 +135,64 @@ func grant(all [][]byte, c Config) error {
 // allocate returns a new zeroed region on every rank of the runtime.
 //
 // Collective: all ranks, same size; p is the runtime's group. Errors: the same on all ranks.
-func (rt *Runtime) allocate(p *gpu.Member, bytes int64) (region, error) {
-	if err := p.Agree(rt.healthy("alloc")); err != nil {
+func (o *rma) allocate(p *gpu.Member, bytes int64) (region, error) {
+	if err := p.Agree(o.healthy("alloc")); err != nil {
 		return region{}, err
 	}
-	free, _, err := rt.dev.Memory()
+	free, _, err := o.dev.Memory()
 	if err := p.Agree(err); err != nil {
 		return region{}, err
 	}
-	all, err := p.Exchange(allocRequest{bytes, free, rt.heap.grown.Load()}.encode())
+	all, err := p.Exchange(allocRequest{bytes, free, o.heap.grown.Load()}.encode())
 	if err != nil {
 		return region{}, err
 	}
-	if err := grant(all, rt.lib.cfg); err != nil {
+	if err := grant(all, o.lib.cfg); err != nil {
 		return region{}, err
 	}
-	r, err := rt.allocAligned(bytes, free)
+	r, err := o.allocAligned(bytes, free)
 	if err := p.Agree(err); err != nil {
 		return region{}, err
 	}
 	// Zeroed before a peer can write to it: the agreement is the barrier.
-	if err := p.Agree(rt.dev.Fill(r.base[p.Rank], 0, bytes)); err != nil {
+	if err := p.Agree(o.dev.Fill(r.base[p.Rank], 0, bytes)); err != nil {
 		return region{}, err
 	}
 	return r, nil
 }
 
 // allocAligned calls the library for bytes bytes. free is the free device memory before the call.
-func (rt *Runtime) allocAligned(bytes, free int64) (region, error) {
-	if err := rt.dev.Enter(); err != nil {
+func (o *rma) allocAligned(bytes, free int64) (region, error) {
+	if err := o.dev.Enter(); err != nil {
 		return region{}, err
 	}
-	defer rt.dev.Leave()
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	rt.args[0], rt.args[1] = pageBytes, uintptr(bytes)
-	addr, err := rt.lib.t.align.Call(rt.args[:2]...)
+	defer o.dev.Leave()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.args[0], o.args[1] = pageBytes, uintptr(bytes)
+	addr, err := o.lib.t.align.Call(o.args[:2]...)
 	if err != nil {
-		return region{}, unsupported("alloc", &rt.lib.t.align)
+		return region{}, unsupported("alloc", &o.lib.t.align)
 	}
-	now, _, err := rt.dev.Memory()
+	now, _, err := o.dev.Memory()
 	if err != nil {
 		return region{}, err
 	}
-	rt.heap.grown.Add(roundUp(max(free-now, 0), rt.lib.cfg.GranularityBytes))
+	o.heap.grown.Add(roundUp(max(free-now, 0), o.lib.cfg.GranularityBytes))
 	if addr == 0 {
 		return region{}, refused("alloc", symmetric.ErrNoSpace, "nvshmem_align returned no memory for %d B, with %d B free on the GPU", bytes, now)
 	}
-	r := region{bytes: bytes, base: make([]uintptr, rt.member.Size)}
+	r := region{bytes: bytes, base: make([]uintptr, o.member.Size)}
 	for pe := range r.base {
-		rt.args[0], rt.args[1] = addr, uintptr(pe)
-		if r.base[pe], err = rt.lib.t.pointer.Call(rt.args[:2]...); err != nil {
-			return region{}, unsupported("peer address", &rt.lib.t.pointer)
+		o.args[0], o.args[1] = addr, uintptr(pe)
+		if r.base[pe], err = o.lib.t.pointer.Call(o.args[:2]...); err != nil {
+			return region{}, unsupported("peer address", &o.lib.t.pointer)
 		}
 	}
-	if r.base[rt.member.Rank] != addr {
-		return region{}, fmt.Errorf("nvshmem: alloc: the library gives %#x for the address of the memory at %#x: %s", r.base[rt.member.Rank], addr, rt.lib)
+	if r.base[o.member.Rank] != addr {
+		return region{}, fmt.Errorf("nvshmem: alloc: the library gives %#x for the address of the memory at %#x: %s", r.base[o.member.Rank], addr, o.lib)
 	}
-	rt.heap.add(block{addr, bytes})
+	o.heap.add(block{addr, bytes})
 	return r, nil
 }
 
@@ -200,24 +200,24 @@ func (rt *Runtime) allocAligned(bytes, free int64) (region, error) {
 // memory is left to the end of the process without an error.
 //
 // Collective: all ranks, same order; p is the runtime's group.
-func (rt *Runtime) freeRegion(p *gpu.Member, base uintptr) error {
-	if err := p.Agree(rt.healthy("free")); errors.Is(err, dist.ErrAborted) {
+func (o *rma) freeRegion(p *gpu.Member, base uintptr) error {
+	if err := p.Agree(o.healthy("free")); errors.Is(err, dist.ErrAborted) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	if err := rt.dev.Enter(); err != nil {
+	if err := o.dev.Enter(); err != nil {
 		return err
 	}
-	defer rt.dev.Leave()
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	if !rt.heap.remove(base) {
+	defer o.dev.Leave()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.heap.remove(base) {
 		return refused("free", symmetric.ErrNotAllocated, "no allocation begins at %#x", base)
 	}
-	rt.args[0] = base
-	if _, err := rt.lib.t.free.Call(rt.args[:1]...); err != nil {
-		return unsupported("free", &rt.lib.t.free)
+	o.args[0] = base
+	if _, err := o.lib.t.free.Call(o.args[:1]...); err != nil {
+		return unsupported("free", &o.lib.t.free)
 	}
 	return nil
 }

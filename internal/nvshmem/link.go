@@ -172,18 +172,18 @@ func (l *Library) DeviceParts() ([]Input, error) {
 // Returns: when the module can be used. Owns: the caller calls EndModule before it unloads the
 // module. Errors: dist.ErrUnsupported for a module without that part, and before NVSHMEM 3.0.6;
 // *Error for a device part of another version.
-func (rt *Runtime) InitModule(m *cuda.Module) error {
-	return rt.module(&rt.lib.t.moduleInit, "nvshmemx_cumodule_init", m)
+func (c *caller) InitModule(m *cuda.Module) error {
+	return c.module(&c.lib.t.moduleInit, "nvshmemx_cumodule_init", m)
 }
 
 // EndModule undoes InitModule. Errors: as InitModule.
-func (rt *Runtime) EndModule(m *cuda.Module) error {
-	return rt.module(&rt.lib.t.moduleEnd, "nvshmemx_cumodule_finalize", m)
+func (c *caller) EndModule(m *cuda.Module) error {
+	return c.module(&c.lib.t.moduleEnd, "nvshmemx_cumodule_finalize", m)
 }
 
-func (rt *Runtime) module(p *dl.Proc, name string, m *cuda.Module) error {
-	if m == nil || m.Device() != rt.dev {
-		return refused(name, dist.ErrDevice, "the module is not on %v", rt.dev.Tensor())
+func (c *caller) module(p *dl.Proc, name string, m *cuda.Module) error {
+	if m == nil || m.Device() != c.dev {
+		return refused(name, dist.ErrDevice, "the module is not on %v", c.dev.Tensor())
 	}
 	// Checked here, because the library does not check them before it writes.
 	for _, variable := range []string{"nvshmemi_device_state_d", "nvshmemi_device_lib_version_d"} {
@@ -191,12 +191,12 @@ func (rt *Runtime) module(p *dl.Proc, name string, m *cuda.Module) error {
 			return refused(name, dist.ErrUnsupported, "the module is not linked with NVSHMEM's device part: %v", err)
 		}
 	}
-	if err := rt.healthy(name); err != nil {
+	if err := c.healthy(name); err != nil {
 		return err
 	}
-	if err := rt.dev.Enter(); err != nil {
+	if err := c.dev.Enter(); err != nil {
 		return err
 	}
-	defer rt.dev.Leave()
-	return rt.setup(p, name, m.Handle())
+	defer c.dev.Leave()
+	return c.setup(p, name, m.Handle())
 }

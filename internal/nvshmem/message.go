@@ -5,7 +5,6 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
-	"github.com/symgrad/symgrad/internal/dl"
 )
 
 // A message goes through the receiver's mailbox for its sender. Each mailbox has two flags of 0 or
@@ -324,12 +323,4 @@ func (b *batch) close() error {
 		b.fork = nil
 	}
 	return errors.Join(errs...)
-}
-
-// void calls a function that returns nothing with the first n of rt.args. The lock is held.
-func (rt *Runtime) void(p *dl.Proc, name string, n int) error {
-	if _, err := p.Call(rt.args[:n]...); err != nil {
-		return unsupported(name, p)
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/gpu"
 )
 
 func set(ids ...int32) (s idSet) {
@@ -236,8 +237,9 @@ func TestAreasOfAllTeamsAreApart(t *testing.T) {
 }
 
 func TestPartsOfAnAreaAreApart(t *testing.T) {
-	rt := &Runtime{lib: &Library{cfg: Config{}.defaults()}, pool: region{base: []uintptr{1 << 40, 2 << 40, 3 << 40}}}
-	a := rt.newArea(8, []int{2, 0, 1}, 1)
+	rt := newRuntime(&Library{cfg: Config{}.defaults()}, new(gpu.Member))
+	rt.pool.base = []uintptr{1 << 40, 2 << 40, 3 << 40}
+	a := rt.pool.newArea(8, []int{2, 0, 1}, 1)
 	offset, part := rt.lib.cfg.areaAt(8)
 	if a.base != 1<<40+uintptr(offset) || !slices.Equal(a.peers, []uintptr{3<<40 + uintptr(offset), a.base, 2<<40 + uintptr(offset)}) {
 		t.Fatalf("area %+v", a)

@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"sync"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
-	"github.com/symgrad/symgrad/internal/dl"
 	"github.com/symgrad/symgrad/internal/gpu"
 )
 
@@ -23,26 +20,14 @@ import (
 // The library takes one call at a time: while a collective call waits for peers, the other calls of
 // the rank wait too.
 type Runtime struct {
-	lib    *Library
-	member *gpu.Member
-	dev    *cuda.Device
-	libc   *libc
-	scale  *scaler // nil if avg and premulsum are unavailable
-	why    error   // why scale is nil
+	rma
+	pool  areaPool // of the staging areas
+	split splitter
 
-	heap  heap
-	pool  region // of the staging areas
-	teams teamTable
-
-	failure atomic.Pointer[error] // first error of the library or the device
-	touched bool                  // the start has called the library
-	remains remains
-	end     ending
-
-	mu      sync.Mutex // protects calls of the library, and the fields below
-	driver  *driver
-	scratch *scratch // C memory
-	args    [8]uintptr
+	libc    *libc
+	scale   *scaler // nil if avg and premulsum are unavailable
+	why     error   // why scale is nil
+	touched bool    // the start has called the library
 }
 
 // process is the state of the library, which exists once in a process.
@@ -61,7 +46,7 @@ var process struct {
 // libraries or settings differ; dist.ErrUnsupported if GPUs cannot address each other's memory;
 // *Error and those of p.Control.
 func Start(l *Library, p *gpu.Member) (*Runtime, error) {
-	rt := &Runtime{lib: l, member: p, dev: p.Device}
+	rt := newRuntime(l, p)
 	if err := p.Agree(claim(rt)); err != nil {
 		release(rt)
 		return nil, err
@@ -74,6 +59,13 @@ func Start(l *Library, p *gpu.Member) (*Runtime, error) {
 		return nil, err
 	}
 	return rt, nil
+}
+
+func newRuntime(l *Library, p *gpu.Member) *Runtime {
+	rt := &Runtime{rma: rma{caller: caller{lib: l, member: p, dev: p.Device}}}
+	rt.pool.rma = &rt.rma
+	rt.split.caller, rt.split.pool = &rt.caller, &rt.pool
+	return rt
 }
 
 // claim makes rt the runtime of the process.
@@ -118,7 +110,7 @@ func (rt *Runtime) start() error {
 	if err := rt.initialize(); err != nil {
 		return err
 	}
-	if err := rt.openPool(); err != nil {
+	if err := rt.pool.open(); err != nil {
 		return err
 	}
 	return rt.openScale()
@@ -279,45 +271,29 @@ func (rt *Runtime) started() error {
 	return nil
 }
 
-// setup calls a function that returns a code, outside of the hot path. The context is current.
-//
-//go:uintptrescapes
-func (rt *Runtime) setup(p *dl.Proc, name string, args ...uintptr) error {
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	r, err := p.Call(args...)
-	if err != nil {
-		return unsupported(name, p)
+// openScale compiles the kernels on every rank. The reductions that need them are available on all
+// ranks or on none.
+func (rt *Runtime) openScale() error {
+	if rt.lib.cfg.Compiler == nil {
+		rt.why = errors.New("no compiler for CUDA C was given")
+	} else {
+		rt.scale, rt.why = newScaler(rt.lib.cfg.Compiler, rt.dev)
 	}
-	return rt.code(name, r)
-}
-
-// code returns the error of a function that returned r.
-func (rt *Runtime) code(name string, r uintptr) error {
-	if int32(r) == 0 {
+	failed := rt.why
+	if failed != nil {
+		failed = fmt.Errorf("%w: %w", dist.ErrUnsupported, failed)
+	}
+	agreed := rt.member.Agree(failed)
+	if agreed == nil {
 		return nil
 	}
-	return &Error{Call: name, Code: int32(r), Library: rt.lib.String()}
-}
-
-// fail records the first failure. After it the library is not called.
-func (rt *Runtime) fail(err error) { rt.failure.CompareAndSwap(nil, &err) }
-
-// Failed returns the first error of the library or the device, or nil.
-func (rt *Runtime) Failed() error {
-	if e := rt.failure.Load(); e != nil {
-		return *e
+	rt.scale.close()
+	rt.scale = nil
+	if rt.why == nil {
+		rt.why = agreed // another rank's
+	}
+	if !errors.Is(agreed, dist.ErrUnsupported) {
+		return agreed // the agreement itself failed
 	}
 	return nil
 }
-
-// open returns nil while the library can be called.
-func (rt *Runtime) open(call string) error {
-	if rt.end.closed.Load() {
-		return refused(call, dist.ErrClosed, "the runtime is closed")
-	}
-	return rt.Failed()
-}
-
-// Library returns the library that the runtime was started with.
-func (rt *Runtime) Library() *Library { return rt.lib }

@@ -2,8 +2,6 @@ package nvshmem
 
 import (
 	_ "embed" // the kernels
-	"errors"
-	"fmt"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/cuda"
@@ -26,33 +24,6 @@ const (
 	scaleBlocksPer = 8 // of a multiprocessor: its 2048 threads
 	scaleArgs      = 5
 )
-
-// openScale compiles the kernels on every rank. The reductions that need them are available on all
-// ranks or on none.
-func (rt *Runtime) openScale() error {
-	if rt.lib.cfg.Compiler == nil {
-		rt.why = errors.New("no compiler for CUDA C was given")
-	} else {
-		rt.scale, rt.why = newScaler(rt.lib.cfg.Compiler, rt.dev)
-	}
-	failed := rt.why
-	if failed != nil {
-		failed = fmt.Errorf("%w: %w", dist.ErrUnsupported, failed)
-	}
-	agreed := rt.member.Agree(failed)
-	if agreed == nil {
-		return nil
-	}
-	rt.scale.close()
-	rt.scale = nil
-	if rt.why == nil {
-		rt.why = agreed // another rank's
-	}
-	if !errors.Is(agreed, dist.ErrUnsupported) {
-		return agreed // the agreement itself failed
-	}
-	return nil
-}
 
 // newScaler compiles and loads the kernels.
 func newScaler(c *cuda.Compiler, v *cuda.Device) (*scaler, error) {

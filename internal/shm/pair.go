@@ -137,7 +137,12 @@ func copyLineOrMore(dst, src unsafe.Pointer, n int) {
 // addPair sets dst[i] = a[i] + b[i] for n elements.
 func addPair[T float32 | float64](dst, a, b unsafe.Pointer, n int) {
 	x, y, z := unsafe.Slice((*T)(a), n), unsafe.Slice((*T)(b), n), unsafe.Slice((*T)(dst), n)
-	for i := range z {
+	i := 0
+	for ; i+1 < len(z); i += 2 { // the time of a shorter loop depends on its place in memory
+		z[i] = x[i] + y[i]
+		z[i+1] = x[i+1] + y[i+1]
+	}
+	if i < len(z) {
 		z[i] = x[i] + y[i]
 	}
 }

@@ -15,17 +15,16 @@ import (
 
 // Transport is one rank's end of one group over shared memory. It implements dist.Transport.
 type Transport struct {
-	smallPath
-	seg segment
-
 	// Operations run in the order of their turns, on any stream. Only the goroutine of the current
-	// turn accesses the fields up to turns.
-	call     dist.Op // represents a call that is not a collective
+	// turn accesses the fields up to turns, except for the constants of member.
+	smallPath
 	staged   stagedPath
 	direct   directPath
 	messages messenger
+	call     dist.Op // represents a call that is not a collective
 
 	turns turns
+	seg   segment
 }
 
 func newTransport(nd *node, ranks []int, seg segment, l layout) *Transport {
