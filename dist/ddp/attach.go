@@ -14,47 +14,6 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// DDP is one rank's end of the data-parallel training of one model. The goroutine that runs the
-// graph calls its methods, between runs.
-type DDP struct {
-	team  *team
-	weigh view // names the operation
-	cfg   Config
-	plan  Plan
-
-	imagined bool // see Imagine
-
-	mem     *memory
-	buckets []*bucket // in the order of plan.Buckets
-	slots   []*slot   // in the order of plan.Params
-
-	weight   float64
-	rows     rowWatch
-	noSync   bool
-	pending  float64 // sum of the weights of the accumulated micro-batches
-	micro    int     // number of them
-	step     int     // steps begun that communicate
-	runs     int     // those of them whose gradients were all reduced
-	run      run
-	factor   factor
-	exchange works     // sum of the weights
-	factored dist.Work // this rank's factor, computed from it
-	clock    clock
-	closed   bool
-	wire     exchanger // exchanges full buckets; nil: one reduction of each
-	virtual  *virtual  // set with Config.VirtualRanks; it is wire as well
-	local    localSGD
-
-	driver driver // for machines
-
-	zeros       [2]tensor.Buffer // by position in bucketTypes; see zeroView
-	stagings    []*staging       // with Stage 2
-	inputs      gorgonia.Nodes   // with Stage 3: the graph's inputs over this rank's shards of weights
-	part        partFactor
-	solver      *shardSolver // the one of NewSolver, with sharding
-	unusedBytes int64        // of learnables that are not trained
-}
-
 // Attach makes the training of learnables on cost data-parallel over the ranks of on: a world, or a
 // group of some of its ranks. Call it instead of gorgonia.Grad, when the graph is complete and the
 // learnables have values, before making a machine. The package comment describes the changes to the
@@ -88,16 +47,18 @@ func attach(on dist.Members, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg
 	if err != nil {
 		return nil, fmt.Errorf("ddp attach: %w", err)
 	}
-	d := &DDP{team: newTeam(g, cfg.Replicas), cfg: cfg.withDefaults(), weight: 1, imagined: imagined}
+	d := &DDP{team: newTeam(g, cfg.Replicas), cfg: cfg.withDefaults(), plan: Plan{Stage: cfg.Stage}, batch: batch{weight: 1}, imagined: imagined}
 	if !imagined {
 		d.team.number()
 	}
 	d.driver.d = d
-	d.weigh = d.team.view(weightName)
+	d.stage = newStage(d)
+	d.local = localSGD{d: d, every: cfg.LocalSteps}
+	d.wire = plain{d}
 	b := builder{d: d, cost: cost}
-	err = d.agreeOn(&b, learnables, b.tryBuild(learnables))
+	err = b.agree(learnables, b.tryBuild(learnables))
 	if err == nil {
-		err = d.allocate(&b, learnables)
+		err = b.allocate(learnables)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ddp attach rank %d/%d: %w", g.Rank(), g.Size(), errors.Join(err, d.leave(), d.release()))
@@ -133,7 +94,7 @@ func (b *builder) build(learnables gorgonia.Nodes) error {
 	if err := checkLearnables(b.cost, learnables, !b.d.imagined); err != nil {
 		return err
 	}
-	if err := b.d.checkApart(learnables); err != nil {
+	if err := b.checkApart(learnables); err != nil {
 		return err
 	}
 	name := b.cost.Name()
@@ -170,7 +131,7 @@ func (b *builder) differentiate(model gorgonia.NodeSet) ([]int, error) {
 	if b.hooks, err = hook(b.cost.Graph(), model, b.used); err != nil {
 		return nil, err
 	}
-	if b.d.gathers() {
+	if b.d.plan.gathers() {
 		if err := b.insertParts(); err != nil {
 			return nil, err
 		}
@@ -208,7 +169,7 @@ func (b *builder) makePlan(order []int) error {
 	}
 	c := b.d.cfg
 	p.lay(order, c, b.d.team.Size(), b.d.team.alignment())
-	if b.d.gathers() {
+	if b.d.plan.gathers() {
 		if err := b.gatherParams(); err != nil {
 			return err
 		}
@@ -227,7 +188,8 @@ func (b *builder) makePlan(order []int) error {
 }
 
 // allocate makes the buckets and gives all ranks rank 0's weights, also of unused learnables.
-func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
+func (b *builder) allocate(learnables gorgonia.Nodes) error {
+	d := b.d
 	var err error
 	if d.imagined {
 		d.mem, err = newImagined(&d.plan)
@@ -238,41 +200,41 @@ func (d *DDP) allocate(b *builder, learnables gorgonia.Nodes) error {
 		return err
 	}
 	d.plan.Memory = d.mem.where
-	if err := d.place(b.used, b.waits); err != nil {
+	if err := place(d, b.used, b.waits); err != nil {
 		return err
 	}
 	for i, h := range b.hooks {
 		h.Bind(d.slots[i])
 	}
 	if d.imagined {
-		return d.imagineWires()
+		return d.mem.imagined.imagineWires(&d.plan, d.cfg.WireDType)
 	}
 	if d.team.onGPU() {
 		if err := d.driver.values.allocate(d, learnables); err != nil {
 			return err
 		}
 	}
-	if !d.gathers() {
+	if !d.plan.gathers() {
 		if err := d.rehome(); err != nil {
 			return err
 		}
 	}
-	if err := d.countUnused(b.used, learnables); err != nil {
+	if err := d.mem.countUnused(b.used, learnables); err != nil {
 		return err
 	}
 	if err := d.allocateWire(); err != nil {
 		return err
 	}
 	if d.team.onGPU() {
-		if err := d.driver.values.broadcast(d.team); err != nil || !d.gathers() {
+		if err := d.driver.values.broadcast(d.team); err != nil || !d.plan.gathers() {
 			return err
 		}
-		return d.fillShardsOfGPU(b.shards)
+		return d.shards.fillOnGPU(b.shards)
 	}
-	if err := broadcast(d.team, learnables); err != nil || !d.gathers() {
+	if err := broadcast(d.team, learnables); err != nil || !d.plan.gathers() {
 		return err
 	}
-	return d.fillShards(b.shards)
+	return d.shards.fill(b.shards)
 }
 
 // broadcast copies rank 0's values of the nodes to all ranks, in the values' own memory.
@@ -302,96 +264,4 @@ func valueMemory(v gorgonia.Value) (tensor.Buffer, error) {
 		return tensor.BufferOf(d)
 	}
 	return ops.Elements(v)
-}
-
-// Model returns the trained parameters for solver.Step, in the order of Attach's learnables. With
-// sharding only the solver of NewSolver can use their gradients: see the package comment.
-func (d *DDP) Model() []gorgonia.ValueGrad {
-	model := make([]gorgonia.ValueGrad, len(d.slots))
-	for i, s := range d.slots {
-		model[i] = s.param
-	}
-	return model
-}
-
-// Grads returns the gradient nodes of Model. Pass all of them to gorgonia.CompileFunction.
-func (d *DDP) Grads() gorgonia.Nodes {
-	grads := make(gorgonia.Nodes, len(d.slots))
-	for i, s := range d.slots {
-		grads[i] = s.wait
-	}
-	return grads
-}
-
-// Unused returns the names of the learnables that the cost does not depend on.
-func (d *DDP) Unused() []string { return slices.Clone(d.plan.Unused) }
-
-// Plan returns the layout of the buckets.
-func (d *DDP) Plan() Plan { return d.plan }
-
-// String returns the plan as a table.
-func (d *DDP) String() string { return d.plan.String() }
-
-// Close waits for operations in flight and frees the buckets. Gradients and sharded weights of the
-// graph's nodes become copies, which can still be read; values taken from the nodes before cannot.
-// The graph cannot run afterwards. If the world was closed first, its buckets are freed: gradients
-// become zeros, and weights in buckets become NaN. With Stage 3 weights are lost unless Consolidate
-// has given them to the nodes. Idempotent. Not collective.
-//
-// Errors: dist.ErrClosed for lost weights.
-func (d *DDP) Close() error {
-	if d.closed {
-		return nil
-	}
-	d.closed = true
-	if d.imagined {
-		return d.release()
-	}
-	d.settle()
-	_ = d.driver.queued() // its machine reports errors of the runs
-	gone := d.team.closed()
-	var errs []error
-	for _, s := range d.slots {
-		if s.wait.Value() != nil {
-			errs = append(errs, s.detach(gone))
-		}
-	}
-	errs = append(errs, d.moveOut(gone))
-	return errors.Join(append(errs, d.release())...)
-}
-
-// detach gives the gradient's node a value in its own memory.
-func (s *slot) detach(gone bool) error {
-	v := s.wait.Value()
-	if s.view == nil {
-		return nil // a scalar owns its value, and zeros of Stage 2 are never freed
-	}
-	if gone {
-		zeros, err := s.zeroView()
-		if err != nil {
-			return err
-		}
-		v = zeros
-	}
-	own, err := gorgonia.CloneValue(v)
-	if err != nil {
-		return err
-	}
-	return gorgonia.UnsafeLet(s.wait, own)
-}
-
-// leave moves weights out of the buckets after an error.
-func (d *DDP) leave() error {
-	if d.imagined {
-		return nil
-	}
-	return d.moveOut(d.team.closed())
-}
-
-func (d *DDP) release() error {
-	errs := []error{d.driver.values.close(), d.closeWire()}
-	if d.mem != nil {
-		errs = append(errs, d.mem.close())
-	}
-	return errors.Join(errs...)
 }

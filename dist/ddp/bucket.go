@@ -2,7 +2,6 @@ package ddp
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	"gorgonia.org/gorgonia"
@@ -78,98 +77,31 @@ func alignElements(n int, dt tensor.DType) int {
 	return (n + unit - 1) / unit * unit
 }
 
-// place makes the buckets and slots of the plan.
-func (d *DDP) place(params gorgonia.Nodes, waits gorgonia.Nodes) error {
-	grads, values, shards := cursor{regions: &d.mem.regions}, cursor{regions: &d.mem.values}, cursor{regions: &d.mem.shards}
-	for _, m := range d.mem.staging {
-		d.stagings = append(d.stagings, &staging{buf: m})
-	}
-	d.slots = make([]*slot, len(params))
-	for i, pb := range d.plan.Buckets {
-		name := d.team.prefix + bucketPrefix + strconv.Itoa(i)
-		b := &bucket{
-			index: i, name: name, dtype: pb.DType, elements: pb.Elements, shard: pb.Shard,
-			view: d.team.plainView(name), red: dist.PreMulSumAt(d.mem.scales[typeIndex(pb.DType)]),
-		}
-		d.buckets = append(d.buckets, b)
-		var err error
-		if d.staged() {
-			s := d.stagings[d.plan.stagingOf(i)]
-			b.buf, err = tensor.FromPointer(s.buf.Pointer(), b.elements, b.dtype, s.buf.Device())
-		} else {
-			b.buf, err = grads.next(b.elements, b.dtype)
-		}
-		if err == nil && d.sharded() {
-			err = d.placeShard(b, &values, &shards)
-		}
-		if err != nil {
-			return err
-		}
-		for _, j := range pb.Params {
-			if d.slots[j], err = d.newSlot(b, j, params[j], waits[j]); err != nil {
-				return err
-			}
-			b.slots = append(b.slots, d.slots[j])
-		}
-	}
-	return nil
-}
-
-// newSlot returns the slot of parameter j in b.
-func (d *DDP) newSlot(b *bucket, j int, param, wait *gorgonia.Node) (*slot, error) {
-	q := &d.plan.Params[j]
-	s := &slot{d: d, b: b, index: j, n: q.Len(), shape: q.Shape, param: param, wait: wait}
-	var err error
-	if s.buf, err = b.buf.Slice(q.Offset, q.Offset+s.n); err != nil {
-		return nil, err
-	}
-	if !b.weights.IsZero() {
-		if s.weights, err = b.weights.Slice(q.Offset, q.Offset+s.n); err != nil {
-			return nil, err
-		}
-	}
-	if !s.scalar() && !d.team.onGPU() && !d.staged() {
-		s.view, err = tensor.View(s.buf, q.Shape...)
-	}
-	return s, err
-}
-
 // zeroView returns a view of zeros in the parameter's shape. All parameters of a dtype share the
 // memory, which is allocated at first use.
 func (s *slot) zeroView() (*gtensor.Dense, error) {
 	if s.zeros != nil {
 		return s.zeros, nil
 	}
-	d, k := s.d, typeIndex(s.b.dtype)
-	if d.zeros[k].IsZero() {
+	m, k := s.d.mem, typeIndex(s.b.dtype)
+	if m.zeros[k].IsZero() {
 		longest := 0
-		for _, t := range d.slots {
+		for _, t := range s.d.slots {
 			if t.b.dtype == s.b.dtype {
 				longest = max(longest, t.n)
 			}
 		}
 		var err error
-		if d.zeros[k], err = d.newZeros(longest, s.b.dtype); err != nil {
+		if m.zeros[k], err = m.newZeros(longest, s.b.dtype); err != nil {
 			return nil, err
 		}
 	}
-	z, err := d.zeros[k].Slice(0, s.n)
+	z, err := m.zeros[k].Slice(0, s.n)
 	if err != nil {
 		return nil, err
 	}
 	s.zeros, err = tensor.View(z, s.shape...)
 	return s.zeros, err
-}
-
-// newZeros returns n zeros of a bucket type.
-func (d *DDP) newZeros(n int, dt tensor.DType) (tensor.Buffer, error) {
-	switch {
-	case d.imagined:
-		return d.mem.imagined.elements(n, dt)
-	case dt == tensor.F64:
-		return tensor.Of(make([]float64, n)), nil
-	}
-	return tensor.Of(make([]float32, n)), nil
 }
 
 // Start implements ops.Reducer.
@@ -188,15 +120,10 @@ func (s *slot) Start(grad gorgonia.Value) error {
 func (s *slot) count() error {
 	s.filled = true
 	s.b.missing--
-	switch d := s.d; {
-	case s.b.missing > 0:
-		return nil
-	case d.staged():
-		return d.startStaged()
-	case d.cfg.NoOverlap || d.run.local:
+	if s.b.missing > 0 {
 		return nil
 	}
-	return s.d.startFull()
+	return s.d.stage.full()
 }
 
 // take copies or adds the gradient into the slot.
@@ -211,10 +138,8 @@ func (s *slot) take(src tensor.Buffer) error {
 	if src.DType() != s.buf.DType() || src.Len() != s.buf.Len() {
 		return fmt.Errorf("%w: it is %v, the parameter %v", dist.ErrCount, src, s.buf)
 	}
-	if s.d.staged() && s.b.stage == nil {
-		if err := s.d.claim(s.b); err != nil {
-			return err
-		}
+	if err := s.d.stage.claim(s.b); err != nil {
+		return err
 	}
 	return deposit(s.buf, src, r.how(), r.weight)
 }
@@ -253,11 +178,11 @@ func (s *slot) Wait() (gorgonia.Value, error) {
 	if err := s.Reduced(); err != nil {
 		return nil, err
 	}
-	if !s.d.run.local && !s.d.staged() {
+	if !s.d.run.local && !s.d.plan.staged() {
 		return s.value(s.view, s.element()), nil
 	}
 	v, err := s.noGradient()
-	if err == nil && s.d.gathers() {
+	if err == nil && s.d.plan.gathers() {
 		err = s.noDual(v)
 	}
 	if err != nil {
@@ -301,4 +226,24 @@ func (s *slot) element() float64 {
 		return float64(x[0])
 	}
 	return 0
+}
+
+// detach gives the gradient's node a value in its own memory.
+func (s *slot) detach(gone bool) error {
+	v := s.wait.Value()
+	if s.view == nil {
+		return nil // a scalar owns its value, and zeros of Stage 2 are never freed
+	}
+	if gone {
+		zeros, err := s.zeroView()
+		if err != nil {
+			return err
+		}
+		v = zeros
+	}
+	own, err := gorgonia.CloneValue(v)
+	if err != nil {
+		return err
+	}
+	return gorgonia.UnsafeLet(s.wait, own)
 }

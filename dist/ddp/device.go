@@ -36,7 +36,7 @@ type deviceValues struct {
 func (vs *deviceValues) allocate(d *DDP, learnables gorgonia.Nodes) error {
 	total := int64(0)
 	for _, n := range learnables {
-		if d.gathers() && d.slotOf(n) != nil {
+		if d.plan.gathers() && slotOf(d.slots, n) != nil {
 			continue
 		}
 		b, err := valueMemory(n.Value())
@@ -44,7 +44,7 @@ func (vs *deviceValues) allocate(d *DDP, learnables gorgonia.Nodes) error {
 			return fmt.Errorf("parameter %q: %w", n.Name(), err)
 		}
 		v := value{node: n, host: b}
-		if err := d.homeOf(&v); err != nil {
+		if err := v.home(d); err != nil {
 			return fmt.Errorf("parameter %q: %w", n.Name(), err)
 		}
 		if !v.homed {
@@ -77,9 +77,9 @@ func (vs *deviceValues) allocate(d *DDP, learnables gorgonia.Nodes) error {
 	return nil
 }
 
-// homeOf sets v's memory in a bucket of weights, if it has one.
-func (d *DDP) homeOf(v *value) error {
-	s := d.slotOf(v.node)
+// home sets v's memory in a bucket of weights, if it has one.
+func (v *value) home(d *DDP) error {
+	s := slotOf(d.slots, v.node)
 	if s == nil || s.weights.IsZero() {
 		return nil
 	}
@@ -133,12 +133,12 @@ func (vs *deviceValues) close() error {
 }
 
 // slotOf returns the slot of a learnable's gradient, or nil.
-func (d *DDP) slotOf(n *gorgonia.Node) *slot {
-	i := slices.IndexFunc(d.slots, func(s *slot) bool { return s.param == n })
+func slotOf(slots []*slot, n *gorgonia.Node) *slot {
+	i := slices.IndexFunc(slots, func(s *slot) bool { return s.param == n })
 	if i < 0 {
 		return nil
 	}
-	return d.slots[i]
+	return slots[i]
 }
 
 // regionOf returns the region that contains b, a part of m, and b's byte offset in it.

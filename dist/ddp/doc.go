@@ -9,15 +9,16 @@
 //
 // # Files
 //
+//	ddp.go, step.go                   DDP, and a step on the host
 //	attach.go, rewire.go, agree.go    Attach: hooks in the graph, comparison over the ranks
-//	team.go                           the group, its stream, names of operations
+//	team.go, weight.go                the group, its stream, names of operations; weights of ranks
 //	config.go, plan.go, planfor.go    settings, layout of the buckets, planning without ranks
-//	bucket.go, step.go, weight.go     a step on the host: slots, buckets, weights of ranks
+//	bucket.go, place.go, placer.go    slots and buckets, and their memory
+//	wire*.go, hook.go                 exchangers: plain sums, averages, hooks of package compress
+//	virtual.go, local.go              exchangers: virtual ranks, local steps
+//	stage.go, shard*.go, zero3*.go    stages: 0 and 1, 2, 3
 //	driver.go, device*.go             the same for package machine on GPUs
-//	shard*.go, zero3*.go              sharding: stages 1 and 2, stage 3
-//	wire*.go, hook.go                 messages: averages, hooks of package compress
-//	virtual.go, local.go              virtual ranks, local steps
-//	join.go, part.go                  uneven batches
+//	join.go, part.go, rows.go         uneven batches
 //	timeline.go, diff.go, imagine.go  times of a step, comparing gradients, plans without memory
 //
 // # How does Attach change the graph?

@@ -24,10 +24,6 @@ func Owner(r ops.Reducer) (d *DDP, param int, ok bool) {
 	return nil, 0, false
 }
 
-// Machine returns d as a machine uses it that exchanges gradients by steps of its program. Only
-// machines of this module do.
-func (d *DDP) Machine() drive.Exchange { return &d.driver }
-
 // driver is the drive.Exchange of a DDP, and the state that machines leave between runs.
 type driver struct {
 	d        *DDP
@@ -62,10 +58,10 @@ func (x *driver) Layout() drive.Layout {
 		if !b.weights.IsZero() {
 			l.Homes = append(l.Homes, b.weights)
 		}
-		if d.staged() {
+		if d.plan.staged() {
 			l.Shards = append(l.Shards, b.owned)
 		}
-		if d.gathers() {
+		if d.plan.gathers() {
 			l.Own = append(l.Own, b.mine)
 		}
 	}
@@ -85,9 +81,9 @@ func (x *driver) Next() (drive.Run, error) {
 	if err := d.ready(); err != nil {
 		return drive.Run{}, fmt.Errorf("ddp: %w", err)
 	}
-	d.warnOfRows()
-	r := drive.Run{Local: d.noSync, Joins: d.micro > 0}
-	r.Weights = [4]float64{d.pending + d.weight, 0, d.weight, d.weight}
+	d.rows.warn(d.team, &d.cfg)
+	r := drive.Run{Local: d.batch.noSync, Joins: d.batch.micro > 0}
+	r.Weights = [4]float64{d.batch.pending + d.batch.weight, 0, d.batch.weight, d.batch.weight}
 	if r.Joins {
 		r.Weights[2] = 1 // the slots hold weighted sums
 	}
@@ -99,15 +95,14 @@ func (x *driver) Ran(err error) {
 	d := x.d
 	switch {
 	case err != nil:
-		d.drop()
-		x.stale = x.stale || !d.noSync && x.late() // it may have updated weights
-	case d.noSync:
-		d.pending += d.weight
-		d.micro++
+		d.batch.drop()
+		x.stale = x.stale || !d.batch.noSync && x.late() // it may have updated weights
+	case d.batch.noSync:
+		d.batch.add(d.batch.weight)
 		x.stale = false
 	default:
-		d.step++
-		d.drop()
+		d.counts.step++
+		d.batch.drop()
 		x.stale = x.late()
 	}
 }
@@ -123,7 +118,7 @@ func (x *driver) CheckSum(sum float64) error {
 // late reports whether runs gather weights before they read them.
 func (x *driver) late() bool {
 	d := x.d
-	return d.cfg.OverlapGather && d.sharded() && !d.gathers()
+	return d.cfg.OverlapGather && d.plan.sharded() && !d.plan.gathers()
 }
 
 // Stale implements drive.Exchange.
@@ -132,14 +127,14 @@ func (x *driver) Stale() bool { return x.stale }
 // GatherWeights implements drive.Exchange.
 func (x *driver) GatherWeights() error {
 	d := x.d
-	if !d.sharded() || d.gathers() {
+	if !d.plan.sharded() || d.plan.gathers() {
 		return nil
 	}
 	if err := d.ready(); err != nil {
 		return fmt.Errorf("ddp: %w", err)
 	}
 	works := make([]dist.Work, len(d.buckets))
-	err := d.queueGathers(works)
+	err := queueGathers(d.buckets, works)
 	if err == nil {
 		err = waitAll(works, nil)
 	}
@@ -186,11 +181,11 @@ func (x *driver) Adopt() error {
 	if err := d.ready(); err != nil {
 		return fmt.Errorf("ddp: %w", err)
 	}
-	if !d.gathers() || !slices.ContainsFunc(d.slots, (*slot).given) {
+	if !d.plan.gathers() || !slices.ContainsFunc(d.slots, (*slot).given) {
 		return nil
 	}
 	if err := x.queued(); err != nil {
 		return err
 	}
-	return d.adopt()
+	return d.shards.adopt()
 }

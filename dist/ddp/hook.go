@@ -50,11 +50,11 @@ func (d *DDP) SetHookState(state []compress.State) error {
 		return fmt.Errorf("ddp hook state rank %d/%d: %w: %d entries, and this DDP's hook has no state; attach with the hook that saved them",
 			d.team.Rank(), d.team.Size(), dist.ErrUnsupported, len(state))
 	}
-	if err := d.checkHookState(state); err != nil {
+	if err := d.plan.checkHookState(state); err != nil {
 		return fmt.Errorf("ddp hook state rank %d/%d: %w", d.team.Rank(), d.team.Size(), err)
 	}
 	d.settle()
-	x.begin() // replaces the state of the last step
+	x.forget() // replaces the state of the last step
 	for _, l := range x.lines {
 		if c, ok := l.codec.(compress.Stateful); ok {
 			if err := c.SetState(state); err != nil {
@@ -90,24 +90,4 @@ func (d *DDP) ScaleHookState(by float64) error {
 		}
 	}
 	return d.SetHookState(state)
-}
-
-// checkHookState rejects state of an unknown parameter, or of a name that several parameters share.
-func (d *DDP) checkHookState(state []compress.State) error {
-	for _, s := range state {
-		named := 0
-		for _, p := range d.plan.Params {
-			if p.Name == s.Param {
-				named++
-			}
-		}
-		switch {
-		case named == 0:
-			return fmt.Errorf("%w: %s of unknown parameter %q", dist.ErrInvalid, s.Slot, s.Param)
-		case named > 1:
-			return fmt.Errorf("%w: %s of %q, the name of %d parameters; give each its own name with gorgonia.WithName",
-				dist.ErrInvalid, s.Slot, s.Param, named)
-		}
-	}
-	return nil
 }

@@ -2,7 +2,6 @@ package ddp
 
 import (
 	"errors"
-	"fmt"
 
 	"gorgonia.org/gorgonia"
 
@@ -20,19 +19,6 @@ func Imagine(on dist.Members, cost *gorgonia.Node, learnables gorgonia.Nodes, cf
 	return attach(on, cost, learnables, cfg, true)
 }
 
-// ready returns the error of a DDP that cannot train.
-//
-// Errors: dist.ErrClosed; dist.ErrInvalid for an imagined one.
-func (d *DDP) ready() error {
-	switch {
-	case d.closed:
-		return dist.ErrClosed
-	case d.imagined:
-		return fmt.Errorf("%w: a DDP of Imagine has no memory: use Attach", dist.ErrInvalid)
-	}
-	return nil
-}
-
 // newImagined returns the memory of a plan, as addresses.
 func newImagined(p *Plan) (*memory, error) {
 	m := &memory{where: "no memory", imagined: &addresses{}}
@@ -44,15 +30,14 @@ func newImagined(p *Plan) (*memory, error) {
 
 // imagineWires reserves addresses for messages, which have their own memory on GPUs: see
 // deviceWire.
-func (d *DDP) imagineWires() error {
-	dt, a := d.cfg.WireDType, d.mem.imagined
+func (a *addresses) imagineWires(p *Plan, dt tensor.DType) error {
 	if dt != tensor.BF16 && dt != tensor.F16 {
 		return nil
 	}
-	places, at := d.plan.messages(dt)
+	places, at := p.messages(dt)
 	raw, err := a.alloc(messageBytes(places))
 	if err == nil {
-		a.wires, err = d.plan.cut(raw, places, at)
+		a.wires, err = p.cut(raw, places, at)
 	}
 	return err
 }

@@ -10,58 +10,34 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// localSGD is the state of Config.LocalSteps.
+// localSGD averages weights instead of gradients, with Config.LocalSteps.
 type localSGD struct {
+	d      *DDP
+	every  int     // Config.LocalSteps; 0: never
 	steps  int     // of the solver, since the weights were averaged
 	weight float64 // of the runs since then, except failed and skipped ones
 	before float64 // weight, at the last step of the solver
 }
 
-// afterStep is called by the solver after each step, also a skipped one. With LocalSteps it
-// averages the weights in every LocalSteps-th call.
+// afterStep is called by the solver after each step, also a skipped one. It averages the weights in
+// every LocalSteps-th call.
 //
 // Collective: all ranks, same number of steps. Errors: those of AverageWeights.
-func (d *DDP) afterStep(skipped bool) error {
-	if d.cfg.LocalSteps == 0 {
-		return nil
-	}
+func (l *localSGD) afterStep(skipped bool) error {
 	if skipped {
-		d.local.weight = d.local.before
+		l.weight = l.before
 	}
-	d.local.before = d.local.weight
-	d.local.steps++
-	if d.local.steps < d.cfg.LocalSteps {
+	l.before = l.weight
+	l.steps++
+	if l.steps < l.every {
 		return nil
 	}
-	return d.AverageWeights()
+	return l.d.AverageWeights()
 }
 
-// AverageWeights replaces the trained parameters, on every rank, by their weighted mean over the
-// ranks. A rank's weight is the sum of its weights (SetWeight) in all runs since the last call,
-// without steps that NewSolver's solver skipped. So without SetWeight and skipped steps it is the
-// plain mean. With LocalSteps that solver calls it every LocalSteps steps; call it before a
-// checkpoint and at the end too. Without LocalSteps it does nothing, since ranks have equal
-// parameters.
-//
-// Collective: all ranks, between runs. Errors: those of the group, after which parameters may
-// differ; dist.ErrClosed.
-func (d *DDP) AverageWeights() error {
-	if d.cfg.LocalSteps == 0 {
-		return nil
-	}
-	if err := d.ready(); err != nil {
-		return fmt.Errorf("ddp average: %w", err)
-	}
-	d.settle()
-	if err := d.averageWeights(); err != nil {
-		return fmt.Errorf("ddp average of weights rank %d/%d after step %d: %w", d.team.Rank(), d.team.Size(), d.step, err)
-	}
-	d.local = localSGD{}
-	return nil
-}
-
-func (d *DDP) averageWeights() error {
-	if err := d.shareOfWeights(); err != nil {
+func (l *localSGD) average() error {
+	d := l.d
+	if err := l.share(); err != nil {
 		return err
 	}
 	works := make([]dist.Work, len(d.slots))
@@ -78,11 +54,12 @@ func (d *DDP) averageWeights() error {
 	return waitAll(works, nil)
 }
 
-// shareOfWeights sets the scales to this rank's part. No operation that reads them is in flight.
-func (d *DDP) shareOfWeights() error {
-	in := []float64{d.local.weight}
+// share sets the scales to this rank's part. No operation that reads them is in flight.
+func (l *localSGD) share() error {
+	d := l.d
+	in := []float64{l.weight}
 	sum := []float64{0}
-	work, err := d.weigh.sum(tensor.Of(sum), tensor.Of(in))
+	work, err := d.shares.weigh.sum(tensor.Of(sum), tensor.Of(in))
 	if err == nil {
 		err = work.Wait()
 	}
@@ -101,15 +78,15 @@ func (d *DDP) shareOfWeights() error {
 // averaging is a solver that calls afterStep.
 type averaging struct {
 	optim.Solver
-	d *DDP
+	local *localSGD
 }
 
-// averaged returns s with the averages of LocalSteps, or s itself without LocalSteps.
-func (d *DDP) averaged(s optim.Solver) optim.Solver {
-	if d.cfg.LocalSteps == 0 {
+// solver returns s with the averages of LocalSteps, or s itself without LocalSteps.
+func (l *localSGD) solver(s optim.Solver) optim.Solver {
+	if l.every == 0 {
 		return s
 	}
-	return &averaging{s, d}
+	return &averaging{s, l}
 }
 
 // Step implements optim.Solver. It is collective in every LocalSteps-th call.
@@ -118,5 +95,5 @@ func (a *averaging) Step(model []gorgonia.ValueGrad) error {
 	if err := a.Solver.Step(model); err != nil {
 		return err
 	}
-	return a.d.afterStep(a.Skipped() > skipped)
+	return a.local.afterStep(a.Skipped() > skipped)
 }

@@ -236,11 +236,12 @@ func TestScalarsHaveTheDTypeOfTheirBucket(t *testing.T) {
 	defer w.Close()
 	p := small(f64s("b", 3), f32s("a", 7))
 	d := &DDP{team: newTeam(w.Group, nil), plan: *p}
+	d.stage = newStage(d)
 	if d.mem, err = newMemory(w.Group, p); err != nil {
 		t.Fatal(err)
 	}
 	params := make(gorgonia.Nodes, 2)
-	if err := d.place(params, params); err != nil {
+	if err := place(d, params, params); err != nil {
 		t.Fatal(err)
 	}
 	for i, b := range d.buckets {

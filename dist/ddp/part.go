@@ -22,37 +22,21 @@ type letter interface {
 	Let(n *gorgonia.Node, v gorgonia.Value) error
 }
 
-// RunPart runs the graph on this rank's part of a batch, of any number of rows. It replaces
-// gorgonia.Let, SetWeight and vm.RunAll. The cost must be the mean over the rows; gradients are
-// those of the mean over the rows of all ranks.
-//
-// With package machine RunPart is SetWeight(rows), Machine.Let of each input and one run. A tape
-// machine cannot change the R rows of its graph. It runs another number of rows in rows/gcd(rows,
-// R) pieces of R rows, all but the last inside NoSync. Rows are repeated from the start, so that
-// each appears equally often and the mean is exact, up to rounding. A short last batch thus costs
-// extra runs, and cost has the last piece's value. A rank without rows runs once, with weight 0, on
-// its inputs' current values, or zeros.
-//
-// Shapes: each value has rows rows; its other dimensions and its type are the node's. Collective:
-// all ranks, once a step. RunPart resets vm between pieces; the caller resets it at the end, as
-// after RunAll. Errors: those of gorgonia.Let and RunAll; dist.ErrInvalid for a value that does not
-// fit; dist.ErrUnsupported if a part needs pieces but ranks must make equal numbers of runs, or
-// rows belong together: Stage 2 and 3, VirtualRanks, batch norm and graphs that communicate. Use
-// package machine there, or DropLast.
-func (d *DDP) RunPart(vm gorgonia.VM, rows int, inputs ...Input) error {
-	if err := d.runPart(vm, rows, inputs); err != nil {
-		return fmt.Errorf("ddp part of %d rows, rank %d/%d: %w", rows, d.team.Rank(), d.team.Size(), err)
-	}
-	return nil
+// partRun is a call of RunPart.
+type partRun struct {
+	d      *DDP
+	vm     gorgonia.VM
+	inputs []Input
 }
 
-func (d *DDP) runPart(vm gorgonia.VM, rows int, inputs []Input) error {
+func (x *partRun) run(rows int) error {
+	d, vm, inputs := x.d, x.vm, x.inputs
 	fixed, err := checkPart(vm, rows, inputs)
 	if err != nil {
 		return err
 	}
 	if rows == 0 {
-		return d.runWithout(vm, inputs)
+		return x.runWithout()
 	}
 	if m, ok := vm.(letter); ok {
 		for _, in := range inputs {
@@ -66,13 +50,13 @@ func (d *DDP) runPart(vm gorgonia.VM, rows int, inputs []Input) error {
 		return vm.RunAll()
 	}
 	pieces := rows / gcd(rows, fixed)
-	if pieces > 1 && (d.staged() || d.virtual != nil || d.rows.single != "") {
-		return fmt.Errorf("%w: the graph has %d rows, and %s", dist.ErrUnsupported, fixed, d.whyWhole())
+	if pieces > 1 && (d.plan.staged() || d.cfg.VirtualRanks > 0 || d.rows.single != "") {
+		return fmt.Errorf("%w: the graph has %d rows, and %s", dist.ErrUnsupported, fixed, x.whyWhole())
 	}
 	if err := d.SetWeight(float64(rows / pieces)); err != nil {
 		return err
 	}
-	defer func() { d.weight = float64(rows) }()
+	defer func() { d.batch.weight = float64(rows) }()
 	for k := range pieces - 1 {
 		if err := letPiece(inputs, k*fixed, fixed, rows); err != nil {
 			return err
@@ -89,12 +73,13 @@ func (d *DDP) runPart(vm gorgonia.VM, rows int, inputs []Input) error {
 }
 
 // whyWhole explains why a part cannot be run in pieces.
-func (d *DDP) whyWhole() string {
+func (x *partRun) whyWhole() string {
+	d := x.d
 	const remedy = ": use package machine, or DropLast of the sampler"
 	switch {
-	case d.staged():
+	case d.plan.staged():
 		return fmt.Sprintf("with Stage %d the ranks must have equal numbers of runs%s", d.cfg.Stage, remedy)
-	case d.virtual != nil:
+	case d.cfg.VirtualRanks > 0:
 		return "with VirtualRanks each run is a rank" + remedy
 	}
 	return fmt.Sprintf("%s needs all rows in one run%s", d.rows.single, remedy)
@@ -141,8 +126,8 @@ func checkPart(vm gorgonia.VM, rows int, inputs []Input) (fixed int, err error) 
 }
 
 // runWithout takes part in a step without rows.
-func (d *DDP) runWithout(vm gorgonia.VM, inputs []Input) error {
-	for _, in := range inputs {
+func (x *partRun) runWithout() error {
+	for _, in := range x.inputs {
 		if in.Node.Value() == nil {
 			zeros := gtensor.New(gtensor.Of(in.Node.Dtype()), gtensor.WithShape(in.Node.Shape()...))
 			if err := gorgonia.Let(in.Node, zeros); err != nil {
@@ -150,10 +135,10 @@ func (d *DDP) runWithout(vm gorgonia.VM, inputs []Input) error {
 			}
 		}
 	}
-	if err := d.SetWeight(0); err != nil {
+	if err := x.d.SetWeight(0); err != nil {
 		return err
 	}
-	return vm.RunAll()
+	return x.vm.RunAll()
 }
 
 // letPiece gives each input n rows of its value, from row first on, wrapping around at the end.

@@ -16,14 +16,14 @@ var _ ops.Placed = (*slot)(nil)
 // node's value is not read.
 func (s *slot) Place() (gradient, reduced tensor.Buffer) {
 	d := s.d
-	if s.scalar() || d.team.onGPU() || d.gathers() {
+	if s.scalar() || d.team.onGPU() || d.plan.gathers() {
 		return gradient, reduced
 	}
 	next := d.nextRun()
-	if !d.staged() && next.how() == overwrite {
+	if !d.plan.staged() && next.how() == overwrite {
 		gradient = s.buf
 	}
-	if !d.staged() && !next.local {
+	if !d.plan.staged() && !next.local {
 		return gradient, s.buf
 	}
 	if zeros, err := s.zeroView(); err == nil { // else Wait returns the error
@@ -45,11 +45,11 @@ func (s *slot) Filled() error {
 
 // Reduced implements ops.Placed.
 func (s *slot) Reduced() error {
-	if s.d.run.local && !s.d.staged() {
+	if s.d.run.local && !s.d.plan.staged() {
 		return nil
 	}
 	if err := s.d.await(s.b); err != nil {
-		s.d.uncount()
+		s.d.counts.uncount(&s.d.run)
 		return s.d.stepError(fmt.Errorf("gradient of %q: %w", s.param.Name(), err))
 	}
 	return nil
@@ -57,3 +57,15 @@ func (s *slot) Reduced() error {
 
 // Rank returns this rank's number, which random numbers of a compiled graph depend on.
 func (s *slot) Rank() int { return s.d.team.place() }
+
+// Staged reports whether the gradient is copied in every run, by StartFrom, because it cannot be
+// computed in its slot.
+func (s *slot) Staged() bool { return s.d.plan.staged() }
+
+// StartFrom is Start for the elements of the gradient, in C order.
+func (s *slot) StartFrom(grad tensor.Buffer) error {
+	if err := s.take(grad); err != nil {
+		return s.d.stepError(fmt.Errorf("gradient of %q: %w", s.param.Name(), err))
+	}
+	return s.count()
+}

@@ -9,6 +9,8 @@ import (
 
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -167,4 +169,73 @@ func (p Plan) String() string {
 		fmt.Fprintf(&s, "not used by the cost, not trained: %s\n", strings.Join(p.Unused, " "))
 	}
 	return s.String()
+}
+
+// sharded reports whether a rank updates only its own pieces.
+func (p *Plan) sharded() bool { return p.Stage >= stageState }
+
+// staged reports whether whole buckets of gradients exist only while they fill and are reduced.
+func (p *Plan) staged() bool { return p.Stage >= stageGrads }
+
+// gathers reports whether the parameters are sharded.
+func (p *Plan) gathers() bool { return p.Stage == stageParams }
+
+// Owned returns the pieces of a rank, in the order of Params. Without sharding it returns every
+// whole parameter. With sharding a piece is the part of a parameter in elements rank*Shard to
+// (rank+1)*Shard of its bucket.
+func (p *Plan) Owned(rank int) []Piece {
+	var own []Piece
+	for i, q := range p.Params {
+		piece := Piece{Param: i, Len: q.Len()}
+		if p.Stage > 0 {
+			shard := p.Buckets[q.Bucket].Shard
+			lo := max(q.Offset, rank*shard)
+			piece.Offset, piece.Len = lo-q.Offset, min(q.Offset+q.Len(), (rank+1)*shard)-lo
+		}
+		if piece.Len > 0 {
+			own = append(own, piece)
+		}
+	}
+	return own
+}
+
+// shard pads each bucket to Shard elements for every rank, with Shard a multiple of optim.Block.
+func (p *Plan) shard(ranks int) {
+	for i := range p.Buckets {
+		b := &p.Buckets[i]
+		unit := ranks * optim.Block
+		b.Elements = (b.Elements + unit - 1) / unit * unit
+		b.Shard = b.Elements / ranks
+	}
+}
+
+// hookBucket returns bucket i as the Codec of a rank gets it.
+func (p *Plan) hookBucket(i, rank, ranks int) compress.Bucket {
+	b := &p.Buckets[i]
+	h := compress.Bucket{Index: i, DType: b.DType, Elements: b.Elements, Rank: rank, Ranks: ranks}
+	for _, j := range b.Params {
+		q := &p.Params[j]
+		h.Params = append(h.Params, compress.Param{Name: q.Name, Shape: q.Shape, Offset: q.Offset})
+	}
+	return h
+}
+
+// checkHookState rejects state of an unknown parameter, or of a name that several parameters share.
+func (p *Plan) checkHookState(state []compress.State) error {
+	for _, s := range state {
+		named := 0
+		for _, p := range p.Params {
+			if p.Name == s.Param {
+				named++
+			}
+		}
+		switch {
+		case named == 0:
+			return fmt.Errorf("%w: %s of unknown parameter %q", dist.ErrInvalid, s.Slot, s.Param)
+		case named > 1:
+			return fmt.Errorf("%w: %s of %q, the name of %d parameters; give each its own name with gorgonia.WithName",
+				dist.ErrInvalid, s.Slot, s.Param, named)
+		}
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp/compress"
@@ -168,13 +169,8 @@ func (p Plan) Wire(cfg Config, ranks int, gpu bool) (Wire, error) {
 		return w, nil
 	}
 	longest := int64(0)
-	for i, b := range p.Buckets {
-		h := compress.Bucket{Index: i, DType: b.DType, Elements: b.Elements, Ranks: ranks}
-		for _, j := range b.Params {
-			q := p.Params[j]
-			h.Params = append(h.Params, compress.Param{Name: q.Name, Shape: q.Shape, Offset: q.Offset})
-		}
-		messages, kept, err := compress.Sizes(hook, h)
+	for i := range p.Buckets {
+		messages, kept, err := compress.Sizes(hook, p.hookBucket(i, 0, ranks))
 		if err != nil {
 			return w, fmt.Errorf("hook %v bucket %d: %w", hook, i, err)
 		}
@@ -200,4 +196,33 @@ func (p Plan) virtualRoom(runs, ranks int) int64 {
 		longest = max(longest, bytes)
 	}
 	return total + int64(runs+1)*longest
+}
+
+// cut returns the message of each bucket in raw, which has room for places.
+func (p *Plan) cut(raw tensor.Buffer, places []compress.Message, at []int) (wires []tensor.Buffer, err error) {
+	wires = make([]tensor.Buffer, len(at))
+	for i, k := range at {
+		from := unsafe.Add(raw.Pointer(), messageBytes(places[:k]))
+		if wires[i], err = tensor.FromPointer(from, p.Buckets[i].Elements, places[k].DType, raw.Device()); err != nil {
+			return nil, err
+		}
+	}
+	return wires, nil
+}
+
+// messages returns the places of messages of a dtype on a GPU, and the index of each bucket's
+// place.
+func (p *Plan) messages(dt tensor.DType) (places []compress.Message, at []int) {
+	for i, b := range p.Buckets {
+		k := i
+		if p.Stage >= stageGrads {
+			k = p.stagingOf(i)
+		}
+		for len(places) <= k {
+			places = append(places, compress.Message{DType: dt})
+		}
+		places[k].Elements = max(places[k].Elements, b.Elements)
+		at = append(at, k)
+	}
+	return places, at
 }

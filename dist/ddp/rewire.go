@@ -113,8 +113,9 @@ func checkLearnables(cost *gorgonia.Node, learnables gorgonia.Nodes, valued bool
 
 // checkApart rejects learnables whose values share memory: each would get its own memory and be
 // trained separately.
-func (d *DDP) checkApart(learnables gorgonia.Nodes) error {
-	if d.imagined || !d.sharded() && !d.team.onGPU() {
+func (b *builder) checkApart(learnables gorgonia.Nodes) error {
+	d := b.d
+	if d.imagined || !d.plan.sharded() && !d.team.onGPU() {
 		return nil
 	}
 	values := make([]tensor.Buffer, len(learnables))

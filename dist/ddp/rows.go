@@ -24,9 +24,8 @@ type rowWatch struct {
 	single string // the op that prevents running a part in pieces, see RunPart; "" for none
 }
 
-// watch fills d's rowWatch with this rank's lengths.
-func (d *DDP) watch(cost *gorgonia.Node, learnables gorgonia.Nodes) {
-	w := &d.rows
+// watch fills w with this rank's lengths.
+func (w *rowWatch) watch(cost *gorgonia.Node, learnables gorgonia.Nodes) {
 	model := ops.Below(cost)
 	for _, n := range cost.Graph().AllNodes() {
 		if !model.Contains(n) {
@@ -55,15 +54,15 @@ func coupled(n *gorgonia.Node) bool {
 	return strings.HasPrefix(fmt.Sprintf("%T", n.Op()), "*ops.")
 }
 
-// agreeOn compares Attach's results over the ranks, and the lengths of inputs.
+// agree compares Attach's results over the ranks, and the lengths of inputs.
 //
 // Collective. Errors: those of agree.
-func (d *DDP) agreeOn(b *builder, learnables gorgonia.Nodes, failed error) error {
-	lines := b.lines
+func (b *builder) agree(learnables gorgonia.Nodes, failed error) error {
+	d, lines := b.d, b.lines
 	if failed != nil {
 		lines = nil
 	} else {
-		d.watch(b.cost, learnables)
+		d.rows.watch(b.cost, learnables)
 	}
 	mine := make([]byte, 8*watchedInputs)
 	for i, n := range d.rows.own {
@@ -92,16 +91,15 @@ func (w *rowWatch) compare(all [][]byte) {
 	}
 }
 
-// warnOfRows warns, once, if parts have different lengths but equal weights.
-func (d *DDP) warnOfRows() {
-	w := &d.rows
-	if w.said || w.weight || d.team.Size() == 1 || !d.cfg.Average.divides() || d.imagined {
+// warn warns, once, if parts have different lengths but equal weights.
+func (w *rowWatch) warn(t *team, cfg *Config) {
+	if w.said || w.weight || t.Size() == 1 || !cfg.Average.divides() {
 		return
 	}
 	const remedy = "call SetWeight with the rows of this rank before each run, or use RunPart"
 	if w.uneven != "" {
-		if w.said = true; d.team.Rank() == 0 {
-			d.cfg.Log.Warn("ddp: the ranks' inputs have different lengths, and all ranks have the weight 1: "+
+		if w.said = true; t.Rank() == 0 {
+			cfg.Log.Warn("ddp: the ranks' inputs have different lengths, and all ranks have the weight 1: "+
 				"gradients are the mean of the ranks' means and not the mean over the rows: "+remedy, "rows", w.uneven)
 		}
 		return
@@ -109,9 +107,9 @@ func (d *DDP) warnOfRows() {
 	for i, n := range w.inputs {
 		if now := n.Shape()[0]; now != w.own[i] {
 			w.said = true
-			d.cfg.Log.Warn("ddp: an input has another length than at Attach, and this rank has the weight 1: "+
+			cfg.Log.Warn("ddp: an input has another length than at Attach, and this rank has the weight 1: "+
 				"where the ranks' lengths differ now, gradients are not the mean over the rows: "+remedy,
-				"input", n.Name(), "rank", d.team.Rank(), "rows", now, "before", w.own[i])
+				"input", n.Name(), "rank", t.Rank(), "rows", now, "before", w.own[i])
 			return
 		}
 	}

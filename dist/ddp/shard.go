@@ -9,7 +9,6 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -27,50 +26,6 @@ type Piece struct {
 	Len    int // elements
 }
 
-// Owned returns the pieces of a rank, in the order of Params. Without sharding it returns every
-// whole parameter. With sharding a piece is the part of a parameter in elements rank*Shard to
-// (rank+1)*Shard of its bucket.
-func (p *Plan) Owned(rank int) []Piece {
-	var own []Piece
-	for i, q := range p.Params {
-		piece := Piece{Param: i, Len: q.Len()}
-		if p.Stage > 0 {
-			shard := p.Buckets[q.Bucket].Shard
-			lo := max(q.Offset, rank*shard)
-			piece.Offset, piece.Len = lo-q.Offset, min(q.Offset+q.Len(), (rank+1)*shard)-lo
-		}
-		if piece.Len > 0 {
-			own = append(own, piece)
-		}
-	}
-	return own
-}
-
-// shard pads each bucket to Shard elements for every rank, with Shard a multiple of optim.Block.
-func (p *Plan) shard(ranks int) {
-	for i := range p.Buckets {
-		b := &p.Buckets[i]
-		unit := ranks * optim.Block
-		b.Elements = (b.Elements + unit - 1) / unit * unit
-		b.Shard = b.Elements / ranks
-	}
-}
-
-// Pieces returns this rank's pieces of the parameters of Plan.Params.
-func (d *DDP) Pieces() []Piece { return d.plan.Owned(d.team.Rank()) }
-
-// sharded reports whether a rank updates only its own pieces.
-func (d *DDP) sharded() bool { return d.cfg.Stage >= stageState }
-
-// staged reports whether whole buckets of gradients exist only while they fill and are reduced.
-func (d *DDP) staged() bool { return d.cfg.Stage >= stageGrads }
-
-// own returns this rank's part of buf, which has as many elements as b.
-func (d *DDP) own(b *bucket, buf tensor.Buffer) (tensor.Buffer, error) {
-	lo := d.team.Rank() * b.shard
-	return buf.Slice(lo, lo+b.shard)
-}
-
 // valueOver returns a value of v's type and shape whose elements are b.
 func valueOver(b tensor.Buffer, v gorgonia.Value) (gorgonia.Value, error) {
 	if d, ok := v.(*gtensor.Dense); ok && !d.Shape().IsScalar() {
@@ -86,8 +41,8 @@ func valueOver(b tensor.Buffer, v gorgonia.Value) (gorgonia.Value, error) {
 // become views of them. It moves values again that the program has set since.
 func (d *DDP) rehome() error {
 	switch {
-	case d.gathers():
-		return d.adopt()
+	case d.plan.gathers():
+		return d.shards.adopt()
 	case d.team.onGPU(): // broadcastValues has copied them, and a machine copies values that are let anew
 		return nil
 	}
@@ -98,21 +53,6 @@ func (d *DDP) rehome() error {
 		if err := s.rehome(); err != nil {
 			return fmt.Errorf("parameter %q: %w", s.param.Name(), err)
 		}
-	}
-	return nil
-}
-
-// countUnused counts the bytes of the learnables that are not among used.
-func (d *DDP) countUnused(used, learnables gorgonia.Nodes) error {
-	for _, n := range learnables {
-		if used.Contains(n) {
-			continue
-		}
-		b, err := valueMemory(n.Value())
-		if err != nil {
-			return fmt.Errorf("parameter %q: %w", n.Name(), err)
-		}
-		d.unusedBytes += b.Bytes()
 	}
 	return nil
 }
@@ -147,8 +87,8 @@ func (s *slot) rehome() error {
 //
 // Errors: dist.ErrClosed if weights are lost.
 func (d *DDP) moveOut(gone bool) error {
-	if d.gathers() {
-		return d.forget()
+	if d.plan.gathers() {
+		return d.shards.forget()
 	}
 	lost := 0
 	for _, s := range d.slots {

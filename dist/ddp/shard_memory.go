@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"unsafe"
 
+	"gorgonia.org/gorgonia"
+
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
@@ -23,7 +25,9 @@ type memory struct {
 	scales  [2]tensor.Buffer // this rank's factor of its gradients, by position in bucketTypes
 	factors [4]tensor.Buffer // f64: weight, sum, multiplier of the slots, multiplier of gradients: see Layout.Weights
 
-	imagined *addresses // set only by Imagine: addresses that no code may read or write
+	zeros    [2]tensor.Buffer // by position in bucketTypes; see slot.zeroView
+	unused   int64            // bytes of learnables that are not trained
+	imagined *addresses       // set only by Imagine: addresses that no code may read or write
 }
 
 // newMemory allocates the plan's areas, one of them for the scalars, in the symmetric heap. If the
@@ -213,53 +217,28 @@ func (m Memory) String() string {
 	return fmt.Sprintf("params %d B, grads %d B, state %d B, staging %d B", m.Params, m.Grads, m.State, m.Staging)
 }
 
-// Memory returns the bytes of this rank.
-func (d *DDP) Memory() Memory {
-	m := Memory{Params: d.unusedBytes}
-	for i, b := range d.buckets {
-		switch {
-		case d.staged():
-			m.Grads += b.owned.Bytes()
-		default:
-			m.Grads += b.bytes()
-		}
-		switch {
-		case d.gathers():
-			m.Params += b.mine.Bytes()
-		case d.sharded():
-			m.Params += b.weights.Bytes()
-		default: // the nodes' own, without padding
-			for _, j := range d.plan.Buckets[i].Params {
-				m.Params += int64(d.plan.Params[j].Len()) * int64(b.dtype.Size())
-			}
-		}
+// newZeros returns n zeros of a bucket type.
+func (m *memory) newZeros(n int, dt tensor.DType) (tensor.Buffer, error) {
+	switch {
+	case m.imagined != nil:
+		return m.imagined.elements(n, dt)
+	case dt == tensor.F64:
+		return tensor.Of(make([]float64, n)), nil
 	}
-	for _, s := range d.stagings {
-		m.Staging += s.buf.Bytes()
-	}
-	for _, z := range d.zeros {
-		m.Staging += z.Bytes()
-	}
-	m.Staging += d.wireMemory()
-	if d.solver != nil {
-		m.State = d.solver.stateBytes()
-	}
-	return m
+	return tensor.Of(make([]float32, n)), nil
 }
 
-// wireMemory returns the bytes of hooks and virtual ranks.
-func (d *DDP) wireMemory() int64 {
-	n := int64(0)
-	switch x := d.wire.(type) {
-	case *hooked:
-		n += x.mem.raw.Bytes()
-		for _, s := range d.HookState() {
-			n += s.Data.Bytes()
+// countUnused counts the bytes of the learnables that are not among used.
+func (m *memory) countUnused(used, learnables gorgonia.Nodes) error {
+	for _, n := range learnables {
+		if used.Contains(n) {
+			continue
 		}
-	case *virtual:
-		n += x.mem.raw.Bytes()
-	case *deviceWire:
-		n += x.raw.Bytes()
+		b, err := valueMemory(n.Value())
+		if err != nil {
+			return fmt.Errorf("parameter %q: %w", n.Name(), err)
+		}
+		m.unused += b.Bytes()
 	}
-	return n
+	return nil
 }

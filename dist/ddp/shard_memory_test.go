@@ -124,7 +124,7 @@ func checkRealMemory(d *DDP, s optim.Solver, m Memory) error {
 	for _, r := range d.mem.parts {
 		regions += r.Local().Bytes()
 	}
-	zeros := d.zeros[0].Bytes() + d.zeros[1].Bytes()
+	zeros := d.mem.zeros[0].Bytes() + d.mem.zeros[1].Bytes()
 	said := m.Params + m.Grads + m.Staging - zeros + roundUp(1)
 	if gap := regions - said; gap < 0 || gap > 512*int64(2*len(d.buckets)) {
 		return fmt.Errorf("%d B in the heap, %d with what %v says", regions, said, m)
@@ -232,8 +232,8 @@ func TestGradientsInAnyOrderFindStaging(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if len(d.buckets) < 4 || len(d.stagings) != mostStagings {
-			return fmt.Errorf("%d buckets, %d buffers", len(d.buckets), len(d.stagings))
+		if len(d.buckets) < 4 || len(d.stage.(*stagings).all) != mostStagings {
+			return fmt.Errorf("%d buckets, %d buffers", len(d.buckets), len(d.stage.(*stagings).all))
 		}
 		order := []int{5, 3, 1, 4, 2, 0}
 		if w.Rank() == 1 {
@@ -244,7 +244,7 @@ func TestGradientsInAnyOrderFindStaging(t *testing.T) {
 				return err
 			}
 			for _, own := range d.Pieces() {
-				got, err := d.piece(own)
+				got, err := (&shardSolver{d: d}).piece(own)
 				if err != nil {
 					return err
 				}
@@ -258,7 +258,7 @@ func TestGradientsInAnyOrderFindStaging(t *testing.T) {
 				}
 			}
 		}
-		if n := len(d.stagings); n > len(d.buckets) || w.Rank() == 0 && n == mostStagings {
+		if n := len(d.stage.(*stagings).all); n > len(d.buckets) || w.Rank() == 0 && n == mostStagings {
 			return fmt.Errorf("%d buffers for %d buckets", n, len(d.buckets))
 		}
 		return d.Close()

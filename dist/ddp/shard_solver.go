@@ -12,63 +12,25 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// NewSolver returns the solver that updates the parameters of d. Without sharding it is optim.New.
-// With Stage >= 1 its Step updates this rank's pieces and gathers all weights, so that the nodes
-// have the new ones when it returns. Norms and the test for finite gradients cover all ranks'
-// pieces. Weights get the bits of Stage 0, except with accumulation.
-//
-// Step needs Model's parameters in Model's order. It reads the reduced gradients in the buckets,
-// not in the nodes, and zeroes them and the sums of gorgonia.BindDualValues. Its State has this
-// rank's runs of the parameters, see optim.ParamState.Offset; SetState takes any runs that cover
-// them, such as whole parameters.
-//
-// Collective: all ranks, one config; so are Step and SwapAverages of a sharded solver, and its
-// setters need equal arguments on all ranks. Returns: with Stage >= 1 the one solver of d. Errors:
-// those of optim.New; ErrPlan for ranks whose configs differ; dist.ErrInvalid for a second solver.
-// Step's errors name rank, operation and bucket; after an error of the group every Step fails.
-// After a run inside NoSync, or a failed one, a sharded Step returns optim.ErrNoGradient.
-func (d *DDP) NewSolver(c optim.Config) (optim.Solver, error) {
-	if err := d.ready(); err != nil {
-		return nil, fmt.Errorf("ddp solver: %w", err)
-	}
-	if d.sharded() && d.team.onGPU() {
-		return nil, fmt.Errorf("ddp solver: %w: the group is on %v, where the update of Stage %d is a part of the run: set Solver in the machine's config, and take the machine's NewSolver",
-			dist.ErrUnsupported, d.team.Device(), d.cfg.Stage)
-	}
-	if !d.sharded() {
-		s, err := optim.New(c)
-		if err != nil {
-			return nil, err
-		}
-		return d.averaged(s), nil
-	}
-	s, err := d.newSharded(c)
-	if err != nil {
-		return nil, fmt.Errorf("ddp solver rank %d/%d: %w", d.team.Rank(), d.team.Size(), err)
-	}
-	d.solver = s
-	return s, nil
-}
-
 // shardSolver is the solver of a rank's own pieces.
 type shardSolver struct {
 	optim.PieceSolver
 	d     *DDP
 	norm  *dist.Group // names the sums over ranks
 	works []dist.Work // of the buckets' gathers
-	runs  int         // d.runs when duals were zeroed last
+	runs  int         // d.counts.runs when duals were zeroed last
 	keeps bool        // optim.Config.KeepGradients
 	slots int         // numbers of state for each element
 }
 
 // newSharded makes the solver and compares settings and errors over the ranks.
-func (d *DDP) newSharded(c optim.Config) (*shardSolver, error) {
+func newSharded(d *DDP, c optim.Config) (*shardSolver, error) {
 	err := c.Validate()
 	if d.solver != nil {
 		err = fmt.Errorf("%w: there is one already; a sharded DDP has one solver", dist.ErrInvalid)
 	}
 	s := &shardSolver{
-		d: d, norm: d.team.named("sums of the solver"), works: make([]dist.Work, len(d.buckets)), runs: d.runs,
+		d: d, norm: d.team.named("sums of the solver"), works: make([]dist.Work, len(d.buckets)), runs: d.counts.runs,
 		keeps: c.KeepGradients, slots: len(c.Slots()),
 	}
 	if err == nil {
@@ -94,7 +56,7 @@ func (s *shardSolver) makePieces(c optim.Config) error {
 	}
 	var pieces []optim.Piece
 	for _, own := range d.Pieces() {
-		piece, err := d.piece(own)
+		piece, err := s.piece(own)
 		if err != nil {
 			return fmt.Errorf("parameter %q: %w", d.plan.Params[own.Param].Name, err)
 		}
@@ -110,7 +72,8 @@ func (s *shardSolver) makePieces(c optim.Config) error {
 }
 
 // piece returns the memory of a piece's weights and gradients.
-func (d *DDP) piece(own Piece) (optim.Piece, error) {
+func (s *shardSolver) piece(own Piece) (optim.Piece, error) {
+	d := s.d
 	q := d.plan.Params[own.Param]
 	b := d.buckets[q.Bucket]
 	lo := q.Offset + own.Offset - d.team.Rank()*b.shard
@@ -166,12 +129,12 @@ func (s *shardSolver) step(model []gorgonia.ValueGrad) error {
 	skipped := s.Skipped()
 	err := s.PieceSolver.Step()
 	if err != nil || s.Skipped() > skipped { // on all ranks
-		d.takeBack()
+		d.wire.undo()
 	}
 	if err != nil {
 		return err
 	}
-	return d.gatherWeights(s.works)
+	return s.gather()
 }
 
 // check rejects a model that is not the DDP's, and a DDP without memory.
@@ -200,7 +163,7 @@ func (s *shardSolver) check(model []gorgonia.ValueGrad) error {
 // Errors: dist.ErrUnsupported for a sum of several runs, since buckets have only the last, and if
 // gradients are to be kept, which would make such sums.
 func (s *shardSolver) duals() error {
-	runs := s.d.runs - s.runs
+	runs := s.d.counts.runs - s.runs
 	for _, t := range s.d.slots {
 		v, err := t.param.Grad()
 		if err != nil || v == t.wait.Value() {
@@ -220,20 +183,21 @@ func (s *shardSolver) duals() error {
 		}
 		clear(b.Raw())
 	}
-	s.runs = s.d.runs
+	s.runs = s.d.counts.runs
 	return nil
 }
 
-// gatherWeights gives every rank all weights, in place, and waits, so that they may be read.
-func (d *DDP) gatherWeights(works []dist.Work) error {
-	if d.gathers() {
+// gather gives every rank all weights, in place, and waits, so that they may be read.
+func (s *shardSolver) gather() error {
+	d := s.d
+	if d.plan.gathers() {
 		return nil // the next run does
 	}
-	if err := d.queueGathers(works); err != nil {
+	if err := queueGathers(d.buckets, s.works); err != nil {
 		return err
 	}
 	from := d.team.now()
-	err := waitAll(works, nil)
+	err := waitAll(s.works, nil)
 	now := d.team.now()
 	d.clock.block(now - from)
 	d.clock.end(now)
@@ -241,8 +205,8 @@ func (d *DDP) gatherWeights(works []dist.Work) error {
 }
 
 // queueGathers queues an allgather of every bucket of weights, in place.
-func (d *DDP) queueGathers(works []dist.Work) (err error) {
-	for i, b := range d.buckets {
+func queueGathers(buckets []*bucket, works []dist.Work) (err error) {
+	for i, b := range buckets {
 		if works[i], err = b.gather.AllGather(b.weights, b.mine); err != nil {
 			return waitAll(works[:i], err)
 		}
@@ -269,7 +233,7 @@ func (s *shardSolver) SwapAverages(model []gorgonia.ValueGrad) error {
 		err = s.PieceSolver.SwapAverages()
 	}
 	if err == nil {
-		err = s.d.gatherWeights(s.works)
+		err = s.gather()
 	}
 	if err != nil {
 		return fmt.Errorf("ddp solver averages rank %d/%d: %w", s.d.team.Rank(), s.d.team.Size(), err)

@@ -2,7 +2,6 @@ package ddp
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/reduce"
@@ -20,31 +19,73 @@ type staging struct {
 	holder *bucket       // nil while free
 }
 
+// stagings is Stage 2: buckets of gradients share buffers, and a rank keeps its part of each sum.
+type stagings struct {
+	stateStage
+	all []*staging
+}
+
+func (x *stagings) place(p *placer, b *bucket) error {
+	err := x.placeGradients(p, b)
+	if err == nil {
+		err = x.placeWeights(p, b)
+	}
+	return err
+}
+
+// placeGradients gives b the address that it has under a machine on a GPU, and memory for this
+// rank's part of its sum.
+func (x *stagings) placeGradients(p *placer, b *bucket) (err error) {
+	if len(x.all) == 0 {
+		for _, m := range x.d.mem.staging {
+			x.all = append(x.all, &staging{buf: m})
+		}
+	}
+	s := x.all[x.d.plan.stagingOf(b.index)]
+	if b.buf, err = tensor.FromPointer(s.buf.Pointer(), b.elements, b.dtype, s.buf.Device()); err == nil {
+		b.owned, err = p.shards.next(b.shard, b.dtype)
+	}
+	return err
+}
+
+func (x *stagings) memory(m *Memory) {
+	for _, b := range x.d.buckets {
+		m.Grads += b.owned.Bytes()
+		m.Params += b.weights.Bytes()
+	}
+	for _, s := range x.all {
+		m.Staging += s.buf.Bytes()
+	}
+}
+
 // claim gives b memory to fill: a free buffer, or else that of the bucket whose reduction started
 // first, after waiting for it. All ranks start that reduction without this rank's help. If all
 // buffers are still filling, as two dtypes under one machine can cause, b gets memory of its own
 // permanently.
 //
 // Errors: those of the reduction waited for.
-func (d *DDP) claim(b *bucket) error {
-	s := d.freest(b.bytes())
+func (x *stagings) claim(b *bucket) error {
+	if b.stage != nil {
+		return nil
+	}
+	s := x.freest(b.bytes())
 	if s == nil {
 		s = &staging{buf: tensor.Of(make([]float64, (b.bytes()+7)/8))}
-		d.stagings = append(d.stagings, s)
+		x.all = append(x.all, s)
 	}
 	if h := s.holder; h != nil {
-		if err := d.await(h); err != nil {
+		if err := x.d.await(h); err != nil {
 			return fmt.Errorf("%s: %w", h.name, err)
 		}
 	}
-	return d.put(b, s)
+	return x.put(b, s)
 }
 
 // freest returns a buffer of at least bytes bytes that is free or will be free first; nil when all
 // are filling.
-func (d *DDP) freest(bytes int64) *staging {
+func (x *stagings) freest(bytes int64) *staging {
 	var oldest *staging
-	for _, s := range d.stagings {
+	for _, s := range x.all {
 		switch {
 		case s.buf.Bytes() < bytes: // it was made for another bucket
 		case s.holder == nil:
@@ -57,37 +98,40 @@ func (d *DDP) freest(bytes int64) *staging {
 }
 
 // put makes s the memory of b, and clears the gaps between gradients.
-func (d *DDP) put(b *bucket, s *staging) error {
+func (x *stagings) put(b *bucket, s *staging) error {
 	var err error
 	if b.buf, err = tensor.FromPointer(s.buf.Pointer(), b.elements, b.dtype, s.buf.Device()); err != nil {
 		return err
 	}
 	s.holder, b.stage = b, s
 	for _, t := range b.slots {
-		q := &d.plan.Params[t.index]
+		q := &x.d.plan.Params[t.index]
 		if t.buf, err = b.buf.Slice(q.Offset, q.Offset+t.n); err != nil {
 			return err
 		}
 	}
-	d.clearGaps(b)
+	b.clearGaps()
 	return nil
 }
 
-// clearGaps zeroes the elements between and after the gradients of a bucket.
-func (d *DDP) clearGaps(b *bucket) {
+// clearGaps zeroes the elements between and after the gradients.
+func (b *bucket) clearGaps() {
 	raw, size, end := b.buf.Raw(), b.dtype.Size(), 0
 	for _, t := range b.slots {
-		q := &d.plan.Params[t.index]
+		q := &t.d.plan.Params[t.index]
 		clear(raw[end*size : q.Offset*size])
 		end = q.Offset + t.n
 	}
 	clear(raw[end*size:])
 }
 
-// takeOut copies this rank's part of a staged bucket's sum to its lasting memory, and frees the
-// buffer.
-func (d *DDP) takeOut(b *bucket) error {
-	sum, err := d.own(b, b.buf)
+// reduced copies this rank's part of a bucket's sum to its lasting memory, and frees the buffer.
+func (x *stagings) reduced(b *bucket) error {
+	if b.stage == nil {
+		return nil
+	}
+	d := x.d
+	sum, err := x.part(b, b.buf)
 	if err != nil {
 		return err
 	}
@@ -96,7 +140,7 @@ func (d *DDP) takeOut(b *bucket) error {
 		copy(b.owned.Raw(), sum.Raw())
 		return nil
 	}
-	factor, err := d.joinFactor(b)
+	factor, err := x.joinFactor(b)
 	if err != nil {
 		return err
 	}
@@ -105,26 +149,27 @@ func (d *DDP) takeOut(b *bucket) error {
 
 // joinFactor returns the factor of the sums of earlier micro-batches: 1 while more micro-batches
 // follow, and in the last run that run's factor without part.
-func (d *DDP) joinFactor(b *bucket) (float64, error) {
+func (x *stagings) joinFactor(b *bucket) (float64, error) {
+	d := x.d
 	if d.run.local || d.cfg.Average == PreMulSum {
 		return 1, nil
 	}
-	return d.share(b.dtype)
+	return d.shares.of(b.dtype)
 }
 
-// dropStaged frees the buffers that an unfinished run's buckets still hold. No operation is in
-// flight.
-func (d *DDP) dropStaged() {
-	for _, s := range d.stagings {
+// begin frees the buffers that an unfinished run's buckets still hold.
+func (x *stagings) begin() {
+	for _, s := range x.all {
 		if s.holder != nil {
 			s.holder.stage, s.holder = nil, nil
 		}
 	}
 }
 
-// startStaged starts the full buckets. Without overlap it also waits for them: other buckets need
-// the buffer before the backward pass ends.
-func (d *DDP) startStaged() error {
+// full starts the full buckets. Without overlap it also waits for them: other buckets need the
+// buffer before the backward pass ends.
+func (x *stagings) full() error {
+	d := x.d
 	if err := d.startFull(); err != nil {
 		return err
 	}
@@ -140,19 +185,6 @@ func (d *DDP) startStaged() error {
 		}
 	}
 	return nil
-}
-
-// sendPart is sendWeight for a run inside NoSync. It queues the factor of a micro-batch that others
-// follow, which does not depend on all their weights.
-func (d *DDP) sendPart() (err error) {
-	u := &d.part
-	u.mem, u.factor = d.mem, d.cfg.Average.part(d.cfg.Factor)
-	d.exchange = works{}
-	if d.team.queue != nil {
-		d.factored, err = d.team.queue.Submit(u, dist.Op{Name: "ddp factor"}, 0)
-		return err
-	}
-	return u.Run(nil, 0)
 }
 
 // part returns the factor of a rank's gradients that is the same for all micro-batches.
@@ -171,23 +203,3 @@ type partFactor struct {
 
 // Run writes it.
 func (u *partFactor) Run(*dist.Op, uint64) error { return u.mem.setShare(u.factor) }
-
-// placeShard cuts this rank's shard of b, and of its weights, from the memory.
-func (d *DDP) placeShard(b *bucket, values, shards *cursor) error {
-	b.gather = d.team.named(weightsPrefix + strconv.Itoa(b.index))
-	var err error
-	if d.cfg.Stage == stageParams {
-		b.mine, err = values.next(b.shard, b.dtype)
-	} else if b.weights, err = values.next(b.elements, b.dtype); err == nil {
-		b.mine, err = d.own(b, b.weights)
-	}
-	if err != nil {
-		return err
-	}
-	if d.staged() {
-		b.owned, err = shards.next(b.shard, b.dtype)
-	} else {
-		b.owned, err = d.own(b, b.buf)
-	}
-	return err
-}

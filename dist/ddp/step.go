@@ -2,10 +2,12 @@ package ddp
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/tensor"
 )
 
 // run is the state of one run of the graph, from Begin on. The goroutine that runs the graph owns
@@ -52,17 +54,17 @@ func (p phases) Begin() error {
 	if d.team.onGPU() {
 		return d.team.needsMachine()
 	}
-	d.warnOfRows()
+	d.rows.warn(d.team, &d.cfg)
 	failed := d.run.running
 	if failed {
-		d.drop()
+		d.batch.drop()
 	}
 	d.settle()
-	d.beginWire(failed)
-	d.dropStaged()
+	d.wire.begin(failed)
+	d.stage.begin()
 	d.run = d.nextRun()
-	d.run.running, d.run.each = true, d.staged()
-	if err := d.checkVirtual(); err != nil {
+	d.run.running, d.run.each = true, d.plan.staged()
+	if err := d.wire.check(); err != nil {
 		return d.stepError(err)
 	}
 	for _, b := range d.buckets {
@@ -72,8 +74,8 @@ func (p phases) Begin() error {
 		}
 	}
 	switch {
-	case d.run.local && d.staged():
-		if err := d.sendPart(); err != nil {
+	case d.run.local && d.plan.staged():
+		if err := d.shares.sendPart(); err != nil {
 			return d.stepError(err)
 		}
 		return nil
@@ -83,9 +85,9 @@ func (p phases) Begin() error {
 		}
 		return nil
 	}
-	d.step++
+	d.counts.step++
 	d.clock.begin(d.team.now())
-	if err := d.sendWeight(); err != nil {
+	if err := d.wire.weigh(); err != nil {
 		return d.stepError(err)
 	}
 	return nil
@@ -99,11 +101,10 @@ func (p phases) Join() error {
 	}
 	if d.run.local {
 		d.run.running = false
-		if err := d.keepVirtual(); err != nil {
+		if err := d.wire.keep(); err != nil {
 			return d.stepError(err)
 		}
-		d.pending += d.run.weight
-		d.micro++
+		d.batch.add(d.run.weight)
 		return nil
 	}
 	d.clock.join(d.team.now())
@@ -111,31 +112,50 @@ func (p phases) Join() error {
 		return err
 	}
 	d.run.running = false
-	d.runs++
+	d.counts.runs++
 	d.run.counted = true
-	if d.cfg.LocalSteps > 0 {
-		d.local.weight += d.factor.weight
+	if d.local.every > 0 {
+		d.local.weight += d.shares.factor.weight
 	}
-	d.drop()
+	d.batch.drop()
 	return nil
 }
 
+// counts are numbers of steps.
+type counts struct {
+	step int // begun that communicate
+	runs int // those of them whose gradients were all reduced
+}
+
 // uncount removes a failed run from the count, so that no step uses its gradients.
-func (d *DDP) uncount() {
-	if d.run.counted {
-		d.runs--
-		d.run.counted = false
+func (c *counts) uncount(r *run) {
+	if r.counted {
+		c.runs--
+		r.counted = false
 	}
 }
 
+// batch is this rank's part of a batch, which several runs may make.
+type batch struct {
+	weight  float64 // of the next run
+	noSync  bool
+	pending float64 // sum of the weights of the accumulated micro-batches
+	micro   int     // number of them
+}
+
+// add counts a run inside NoSync.
+func (b *batch) add(weight float64) {
+	b.pending += weight
+	b.micro++
+}
+
 // drop forgets the accumulated micro-batches.
-func (d *DDP) drop() { d.pending, d.micro = 0, 0 }
+func (b *batch) drop() { b.pending, b.micro = 0, 0 }
 
 // settle waits for operations in flight, so that buckets and scalars may be written. Their run has
 // reported their errors.
 func (d *DDP) settle() {
-	_ = d.exchange.Wait()
-	_ = d.factored.Wait()
+	d.shares.settle()
 	for _, b := range d.buckets {
 		_ = b.scattered.Wait()
 		_ = b.work.Wait()
@@ -166,39 +186,13 @@ func (d *DDP) startFull() error {
 			return nil
 		}
 		b.ready = d.team.now()
-		work, err := d.exchangeBucket(b)
+		work, err := d.wire.start(b)
 		if err != nil {
 			return d.stepError(err)
 		}
 		b.work, b.started = work, true
 	}
 	return nil
-}
-
-// exchangeBucket queues the combination of a full bucket over the ranks. Like a collective it does
-// not wait for peers.
-func (d *DDP) exchangeBucket(b *bucket) (dist.Work, error) {
-	if d.wire != nil {
-		return d.wire.start(b)
-	}
-	return d.reduceBucket(b, b.buf, b.red)
-}
-
-// reduceBucket queues the collective of a bucket, in place in buf, which has the bucket's length
-// and any dtype. With sharding only this rank's part holds the sum, see own; the rest is unchanged.
-func (d *DDP) reduceBucket(b *bucket, buf tensor.Buffer, red dist.RedOp) (dist.Work, error) {
-	if !d.sharded() {
-		return b.view.in.AllReduce(buf, buf, red)
-	}
-	own, err := d.own(b, buf)
-	if err != nil {
-		return dist.Work{}, err
-	}
-	b.scattered, err = b.view.in.ReduceScatter(own, buf, red)
-	if err != nil || b.view.across == nil {
-		return b.scattered, err
-	}
-	return b.view.across.AllReduce(own, own, dist.Sum) // in stream order
 }
 
 // await waits until b has been reduced, and checks the weights.
@@ -214,25 +208,24 @@ func (d *DDP) await(b *bucket) error {
 	if !d.run.local {
 		d.clock.end(d.team.now())
 	}
-	for _, w := range [...]dist.Work{d.exchange.in, d.exchange.across, d.factored, b.scattered, b.work} { // the cause first
+	s := &d.shares
+	for _, w := range [...]dist.Work{s.exchange.in, s.exchange.across, s.factored, b.scattered, b.work} { // the cause first
 		if err := w.Wait(); err != nil {
 			return err
 		}
 	}
-	if b.stage != nil {
-		if err := d.takeOut(b); err != nil {
-			return err
-		}
+	if err := d.stage.reduced(b); err != nil {
+		return err
 	}
 	if d.run.local {
 		return nil
 	}
-	return d.checkWeight()
+	return s.check()
 }
 
 // stepError adds the step and the rank to err.
 func (d *DDP) stepError(err error) error {
-	return fmt.Errorf("ddp step %d rank %d/%d: %w", d.step, d.team.Rank(), d.team.Size(), err)
+	return fmt.Errorf("ddp step %d rank %d/%d: %w", d.counts.step, d.team.Rank(), d.team.Size(), err)
 }
 
 // NoSync runs fn. Runs of the graph inside fn add their gradients, times the weight, to this rank's
@@ -256,18 +249,96 @@ func (d *DDP) NoSync(fn func() error) error {
 	if fn == nil {
 		return fmt.Errorf("ddp nosync: %w: no function", dist.ErrInvalid)
 	}
-	if d.noSync {
+	if d.batch.noSync {
 		return fmt.Errorf("ddp nosync: %w: calls cannot be nested", dist.ErrInvalid)
 	}
-	d.noSync = true
+	d.batch.noSync = true
 	whole := false
 	defer func() {
-		d.noSync = false
+		d.batch.noSync = false
 		if !whole { // also after a panic, which a caller may recover from
-			d.drop()
+			d.batch.drop()
 		}
 	}()
 	err := fn()
 	whole = err == nil
 	return err
+}
+
+// SetWeight sets the weight of this rank's gradient in later steps: the number of samples in the
+// mean of its cost. It is 1 at the start, so that equal parts need no call. A rank without samples
+// sets 0 and still runs the graph, on any input, because the others reduce with it. Its gradients
+// are ignored on the host, and on GPUs with Config.Idle. On GPUs without Idle they are multiplied
+// by 0 and must be finite: run on zeros, or on the previous batch.
+//
+// Ranks whose parts differ in length must call it; RunPart does. If lengths of inputs differ
+// without a call, rank 0 warns once. Machine.Let of package machine changes the number of rows of a
+// graph; gorgonia.Let rejects that. For a tape machine use RunPart.
+//
+// Not collective. Errors: dist.ErrInvalid for a weight that is negative or not finite, which
+// changes nothing.
+func (d *DDP) SetWeight(weight float64) error {
+	if !(weight >= 0) || math.IsInf(weight, 1) {
+		return fmt.Errorf("ddp weight %v rank %d/%d: %w: want a number of samples, at least 0",
+			weight, d.team.Rank(), d.team.Size(), dist.ErrInvalid)
+	}
+	d.batch.weight, d.rows.weight = weight, true
+	return nil
+}
+
+// Weight returns this rank's weight.
+func (d *DDP) Weight() float64 { return d.batch.weight }
+
+// nextRun returns the state of a run that begins now.
+func (d *DDP) nextRun() run {
+	r := run{local: d.batch.noSync, apart: d.cfg.VirtualRanks > 0, weight: d.batch.weight}
+	r.joins = d.batch.micro > 0 && !d.run.running && !r.apart
+	return r
+}
+
+// Timeline returns the times of the last step that communicated. Do not call it while the graph
+// runs.
+func (d *DDP) Timeline() Timeline {
+	c := &d.clock
+	t := Timeline{Step: d.counts.step, BackwardStart: c.begun, BackwardEnd: c.joined, End: c.ended, Exposed: c.exposed, Period: c.period()}
+	for i, b := range d.buckets {
+		if b.started {
+			t.Buckets = append(t.Buckets, BucketTimes{Bucket: i, Bytes: d.wireBytes(b), Ready: b.ready})
+		}
+	}
+	for _, r := range d.team.records() {
+		switch {
+		case r.Queued < int64(c.begun):
+		case strings.HasPrefix(r.Name, d.team.prefix+bucketPrefix):
+			if c.ended > c.begun && r.Queued > int64(c.ended) {
+				continue // of a run inside NoSync since
+			}
+			for i := range t.Buckets {
+				if q := &t.Buckets[i]; r.Name == d.buckets[q.Bucket].name {
+					if q.Started == 0 {
+						q.Started = time.Duration(r.Started)
+					}
+					q.Ended = time.Duration(r.Ended) // of several, the last
+					break
+				}
+			}
+		case d.solver != nil && len(t.Gathers) < len(d.buckets) && r.Signature.Kind == dist.KindAllGather && strings.HasPrefix(r.Name, d.team.prefix+weightsPrefix):
+			if i, err := strconv.Atoi(r.Name[len(d.team.prefix+weightsPrefix):]); err == nil && !d.plan.gathers() {
+				t.Gathers = append(t.Gathers, BucketTimes{
+					Bucket: i, Bytes: r.Bytes, Ready: time.Duration(r.Queued), Started: time.Duration(r.Started), Ended: time.Duration(r.Ended),
+				})
+			}
+		}
+	}
+	return t
+}
+
+// ExposedComm returns the exposed communication of the last step, and its fraction of the time from
+// the previous step's end to its own end.
+func (d *DDP) ExposedComm() (time.Duration, float64) {
+	period := d.clock.period()
+	if period <= 0 {
+		return d.clock.exposed, 0
+	}
+	return d.clock.exposed, float64(d.clock.exposed) / float64(period)
 }

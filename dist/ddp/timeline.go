@@ -1,11 +1,7 @@
 package ddp
 
 import (
-	"strconv"
-	"strings"
 	"time"
-
-	"github.com/symgrad/symgrad/dist"
 )
 
 // Timeline is the times of the last step that communicated, since the epoch of the world's
@@ -52,43 +48,6 @@ func (c *clock) period() time.Duration {
 	return c.ended - c.before
 }
 
-// Timeline returns the times of the last step that communicated. Do not call it while the graph
-// runs.
-func (d *DDP) Timeline() Timeline {
-	c := &d.clock
-	t := Timeline{Step: d.step, BackwardStart: c.begun, BackwardEnd: c.joined, End: c.ended, Exposed: c.exposed, Period: c.period()}
-	for i, b := range d.buckets {
-		if b.started {
-			t.Buckets = append(t.Buckets, BucketTimes{Bucket: i, Bytes: d.wireBytes(b), Ready: b.ready})
-		}
-	}
-	for _, r := range d.team.records() {
-		switch {
-		case r.Queued < int64(c.begun):
-		case strings.HasPrefix(r.Name, d.team.prefix+bucketPrefix):
-			if c.ended > c.begun && r.Queued > int64(c.ended) {
-				continue // of a run inside NoSync since
-			}
-			for i := range t.Buckets {
-				if q := &t.Buckets[i]; r.Name == d.buckets[q.Bucket].name {
-					if q.Started == 0 {
-						q.Started = time.Duration(r.Started)
-					}
-					q.Ended = time.Duration(r.Ended) // of several, the last
-					break
-				}
-			}
-		case d.solver != nil && len(t.Gathers) < len(d.buckets) && r.Signature.Kind == dist.KindAllGather && strings.HasPrefix(r.Name, d.team.prefix+weightsPrefix):
-			if i, err := strconv.Atoi(r.Name[len(d.team.prefix+weightsPrefix):]); err == nil && !d.gathers() {
-				t.Gathers = append(t.Gathers, BucketTimes{
-					Bucket: i, Bytes: r.Bytes, Ready: time.Duration(r.Queued), Started: time.Duration(r.Started), Ended: time.Duration(r.Ended),
-				})
-			}
-		}
-	}
-	return t
-}
-
 // Names of operations: prefixes of buckets and of gathers of weights, followed by the bucket's
 // number, and the exchange of the ranks' weights.
 const (
@@ -96,13 +55,3 @@ const (
 	weightsPrefix = "weights "
 	weightName    = "ddp weight"
 )
-
-// ExposedComm returns the exposed communication of the last step, and its fraction of the time from
-// the previous step's end to its own end.
-func (d *DDP) ExposedComm() (time.Duration, float64) {
-	period := d.clock.period()
-	if period <= 0 {
-		return d.clock.exposed, 0
-	}
-	return d.clock.exposed, float64(d.clock.exposed) / float64(period)
-}

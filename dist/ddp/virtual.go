@@ -21,7 +21,7 @@ import (
 // Products are rounded before they are added, as premulsum does: for any n the bits are those of V
 // real ranks. It is an exchanger.
 type virtual struct {
-	d       *DDP
+	plain
 	runs    int // of each real rank in a step: V/n
 	mem     *messageMemory
 	weights tensor.Buffer // f64: of all virtual ranks
@@ -57,7 +57,7 @@ const (
 // Collective: all ranks, one plan.
 func newVirtual(d *DDP) (*virtual, error) {
 	n := d.team.Size()
-	v := &virtual{d: d, runs: d.cfg.VirtualRanks / n}
+	v := &virtual{plain: plain{d}, runs: d.cfg.VirtualRanks / n}
 	v.own = make([]float64, v.runs)
 	v.shares = make([]float64, v.runs*n)
 	total, longest := roundUp(int64(8*v.runs*n)), int64(0)
@@ -108,41 +108,30 @@ func (v *virtual) carve(shared, longest int64) error {
 
 func (v *virtual) bytes(b *bucket) int64 {
 	p := v.parcels[b.index]
-	if v.d.sharded() {
+	if v.d.plan.sharded() {
 		return p.send.Bytes()
 	}
 	return p.send.Bytes() + p.mine.Bytes()
 }
 
+func (v *virtual) memory() int64 { return v.mem.raw.Bytes() }
+
 func (v *virtual) close() error { return v.mem.close() }
 
-// checkVirtual rejects a run that is not the next virtual rank's, or that the hook does not
-// support.
-func (d *DDP) checkVirtual() error {
-	if x, ok := d.wire.(*hooked); ok && d.run.local && d.staged() && x.stateful() {
-		return fmt.Errorf("%w: hook %v keeps state of whole steps, and with Stage %d runs inside NoSync are reduced one by one; use Stage 1, or no error feedback",
-			dist.ErrUnsupported, x.hook, d.cfg.Stage)
-	}
-	if d.virtual == nil {
-		return nil
-	}
-	inside := d.virtual.runs - 1
-	if d.run.local && d.micro < inside || !d.run.local && d.micro == inside {
+// check rejects a run that is not the next virtual rank's.
+func (v *virtual) check() error {
+	d, inside := v.d, v.runs-1
+	if d.run.local && d.batch.micro < inside || !d.run.local && d.batch.micro == inside {
 		return nil
 	}
 	return fmt.Errorf("%w: with %d virtual ranks on %d ranks, a step is %d runs inside NoSync and one outside; this one is outside: %v, after %d inside",
-		dist.ErrInvalid, d.cfg.VirtualRanks, d.team.Size(), inside, !d.run.local, d.micro)
+		dist.ErrInvalid, d.cfg.VirtualRanks, d.team.Size(), inside, !d.run.local, d.batch.micro)
 }
 
-// keepVirtual keeps the buckets of a run inside NoSync.
-func (d *DDP) keepVirtual() error {
-	v := d.virtual
-	if v == nil {
-		return nil
-	}
-	v.own[d.micro] = d.run.weight
+func (v *virtual) keep() error {
+	v.own[v.d.batch.micro] = v.d.run.weight
 	for _, p := range v.parcels {
-		if err := p.pack(d.micro); err != nil {
+		if err := p.pack(v.d.batch.micro); err != nil {
 			return err
 		}
 	}
@@ -168,22 +157,22 @@ func (p *parcel) pack(run int) error {
 	return nil
 }
 
-// sendWeights queues the exchange of all virtual ranks' weights, and then the computation of their
+// weigh queues the exchange of all virtual ranks' weights, and then the computation of their
 // shares.
-func (v *virtual) sendWeights() error {
-	d := v.d
-	v.own[v.runs-1] = d.run.weight
+func (v *virtual) weigh() error {
+	s := &v.d.shares
+	v.own[v.runs-1] = v.d.run.weight
 	var err error
-	if d.exchange.in, err = d.weigh.in.AllGather(v.weights, tensor.Of(v.own)); err != nil {
+	if s.exchange.in, err = s.weigh.in.AllGather(v.weights, tensor.Of(v.own)); err != nil {
 		return err
 	}
-	d.factored, err = d.team.inOrder(v, "ddp factor", putShare)
+	s.factored, err = s.team.inOrder(v, "ddp factor", putShare)
 	return err
 }
 
 // Run computes the shares of all virtual ranks.
 func (v *virtual) Run(*dist.Op, uint64) error {
-	if err := v.d.exchange.Wait(); err != nil { // done, in stream order
+	if err := v.d.shares.exchange.Wait(); err != nil { // done, in stream order
 		return err
 	}
 	all, err := tensor.Data[float64](v.weights)
@@ -221,7 +210,7 @@ func (p *parcel) start() (dist.Work, error) {
 		_ = p.sent.Wait()
 		return dist.Work{}, err
 	}
-	if d.sharded() {
+	if d.plan.sharded() {
 		return last, nil
 	}
 	if p.gathered, err = p.b.view.in.AllGather(p.all, p.mine); err != nil {
@@ -259,9 +248,9 @@ func (p *parcel) Run(_ *dist.Op, part uint64) error {
 // the bucket.
 func (p *parcel) sum() error {
 	to, d := p.mine, p.v.d
-	if d.sharded() { // a slice is a shard
+	if d.plan.sharded() { // a slice is a shard
 		var err error
-		if to, err = d.own(p.b, p.b.buf); err != nil {
+		if to, err = d.stage.part(p.b, p.b.buf); err != nil {
 			return err
 		}
 	}

@@ -13,79 +13,111 @@ import (
 // mean exists.
 var ErrNoWeight = errors.New("the weights of all ranks sum to 0")
 
-// SetWeight sets the weight of this rank's gradient in later steps: the number of samples in the
-// mean of its cost. It is 1 at the start, so that equal parts need no call. A rank without samples
-// sets 0 and still runs the graph, on any input, because the others reduce with it. Its gradients
-// are ignored on the host, and on GPUs with Config.Idle. On GPUs without Idle they are multiplied
-// by 0 and must be finite: run on zeros, or on the previous batch.
-//
-// Ranks whose parts differ in length must call it; RunPart does. If lengths of inputs differ
-// without a call, rank 0 warns once. Machine.Let of package machine changes the number of rows of a
-// graph; gorgonia.Let rejects that. For a tape machine use RunPart.
-//
-// Not collective. Errors: dist.ErrInvalid for a weight that is negative or not finite, which
-// changes nothing.
-func (d *DDP) SetWeight(weight float64) error {
-	if !(weight >= 0) || math.IsInf(weight, 1) {
-		return fmt.Errorf("ddp weight %v rank %d/%d: %w: want a number of samples, at least 0",
-			weight, d.team.Rank(), d.team.Size(), dist.ErrInvalid)
-	}
-	d.weight, d.rows.weight = weight, true
-	return nil
+// shares exchanges the ranks' weights in a step, and computes this rank's factor of its gradients,
+// which the buckets' collectives read when they run.
+type shares struct {
+	team     *team
+	mem      *memory
+	weigh    view // names the operation
+	factor   factor
+	part     partFactor
+	exchange works     // sum of the weights
+	factored dist.Work // this rank's factor, computed from it
 }
 
-// Weight returns this rank's weight.
-func (d *DDP) Weight() float64 { return d.weight }
+// newShares returns the shares of a DDP. Its settings have their defaults.
+func newShares(t *team, m *memory, c *Config) shares {
+	return shares{
+		team: t, mem: m, weigh: t.view(weightName),
+		factor: factor{
+			mem: m, average: c.Average, factor: c.Factor, ranks: float64(t.total()), alone: c.LocalSteps > 0,
+		},
+		part: partFactor{m, c.Average.part(c.Factor)},
+	}
+}
 
-// sendWeight queues the sum of the weights over the ranks, if the average needs it, and then the
-// computation of this rank's factor, which the buckets' collectives read when they run. A stream
-// that runs host code computes the factor later, so the backward pass starts at once. With other
-// streams the backward pass waits for the weights of all ranks first.
-func (d *DDP) sendWeight() error {
-	if d.virtual != nil {
-		return d.virtual.sendWeights()
+// send queues the sum of the weights over the ranks, if the average needs it, and then the
+// computation of this rank's factor. weight is this rank's in the sum, own the multiplier of its
+// slots. A stream that runs host code computes the factor later, so the backward pass starts at
+// once. With other streams the backward pass waits for the weights of all ranks first.
+func (s *shares) send(weight, own float64) error {
+	f := &s.factor // nothing that reads it is in flight
+	f.weight, f.own = weight, own
+	s.exchange = works{}
+	if !f.divides() {
+		return s.queue(f, putShare)
 	}
-	f := &d.factor // nothing that reads it is in flight
-	f.mem, f.weight, f.own = d.mem, d.pending+d.run.weight, d.run.weight
-	if d.run.joins {
-		f.own = 1 // the slots hold weighted sums
-	}
-	f.average, f.factor, f.ranks, f.alone = d.cfg.Average, d.cfg.Factor, float64(d.team.total()), d.cfg.LocalSteps > 0
-	d.exchange = works{}
-	if !f.average.divides() || f.alone {
-		return d.onStream(putShare)
-	}
-	if err := d.onStream(putWeight); err != nil {
+	if err := s.queue(f, putWeight); err != nil {
 		return err
 	}
-	mine, err := d.mem.weights.Slice(0, 1)
+	mine, err := s.mem.weights.Slice(0, 1)
 	if err != nil {
 		return err
 	}
-	sum, err := d.mem.weights.Slice(1, 2)
+	sum, err := s.mem.weights.Slice(1, 2)
 	if err != nil {
 		return err
 	}
-	if d.exchange, err = d.weigh.sum(sum, mine); err != nil {
+	if s.exchange, err = s.weigh.sum(sum, mine); err != nil {
 		return err
 	}
-	return d.onStream(putShare)
+	return s.queue(f, putShare)
 }
 
-// onStream runs one part of the factor's computation in stream order. If the stream runs no host
-// code, it waits for the exchange of weights and computes at once. A closed world's memory is not
+// sendPart is send for a run inside NoSync. It queues the factor of a micro-batch that others
+// follow, which does not depend on all their weights.
+func (s *shares) sendPart() error {
+	s.exchange = works{}
+	return s.queue(&s.part, 0)
+}
+
+// queue runs one part of the factor's computation in stream order. If the stream runs no host code,
+// it waits for the exchange of weights and computes at once. A closed group's memory is not
 // touched.
 //
 // Errors: dist.ErrClosed.
-func (d *DDP) onStream(part uint64) (err error) {
-	if d.team.queue != nil {
-		d.factored, err = d.team.queue.Submit(&d.factor, dist.Op{Name: "ddp factor"}, part)
+func (s *shares) queue(r dist.Runner, part uint64) (err error) {
+	if s.team.queue == nil {
+		if err := s.exchange.Wait(); err != nil {
+			return err
+		}
+	}
+	s.factored, err = s.team.inOrder(r, "ddp factor", part)
+	return err
+}
+
+// settle waits for operations in flight.
+func (s *shares) settle() {
+	_ = s.exchange.Wait()
+	_ = s.factored.Wait()
+}
+
+// check returns an error if the sum of weights gives no mean. It is equal on all ranks.
+func (s *shares) check() error {
+	if !s.factor.divides() {
+		return nil
+	}
+	weights, err := tensor.Data[float64](s.mem.weights)
+	if err != nil {
 		return err
 	}
-	if err := d.exchange.Wait(); err != nil {
-		return err
+	return checkSum(weights[1])
+}
+
+// of returns the factor of a bucket, which is known when the stream has reached the bucket.
+func (s *shares) of(dt tensor.DType) (float64, error) {
+	if dt == tensor.F64 {
+		f, err := tensor.Data[float64](s.mem.scales[1])
+		if err != nil {
+			return 0, err
+		}
+		return f[0], nil
 	}
-	return d.factor.Run(nil, part)
+	f, err := tensor.Data[float32](s.mem.scales[0])
+	if err != nil {
+		return 0, err
+	}
+	return float64(f[0]), nil
 }
 
 // factor computes a rank's share of the average. It is a dist.Runner.
@@ -98,6 +130,9 @@ type factor struct {
 	ranks   float64
 	alone   bool // with LocalSteps: gradients stay on this rank
 }
+
+// divides reports whether the factor needs the sum of all ranks' weights.
+func (f *factor) divides() bool { return f.average.divides() && !f.alone }
 
 // The parts of the computation: before and after the exchange.
 const (
@@ -135,18 +170,6 @@ func (m *memory) setShare(share float64) error {
 	}
 	single[0], double[0] = float32(share), share
 	return nil
-}
-
-// checkWeight returns an error if the sum of weights gives no mean. It is equal on all ranks.
-func (d *DDP) checkWeight() error {
-	if !d.cfg.Average.divides() || d.cfg.LocalSteps > 0 {
-		return nil
-	}
-	weights, err := tensor.Data[float64](d.mem.weights)
-	if err != nil {
-		return err
-	}
-	return checkSum(weights[1])
 }
 
 func checkSum(sum float64) error {

@@ -10,101 +10,56 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// exchanger exchanges full buckets by more than one reduction.
+// exchanger is the exchange of full buckets: plain sums, messages of a hook, virtual ranks, local
+// steps. Each is a type, which embeds plain.
 type exchanger interface {
+	// begin prepares a run, after one that may have failed.
+	begin(failed bool)
+	// check rejects a run that the exchanger does not support.
+	check() error
+	// weigh queues the exchange of the ranks' weights and the computation of this rank's factor.
+	weigh() error
+	// keep keeps the buckets of a run inside NoSync, if the next run must not add to them.
+	keep() error
 	// start queues the exchange of one bucket and returns the Work of its last part. Like a
 	// collective it does not wait for peers.
 	start(b *bucket) (dist.Work, error)
+	// undo forgets a step that the solver has skipped or failed.
+	undo()
 	// bytes returns the bytes that this rank passes to the collectives of one bucket.
 	bytes(b *bucket) int64
+	// memory returns the bytes of its buffers and state.
+	memory() int64
 	// close frees its memory.
 	close() error
 }
 
-// nextRun returns the state of a run that begins now.
-func (d *DDP) nextRun() run {
-	r := run{local: d.noSync, apart: d.virtual != nil, weight: d.weight}
-	r.joins = d.micro > 0 && !d.run.running && !r.apart
-	return r
+// plain is the exchanger of one reduction for each bucket.
+type plain struct{ d *DDP }
+
+func (plain) begin(bool)            {}
+func (plain) check() error          { return nil }
+func (plain) keep() error           { return nil }
+func (plain) undo()                 {}
+func (plain) bytes(b *bucket) int64 { return b.buf.Bytes() }
+func (plain) memory() int64         { return 0 }
+func (plain) close() error          { return nil }
+
+func (p plain) weigh() error {
+	d := p.d
+	own := d.run.weight
+	if d.run.joins {
+		own = 1 // the slots hold weighted sums
+	}
+	return d.shares.send(d.batch.pending+d.run.weight, own)
 }
 
-// allocateWire makes the exchanger of the settings. The buckets have their memory.
-//
-// Collective: all ranks, one plan.
-func (d *DDP) allocateWire() error {
-	c := &d.cfg
-	if c.Factor == 0 {
-		c.Factor = c.Average.defaultFactor(d.team.total())
-	}
-	rest := c.Average.rest(float64(d.team.total()), c.Factor)
-	var err error
-	switch h := c.hook(); {
-	case h != nil && d.team.onGPU():
-		var x *deviceWire
-		if x, err = newDeviceWire(d); err == nil {
-			d.wire = x
-		}
-	case h != nil:
-		d.wire, err = newHooked(d, h, rest)
-	case c.VirtualRanks > 0:
-		d.virtual, err = newVirtual(d)
-		d.wire = d.virtual
-	case c.LocalSteps > 0:
-		d.wire = newScaled(d, 1, true)
-	case rest != 1:
-		d.wire = newScaled(d, rest, false)
-	}
-	return err
-}
-
-func (d *DDP) closeWire() error {
-	if d.wire == nil {
-		return nil
-	}
-	return d.wire.close()
-}
-
-// WireBytes returns the bytes of gradients that this rank passes to collectives in one step:
-// buckets, or the messages of a WireDType or Hook, and with Replicas
-// its parts of them once more. The bytes that a backend moves may differ.
-func (d *DDP) WireBytes() int64 {
-	total := int64(0)
-	for _, b := range d.buckets {
-		total += d.wireBytes(b)
-	}
-	return total
-}
-
-func (d *DDP) wireBytes(b *bucket) int64 {
-	n := b.buf.Bytes()
-	if d.wire != nil {
-		n = d.wire.bytes(b)
-	}
-	if d.team.across != nil {
-		n += n / int64(d.team.Size()) // this rank's part, over the replicas
-	}
-	return n
-}
-
-// share returns the factor of a bucket, which is known when the stream has reached the bucket.
-func (d *DDP) share(dt tensor.DType) (float64, error) {
-	if dt == tensor.F64 {
-		f, err := tensor.Data[float64](d.mem.scales[1])
-		if err != nil {
-			return 0, err
-		}
-		return f[0], nil
-	}
-	f, err := tensor.Data[float32](d.mem.scales[0])
-	if err != nil {
-		return 0, err
-	}
-	return float64(f[0]), nil
-}
+func (p plain) start(b *bucket) (dist.Work, error) { return p.d.stage.reduce(b, b.buf, b.red) }
 
 // hooked applies a Hook to all buckets. All messages share one memory: the stream finishes those of
 // one bucket before it begins the next.
 type hooked struct {
+	plain
 	hook  compress.Hook
 	mem   *messageMemory
 	lines []*line // in the order of the buckets
@@ -132,7 +87,7 @@ type line struct {
 //
 // Collective: all ranks, one plan.
 func newHooked(d *DDP, hook compress.Hook, rest float64) (*hooked, error) {
-	x := &hooked{hook: hook}
+	x := &hooked{plain: plain{d}, hook: hook}
 	all, err := x.makeLines(d, rest)
 	lines, longest := make([]string, len(all)), int64(0)
 	for i, messages := range all {
@@ -157,7 +112,7 @@ func newHooked(d *DDP, hook compress.Hook, rest float64) (*hooked, error) {
 func (x *hooked) makeLines(d *DDP, rest float64) ([][]compress.Message, error) {
 	var all [][]compress.Message
 	for i, b := range d.buckets {
-		codec, err := x.hook.Codec(d.hookBucket(i))
+		codec, err := x.hook.Codec(d.plan.hookBucket(i, d.team.Rank(), d.team.Size()))
 		if err != nil {
 			return all, fmt.Errorf("hook %v %s: %w", x.hook, b.name, err)
 		}
@@ -172,17 +127,6 @@ func (x *hooked) makeLines(d *DDP, rest float64) ([][]compress.Message, error) {
 		x.lines, all = append(x.lines, l), append(all, messages)
 	}
 	return all, nil
-}
-
-// hookBucket returns bucket i as a Codec gets it.
-func (d *DDP) hookBucket(i int) compress.Bucket {
-	p := d.plan.Buckets[i]
-	h := compress.Bucket{Index: i, DType: p.DType, Elements: p.Elements, Rank: d.team.Rank(), Ranks: d.team.Size()}
-	for _, j := range p.Params {
-		q := d.plan.Params[j]
-		h.Params = append(h.Params, compress.Param{Name: q.Name, Shape: q.Shape, Offset: q.Offset})
-	}
-	return h
 }
 
 func (x *hooked) stateful() bool {
@@ -202,7 +146,23 @@ func (x *hooked) bytes(b *bucket) int64 {
 	return total
 }
 
+func (x *hooked) memory() int64 {
+	n := x.mem.raw.Bytes()
+	for _, s := range x.d.HookState() {
+		n += s.Data.Bytes()
+	}
+	return n
+}
+
 func (x *hooked) close() error { return x.mem.close() }
+
+func (x *hooked) check() error {
+	if d := x.d; d.run.local && d.plan.staged() && x.stateful() {
+		return fmt.Errorf("%w: hook %v keeps state of whole steps, and with Stage %d runs inside NoSync are reduced one by one; use Stage 1, or no error feedback",
+			dist.ErrUnsupported, x.hook, d.cfg.Stage)
+	}
+	return nil
+}
 
 func (x *hooked) start(b *bucket) (dist.Work, error) {
 	l := x.lines[b.index]
@@ -223,7 +183,7 @@ func (x *hooked) start(b *bucket) (dist.Work, error) {
 // sum queues the sum of a message over the ranks.
 func (l *line) sum(message tensor.Buffer) (dist.Work, error) {
 	if l.whole {
-		return l.d.reduceBucket(l.b, message, dist.Sum)
+		return l.d.stage.reduce(l.b, message, dist.Sum)
 	}
 	return l.b.view.in.AllReduce(message, message, dist.Sum)
 }
@@ -265,11 +225,11 @@ func spoil(message tensor.Buffer) {
 
 func (l *line) compress(round int) error {
 	if l.undo != nil {
-		if err := l.d.checkWeight(); err != nil {
+		if err := l.d.shares.check(); err != nil {
 			return err // on all ranks: the step is undone, and no residual is sent for it
 		}
 	}
-	share, err := l.d.share(l.b.buf.DType())
+	share, err := l.d.shares.of(l.b.buf.DType())
 	if err != nil {
 		return err
 	}
@@ -283,12 +243,12 @@ func (l *line) compress(round int) error {
 // decompress makes the gradient of the sums; with sharding, this rank's part of it.
 func (l *line) decompress() error {
 	to, from := l.b.buf, l.messages
-	if l.whole && l.d.sharded() {
+	if l.whole && l.d.plan.sharded() {
 		var err error
-		if to, err = l.d.own(l.b, to); err != nil {
+		if to, err = l.d.stage.part(l.b, to); err != nil {
 			return err
 		}
-		if l.owned[0], err = l.d.own(l.b, from[0]); err != nil {
+		if l.owned[0], err = l.d.stage.part(l.b, from[0]); err != nil {
 			return err
 		}
 		from = l.owned[:]
@@ -306,6 +266,7 @@ func (l *line) decompress() error {
 // scaled reduces buckets, or leaves them local, and multiplies them by a number: the rest of
 // PreDivide, or this rank's share of its own micro-batches.
 type scaled struct {
+	plain
 	lines []*scaling // in the order of the buckets
 	alone bool
 }
@@ -320,7 +281,7 @@ type scaling struct {
 }
 
 func newScaled(d *DDP, rest float64, alone bool) *scaled {
-	x := &scaled{alone: alone}
+	x := &scaled{plain: plain{d}, alone: alone}
 	for _, b := range d.buckets {
 		x.lines = append(x.lines, &scaling{d: d, b: b, rest: rest, alone: alone})
 	}
@@ -331,7 +292,7 @@ func (x *scaled) start(b *bucket) (dist.Work, error) {
 	l := x.lines[b.index]
 	if !l.alone {
 		var err error
-		if l.sum, err = l.d.reduceBucket(b, b.buf, b.red); err != nil {
+		if l.sum, err = l.d.stage.reduce(b, b.buf, b.red); err != nil {
 			return dist.Work{}, err
 		}
 	}
@@ -345,8 +306,6 @@ func (x *scaled) bytes(b *bucket) int64 {
 	return b.buf.Bytes()
 }
 
-func (x *scaled) close() error { return nil }
-
 func (l *scaling) Run(*dist.Op, uint64) error {
 	for _, w := range [...]dist.Work{l.b.scattered, l.sum} {
 		if err := w.Wait(); err != nil {
@@ -356,16 +315,13 @@ func (l *scaling) Run(*dist.Op, uint64) error {
 	by := l.rest
 	if l.alone {
 		var err error
-		if by, err = l.d.share(l.b.buf.DType()); err != nil {
+		if by, err = l.d.shares.of(l.b.buf.DType()); err != nil {
 			return err
 		}
 	}
-	to := l.b.buf
-	if l.d.sharded() {
-		var err error
-		if to, err = l.d.own(l.b, to); err != nil {
-			return err
-		}
+	to, err := l.d.stage.part(l.b, l.b.buf)
+	if err != nil {
+		return err
 	}
 	return multiply(to, by)
 }

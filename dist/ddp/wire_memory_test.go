@@ -48,10 +48,10 @@ func TestWireDoesNotAllocate(t *testing.T) {
 			b := d.buckets[0]
 			step := func() {
 				d.run = d.nextRun()
-				if err := d.sendWeight(); err != nil {
+				if err := d.wire.weigh(); err != nil {
 					t.Fatal(err)
 				}
-				work, err := d.exchangeBucket(b)
+				work, err := d.wire.start(b)
 				if err == nil {
 					err = work.Wait()
 				}

@@ -20,7 +20,7 @@ func measurable(b tensor.Buffer) bool {
 
 // judge undoes the last step in the codecs if it failed, or if a summed gradient is not finite.
 // Without sharding all ranks see the same sums. With sharding each rank checks its own part, and
-// the solver calls takeBack on all ranks. judge also clears the gaps between gradients, which later
+// the solver calls undo on all ranks. judge also clears the gaps between gradients, which later
 // steps do not write. No operation is in flight.
 func (x *hooked) judge(failed bool) {
 	for _, l := range x.lines {
@@ -34,34 +34,28 @@ func (x *hooked) judge(failed bool) {
 			l.undo.Undo()
 		}
 		d := l.d
-		if !d.staged() && !d.closed && d.team.open() == nil { // else gaps are cleared before the bucket fills, or it is freed
-			d.clearGaps(l.b)
+		if !d.plan.staged() && !d.closed && d.team.open() == nil { // else gaps are cleared before the bucket fills, or it is freed
+			l.b.clearGaps()
 		}
 	}
-	x.begin()
+	x.forget()
 }
 
-// begin forgets the last step.
-func (x *hooked) begin() {
+// forget forgets the last step.
+func (x *hooked) forget() {
 	for _, l := range x.lines {
 		l.ran, l.bad = false, false
 	}
 }
 
-// takeBack undoes a step that the solver has skipped or failed.
-func (d *DDP) takeBack() {
-	if x, ok := d.wire.(*hooked); ok {
-		d.settle()
-		x.judge(true)
-	}
+func (x *hooked) undo() {
+	x.d.settle()
+	x.judge(true)
 }
 
-// beginWire begins a run, after one that may have failed.
-func (d *DDP) beginWire(failed bool) {
-	if x, ok := d.wire.(*hooked); ok {
-		x.judge(failed)
-		x.begin()
-	}
+func (x *hooked) begin(failed bool) {
+	x.judge(failed)
+	x.forget()
 }
 
 func finite(s []float32) bool {

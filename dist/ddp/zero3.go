@@ -21,9 +21,6 @@ import (
 // The gradient of shard_b is this rank's result of bucket b's ReduceScatter, as in Stage 2. Each
 // gradient is copied into its slot; slices would add zeros.
 
-// gathers reports whether the parameters are sharded.
-func (d *DDP) gathers() bool { return d.cfg.Stage == stageParams }
-
 // insertParts puts a part between each hook and its users, and between the parameter and its other
 // readers, such as gorgonia.Read. The offsets of parts are set later.
 func (b *builder) insertParts() error {
@@ -95,9 +92,32 @@ func (b *builder) gatherParams() error {
 	return nil
 }
 
-// fillShards copies rank 0's weights into the shards, and removes the nodes' memory.
-func (d *DDP) fillShards(inputs gorgonia.Nodes) error {
-	d.inputs = inputs
+// shards is Stage 3: a rank keeps only its shards of weights, which the graph gathers.
+type shards struct {
+	stagings
+	inputs gorgonia.Nodes // the graph's inputs over them
+}
+
+func (x *shards) place(p *placer, b *bucket) error {
+	err := x.placeGradients(p, b)
+	if err == nil {
+		b.gather = x.d.team.named(weightsPrefix + strconv.Itoa(b.index))
+		b.mine, err = p.values.next(b.shard, b.dtype)
+	}
+	return err
+}
+
+func (x *shards) memory(m *Memory) {
+	x.stagings.memory(m) // without buckets of weights
+	for _, b := range x.d.buckets {
+		m.Params += b.mine.Bytes()
+	}
+}
+
+// fill copies rank 0's weights into the shards, and removes the nodes' memory.
+func (x *shards) fill(inputs gorgonia.Nodes) error {
+	d := x.d
+	x.inputs = inputs
 	for i, b := range d.buckets {
 		v, err := tensor.View(b.mine, b.shard)
 		if err == nil {
@@ -108,13 +128,13 @@ func (d *DDP) fillShards(inputs gorgonia.Nodes) error {
 		}
 		clear(b.mine.Raw())
 	}
-	return d.adopt()
+	return x.adopt()
 }
 
 // adopt copies this rank's pieces of weights that nodes were given since the last run, and leaves
 // the nodes without elements. A machine that has no steps for it calls Adopt.
-func (d *DDP) adopt() error {
-	for _, s := range d.slots {
+func (x *shards) adopt() error {
+	for _, s := range x.d.slots {
 		if err := s.adopt(); err != nil {
 			return err
 		}
@@ -123,8 +143,8 @@ func (d *DDP) adopt() error {
 }
 
 // forget removes the shards, whose memory will be freed, from the graph.
-func (d *DDP) forget() error {
-	for _, n := range d.inputs {
+func (x *shards) forget() error {
+	for _, n := range x.inputs {
 		if err := gorgonia.Let(n, shardedValue(n)); err != nil {
 			return fmt.Errorf("node %q: %w", n.Name(), err)
 		}
@@ -159,7 +179,7 @@ func (s *slot) adopt() error {
 	switch {
 	case lo >= hi:
 	case s.d.team.onGPU():
-		if err := s.d.writeOwn(s.b, lo-first, from, lo-offset, hi-lo); err != nil {
+		if err := s.d.shards.writeOwn(s.b, lo-first, from, lo-offset, hi-lo); err != nil {
 			return fmt.Errorf("parameter %q: %w", s.param.Name(), err)
 		}
 	default:
@@ -171,44 +191,14 @@ func (s *slot) adopt() error {
 	return gorgonia.Let(s.param, shardedValue(s.param))
 }
 
-// Consolidate gives, with Stage 3, the nodes of the learnables their whole values, for evaluation
-// and checkpoints. The next run of the graph, step of the solver or Adopt takes over the values
-// that nodes then have. In earlier stages nodes always have their values and it does nothing,
-// except with OverlapGather: it gathers the last run's updates, which a machine's Sync then gives
-// the nodes.
-//
-// Collective: all ranks, between runs. Errors: dist.ErrClosed; those of the group, naming rank and
-// bucket.
-func (d *DDP) Consolidate() error {
-	if err := d.ready(); err != nil {
-		return fmt.Errorf("ddp consolidate: %w", err)
-	}
-	if !d.gathers() && !d.driver.stale {
-		return nil
-	}
-	err := d.driver.queued()
-	switch {
-	case err != nil:
-	case !d.gathers():
-		err = d.driver.GatherWeights()
-	default:
-		if err = d.adopt(); err == nil {
-			err = d.consolidate()
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("ddp consolidate rank %d/%d: %w", d.team.Rank(), d.team.Size(), err)
-	}
-	return nil
-}
-
-func (d *DDP) consolidate() error {
+func (x *shards) consolidate() error {
+	d := x.d
 	works, whole := make([]dist.Work, len(d.buckets)), make([]tensor.Buffer, len(d.buckets))
 	var err error
 	for i, b := range d.buckets {
 		whole[i] = heapless(b.elements, b.dtype)
 		if d.team.onGPU() {
-			err = d.gatherFromGPUs(b, whole[i])
+			err = x.gatherFromGPUs(b, whole[i])
 		} else {
 			works[i], err = b.gather.AllGather(whole[i], b.mine)
 		}
@@ -262,4 +252,34 @@ func heapless(n int, dt tensor.DType) tensor.Buffer {
 		return tensor.Of(make([]float64, n))
 	}
 	return tensor.Of(make([]float32, n))
+}
+
+// spread copies rank 0's value of the parameter to the nodes of all ranks, through the memory of
+// the bucket.
+//
+// Collective: all ranks.
+func (s *slot) spread() error {
+	host, err := valueMemory(s.param.Value())
+	if err != nil {
+		return err
+	}
+	r, at, err := s.d.mem.regionOf(s.buf)
+	if err != nil {
+		return err
+	}
+	me := s.d.team.Rank()
+	if err = r.Put(me, at, host); err == nil {
+		err = s.d.mem.heap.Quiet()
+	}
+	if err != nil {
+		return err
+	}
+	work, err := s.d.team.plainView(s.param.Name()).spread(s.buf)
+	if err == nil {
+		err = work.Wait()
+	}
+	if err == nil {
+		err = r.Get(host, me, at)
+	}
+	return err
 }

@@ -221,7 +221,7 @@ func Sharded(g *gorgonia.ExprGraph) gorgonia.NodeSet {
 		if !ok {
 			continue
 		}
-		if s, ok := h.Reducer().(*slot); ok && s.d.gathers() {
+		if s, ok := h.Reducer().(*slot); ok && s.d.plan.gathers() {
 			all.Add(h.Param())
 		}
 	}
@@ -246,16 +246,4 @@ func ShardOf(n *gorgonia.Node) (bucket int, ok bool) {
 		}
 	}
 	return 0, false
-}
-
-// Staged reports whether the gradient is copied in every run, by StartFrom, because it cannot be
-// computed in its slot.
-func (s *slot) Staged() bool { return s.d.staged() }
-
-// StartFrom is Start for the elements of the gradient, in C order.
-func (s *slot) StartFrom(grad tensor.Buffer) error {
-	if err := s.take(grad); err != nil {
-		return s.d.stepError(fmt.Errorf("gradient of %q: %w", s.param.Name(), err))
-	}
-	return s.count()
 }
