@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -114,3 +115,38 @@ func (p patternTests) Count(m *Model, first, n int) (right, all int) {
 
 // program is the one that learns patterns.
 var program = Program{Name: "patterns", About: "Learn patterns.", Config: "c.yaml", Models: []string{"mlp", "cnn"}, Open: openPatterns}
+
+// without is a problem that lacks samples or parameters.
+type without struct {
+	*patterns
+	samples bool
+}
+
+func (w without) Len() int {
+	if w.samples {
+		return 0
+	}
+	return w.patterns.Len()
+}
+
+func (w without) New(rows int, weights []*gtensor.Dense) (*Model, error) {
+	m, err := w.patterns.New(rows, weights)
+	if err == nil {
+		m.Params = nil
+	}
+	return m, err
+}
+
+func TestProblemsWithoutSamplesOrParametersAreNamed(t *testing.T) {
+	for _, samples := range []bool{true, false} {
+		want := map[bool]string{true: "Len must return 1", false: "New must set Params"}[samples]
+		p := Program{Name: "own", Open: func(c *config.Config) (Problem, error) {
+			p, err := openPatterns(c)
+			return without{p.(*patterns), samples}, err
+		}}
+		var out, errs strings.Builder
+		if code := p.Execute(smallRun(t.TempDir()), &out, &errs); code != 1 || !strings.Contains(errs.String(), want) {
+			t.Errorf("exit code %d, %q: want 1 and %q", code, errs.String(), want)
+		}
+	}
+}

@@ -267,6 +267,9 @@ func (j *job) load() (err error) {
 	if j.problem, err = j.program.Open(j.cfg); err != nil {
 		return err
 	}
+	if n := j.problem.Len(); n < 1 {
+		return fmt.Errorf("the problem has %d training samples: its Len must return 1 at least", n)
+	}
 	j.facts = append(j.facts, "program: "+j.program.Name, fmt.Sprintf("--resident: %v", j.timing.resident), fmt.Sprintf("on GPUs: %v", j.site.GPU), j.cfg.Canonical(), j.problem.Digest())
 	return nil
 }

@@ -3,6 +3,7 @@ package train
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -136,6 +137,9 @@ func (j *job) newModel(rows int, weights []*gtensor.Dense) (*Model, error) {
 	building.Lock()
 	defer building.Unlock()
 	m, err := j.problem.New(rows, weights)
+	if err == nil && len(m.Params) == 0 {
+		err = errors.New("the problem's model has no parameters: its New must set Params")
+	}
 	if err != nil || weights == nil {
 		return m, err
 	}

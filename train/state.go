@@ -22,6 +22,7 @@ type State struct {
 	World  *dist.World
 	DDP    *ddp.DDP
 	Solver optim.Solver // that updates the weights: of DDP.NewSolver, or of the machine
+	// The fields above are required, those below are not.
 
 	Sampler *data.Sampler     // whose position is saved; nil for none
 	Scaler  *optim.LossScaler // of the loss; nil for none
@@ -34,8 +35,12 @@ type State struct {
 // compression, sampler and loss scale. Rank 0 writes one file, whatever ddp.Config.Stage is.
 //
 // Collective: all ranks, between steps. Returns: when the checkpoint is complete. Errors: on all
-// ranks; those of package checkpoint; a weight that is not finite, which is not saved.
+// ranks; dist.ErrInvalid for a missing field; those of package checkpoint; a weight that is not
+// finite, which is not saved.
 func Save(dir string, step int, s State) (err error) {
+	if err := s.check(); err != nil {
+		return err
+	}
 	k := exchange.New(s.World)
 	defer func() { err = errors.Join(err, k.Close()) }()
 	t, err := s.training(k)
@@ -66,9 +71,12 @@ func (s State) write(dir string, meta checkpoint.Meta, runs []checkpoint.Run) er
 // with any ddp.Config.Stage. It passes over damaged checkpoints.
 //
 // Collective: all ranks, before the first step. Returns: the step of the checkpoint; 0 if dir has
-// none, and s is then unchanged. Errors: on all ranks; those of package checkpoint; a parameter
-// with another shape.
+// none that is whole, and s is then unchanged. Errors: on all ranks; dist.ErrInvalid for a missing
+// field; those of package checkpoint; a parameter with another shape.
 func Resume(dir string, s State) (step int, err error) {
+	if err := s.check(); err != nil {
+		return 0, err
+	}
 	k := exchange.New(s.World)
 	defer func() { err = errors.Join(err, k.Close()) }()
 	path, err := exchange.FromRank0(k, "checkpoint to resume from", func() (string, error) { return save.Newest(dir) })
@@ -101,6 +109,19 @@ func Resume(dir string, s State) (step int, err error) {
 		}
 	}
 	return o.Manifest.Step, nil
+}
+
+// check returns an error if a required field is missing, as it is on all ranks of a script.
+func (s State) check() error {
+	for _, f := range []struct {
+		missing bool
+		name    string
+	}{{s.World == nil, "World"}, {s.DDP == nil, "DDP"}, {s.Solver == nil, "Solver"}} {
+		if f.missing {
+			return fmt.Errorf("train: %w: State.%s is nil: set World, DDP and Solver", dist.ErrInvalid, f.name)
+		}
+	}
+	return nil
 }
 
 // training returns s as a checkpoint stores it, with whole weights in the nodes.

@@ -219,3 +219,13 @@ func TestRunRefusesTheCheckpointOfAScript(t *testing.T) {
 		t.Errorf("code %d, %s", code, errs.String())
 	}
 }
+
+func TestStatesWithoutARequiredFieldAreRefused(t *testing.T) {
+	err := train.Save(t.TempDir(), 1, train.State{})
+	_, resumed := train.Resume(t.TempDir(), train.State{})
+	for _, err := range []error{err, resumed} {
+		if !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), "State.World is nil") {
+			t.Errorf("error %v, want ErrInvalid and State.World", err)
+		}
+	}
+}

@@ -67,7 +67,7 @@ func known(t *testing.T, words []string) bool {
 	t.Helper()
 	args := words[1:]
 	switch program := words[0]; {
-	case program == "symgrad", program == "bin/symgrad":
+	case program == "symgrad", program == "bin/symgrad", program == "./symgrad":
 		parsed(t, args)
 	case program == "go" && args[0] == "run" && args[1] == "./cmd/symgrad":
 		parsed(t, args[2:])
