@@ -3,6 +3,7 @@
 package launch
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -238,5 +239,16 @@ func TestPauseGrowsWithoutProgress(t *testing.T) {
 	}
 	if r.pause != longestPause {
 		t.Errorf("the longest pause is %v", r.pause)
+	}
+}
+
+// A launcher that was not given the number of restarts does not print one: that of node 0 counts.
+func TestRestartOfAnotherNodesNumber(t *testing.T) {
+	var text bytes.Buffer
+	c, _ := newConsole(&text, &text)
+	j := &job{console: c, restarts: &restarts{generation: 1}}
+	j.announce(outcome{again: true, blame: RankResult{Rank: 3, How: "was killed", Step: NoStep}})
+	if got := text.String(); !strings.Contains(got, "restart 2: rank 3 was killed\n") {
+		t.Errorf("printed %q", got)
 	}
 }

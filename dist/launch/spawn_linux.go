@@ -146,7 +146,12 @@ func (j *job) announce(end outcome) {
 	if end.blame.Step != NoStep {
 		reason += " at " + stepName(end.blame.Step)
 	}
-	j.console.printf("restart %d of %d: %s", j.restarts.generation+1, j.restarts.max, reason)
+	next := j.restarts.generation + 1
+	if next > j.restarts.max { // of several hosts, the number of node 0 counts
+		j.console.printf("restart %d: %s", next, reason)
+		return
+	}
+	j.console.printf("restart %d of %d: %s", next, j.restarts.max, reason)
 }
 
 // newConsole returns the console over the two writers, and the width of the terminal on stdout.
