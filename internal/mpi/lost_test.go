@@ -68,6 +68,64 @@ func lostScene() error {
 	return errors.New("ends after the loss")
 }
 
+// TestMessagesOfALostProcessEnd: of two messages of a lost process one had arrived, and only the
+// header of the other. The first is received. The receive of the second ends with an error, and
+// Close does not wait for a third that no receive takes.
+func TestMessagesOfALostProcessEnd(t *testing.T) {
+	each(t, func(t *testing.T, s suite) {
+		tcp := []string{"MPIR_CVAR_NOLOCAL=1", "UCX_TLS=tcp", "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,tcp"} // a sender must take part
+		out, err := s.run(t, 2, "half", tcp...)
+		if err == nil || !strings.Contains(out, "ends after the loss") {
+			t.Errorf("launcher: %v, want an error after the scene's message\n%s", err, out)
+		}
+	})
+}
+
+func halfScene() error {
+	w, err := mpi.Open(context.Background(), mpi.Config{Environ: os.Environ(), Library: os.Getenv(libraryVar), CloseTimeout: time.Hour})
+	if err != nil {
+		return err
+	}
+	if err := wiretest.Run(w); err != nil {
+		return err
+	}
+	const large = 16 << 20
+	var first, last wire.Request
+	if w.Info().Rank == 1 {
+		var half, dropped wire.Request
+		fits := wire.Request{Fits: true}
+		w.Send(&first, 0, 1, []byte("whole"))
+		w.Send(&half, 0, 2, make([]byte, large))
+		w.Send(&dropped, 0, 3, make([]byte, large))
+		w.Send(&fits, 0, 4, make([]byte, large))
+		w.Send(&last, 0, 5, nil)
+		if err := wire.Wait(w, nil, &last); err != nil {
+			return err
+		}
+		select {} // the launcher ends it
+	}
+	w.Recv(&last, 1, 5, nil)
+	if err := wire.Wait(w, nil, &last); err != nil {
+		return err
+	}
+	w.Lose(1, "no heartbeat")
+	var half wire.Request
+	word := make([]byte, 5)
+	w.Recv(&first, 1, 1, word)
+	w.Recv(&half, 1, 2, make([]byte, large))
+	if err := wire.Wait(w, nil, &first); err != nil || string(word) != "whole" {
+		return fmt.Errorf("a message that had arrived: %q, %w", word, err)
+	}
+	var gone *wire.PeerError
+	if err := wire.Wait(w, nil, &half); !errors.As(err, &gone) || gone.Peer != 1 {
+		return fmt.Errorf("a message without its end: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return errors.New("ends after the loss")
+}
+
 // TestCloseEndsWhatFits: Close ends a receive without a message, and drops a message without a
 // receive, although the library has matched them.
 func TestCloseEndsWhatFits(t *testing.T) {

@@ -24,6 +24,7 @@ var scenes = map[string]func() error{
 	"collector": collectorScene,
 	"refusals":  refusalsScene,
 	"lost":      lostScene,
+	"half":      halfScene,
 	"killed":    killedScene,
 	"late":      lateScene,
 	"fits":      fitsScene,

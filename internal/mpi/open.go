@@ -179,9 +179,11 @@ func (w *Wire) meet() error {
 // waits for the other processes. Under MPICH's mpiexec it says goodbye to that program instead: see
 // finalize. Pending receives end with wire.ErrClosed.
 //
-// If a process is gone, Close does not call MPI_Finalize, which could wait without end. The
-// launcher then ends the job when this process exits: see the package comment. Errors: processes
-// that do not close within Config.CloseTimeout; the process can still exit.
+// If a process is gone, Close waits for a second at most, and does not call MPI_Finalize, which
+// could wait without end. The launcher then ends the job when this process exits: see the package
+// comment.
+//
+// Errors: processes that do not close within Config.CloseTimeout; the process can still exit.
 func (w *Wire) Close() error { return w.close() }
 
 // end is the first Close.
@@ -202,9 +204,13 @@ func (w *Wire) end() error {
 		w.receive(a, nil)
 	}
 	w.arrived = nil
+	wait := w.wait
+	if len(w.lost) > 0 {
+		wait = min(wait, time.Second) // the job has failed
+	}
 	w.mu.Unlock()
 
-	until := time.Now().Add(w.wait)
+	until := time.Now().Add(wait)
 	var pause wire.Backoff
 	for w.drain() && time.Now().Before(until) {
 		pause.Pause()
@@ -220,7 +226,7 @@ func (w *Wire) end() error {
 	w.finish <- left == 0 && !gone
 	switch {
 	case left > 0:
-		return fmt.Errorf("mpi: close: %d messages were not received within %v: other processes have failed, so exit with an error", left, w.wait)
+		return fmt.Errorf("mpi: close: %d messages were not received within %v: other processes have failed, so exit with an error", left, wait)
 	case gone:
 		return nil
 	}

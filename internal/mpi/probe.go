@@ -87,7 +87,8 @@ func (w *Wire) next(comm uintptr) (a arrival, found bool) {
 
 // receive starts the receive of a message that has arrived: MPI_Imrecv. r is its request, or nil to
 // drop the message. If the buffer of r is too short, r ends and the message goes to other memory,
-// because its sender waits for that.
+// because its sender waits for that. A receive from a lost process ends at once: with the message
+// if all of it has arrived, else with an error.
 func (w *Wire) receive(a arrival, r *wire.Request) {
 	t, l := &w.table, w.lib
 	e := entry{r: r, peer: a.from, n: a.bytes}
@@ -107,6 +108,11 @@ func (w *Wire) receive(a arrival, r *wire.Request) {
 	if code != 0 || err != nil {
 		t.drop()
 		e.end(0, w.failure(code, err, a.from))
+		return
+	}
+	if _, gone := w.lost[a.from]; gone {
+		w.test(len(t.entries))
+		w.sweep()
 	}
 }
 
