@@ -246,7 +246,7 @@ func (d *device) read(to, from tensor.Buffer) error {
 	return d.dev.CopyToHost(to.Pointer(), uintptr(from.Pointer()), to.Bytes())
 }
 
-// set sets the word at an address for later runs, unless it has the value. s is where runs begin.
+// set sets the word at an address for later runs, unless it has the value. Runs begin on stream s.
 func (d *device) set(s *cuda.Stream, at tensor.Buffer, bits uint64) error {
 	i := 0
 	for i < len(d.words) && d.words[i].at != at {

@@ -198,7 +198,7 @@ func (on *onDevice) checkLate() error {
 	return e.DDP.Machine().CheckSum(on.late[0])
 }
 
-// turn makes c the current program, ordered after the previous one.
+// turn makes on the current program, ordered after the previous one.
 func (on *onDevice) turn() error {
 	d, x := on.m.device, on.exec
 	if d.current != x {

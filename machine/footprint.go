@@ -3,7 +3,6 @@ package machine
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"gorgonia.org/gorgonia"
 
@@ -183,19 +182,14 @@ func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f
 // foreseeOnGPU lowers a graph as build does, for a GPU.
 func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Footprint, error) {
 	var f Footprint
+	if err := setTraining(g, !cfg.Eval); err != nil {
+		return f, err
+	}
 	all := lower.Collect(g, outputs, cfg.Keep...)
 	if err := all.Check(); err != nil {
 		return f, err
 	}
-	shapes := map[*gorgonia.Node][]int{}
-	for _, n := range all.Nodes {
-		if n.IsVar() {
-			shapes[n] = nil
-			if !n.IsScalar() {
-				shapes[n] = slices.Clone([]int(n.Shape()))
-			}
-		}
-	}
+	shapes := shapesOf(all)
 	o := cfg.lowering(true)
 	o.Shapes, o.DDP = shapes, ownerOf(g)
 	if cfg.Solver != nil {

@@ -88,6 +88,34 @@ func TestForeseeForAGPUNeedsNone(t *testing.T) {
 	}
 }
 
+// TestForeseeChoosesTraining: with Eval a program drops nothing, on the host and on a GPU. Then it
+// needs no memory for the result.
+func TestForeseeChoosesTraining(t *testing.T) {
+	for _, on := range []machine.Device{machine.CPU, machine.CUDA} {
+		foreseen := func(eval, drops bool) machine.Footprint {
+			g := gorgonia.NewGraph()
+			x := gorgonia.NewMatrix(g, gorgonia.Float32, gorgonia.WithName("x"), gorgonia.WithShape(4, 300))
+			w := gorgonia.NewMatrix(g, gorgonia.Float32, gorgonia.WithName("w"), gorgonia.WithShape(300, 2))
+			h := x
+			if drops {
+				h = gorgonia.Must(gorgonia.Dropout(x, 0.5))
+			}
+			f, err := machine.Foresee(g, machine.Config{Device: on, Eval: eval}, gorgonia.Must(gorgonia.Mul(h, w)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f
+		}
+		without := foreseen(true, false)
+		if f := foreseen(true, true); !reflect.DeepEqual(f, without) {
+			t.Errorf("%s: evaluation with dropout has %+v, want %+v as without", on, f, without)
+		}
+		if f := foreseen(false, true); f.Arena <= without.Arena {
+			t.Errorf("%s: training has an arena of %d B, evaluation of %d B", on, f.Arena, without.Arena)
+		}
+	}
+}
+
 // TestForeseenInputsOnAGPU compares with the inputs of models: updates and random numbers have
 // none.
 func TestForeseenInputsOnAGPU(t *testing.T) {

@@ -103,17 +103,25 @@ func (m *Machine) compileFirst() error {
 	return m.use(c)
 }
 
+// setTraining chooses training or evaluation in the ops that differ, such as dropout.
+func setTraining(g *gorgonia.ExprGraph, trains bool) error {
+	for _, n := range g.AllNodes() {
+		if op, ok := n.Op().(gorgonia.TrainModeOp); ok {
+			if err := op.SetTraining(trains); err != nil {
+				return fmt.Errorf("node %q: %w", lower.Called(n), err)
+			}
+		}
+	}
+	return nil
+}
+
 // prepare opens the device and collects the nodes, outputs and parameters to compile.
 func (m *Machine) prepare(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 	if err := m.open(g); err != nil {
 		return err
 	}
-	for _, n := range g.AllNodes() {
-		if op, ok := n.Op().(gorgonia.TrainModeOp); ok {
-			if err := op.SetTraining(!m.cfg.Eval); err != nil {
-				return fmt.Errorf("node %q: %w", lower.Called(n), err)
-			}
-		}
+	if err := setTraining(g, !m.cfg.Eval); err != nil {
+		return err
 	}
 	m.whole, m.g = g, lower.Collect(g, outputs, m.cfg.Keep...)
 	if err := m.g.Check(); err != nil {
@@ -352,8 +360,8 @@ func (m *Machine) updated() error {
 	return m.solve.wait()
 }
 
-// quiet waits for the last update of a machine's parameters, some of which may be another
-// machine's.
+// quiet waits for the last update of a machine's parameters. Another machine may share some of
+// them.
 func (m *Machine) quiet() error {
 	if m == nil || m.device == nil {
 		return nil

@@ -148,7 +148,7 @@ func TestStatesOfPiecesCover(t *testing.T) {
 		if err := s.Allocate(g, values.New); err != nil {
 			return err
 		}
-		i := slices.Index(s.Nodes, r.params[0]) // 300 elements, of which 256 are another rank's
+		i := slices.Index(s.Nodes, r.params[0]) // 300 elements; another rank owns 256
 		piece := s.Pieces[i]
 		name := s.Config.Slots()[0]
 		slot := func(n int) []optim.Slot { return []optim.Slot{{Name: name, F32: make([]float32, n)}} }
