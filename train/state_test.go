@@ -179,7 +179,7 @@ func resumes(t *testing.T, name string, s script) {
 	}
 }
 
-// All ranks say what is wrong, and the folder stays as it was.
+// All ranks get the error, and the folder does not change.
 func TestScriptSaysWhyItCannotResume(t *testing.T) {
 	dir := t.TempDir()
 	s := script{rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}}

@@ -90,7 +90,7 @@ func TestConformanceOverHosts(t *testing.T) {
 	}
 }
 
-// every returns 1, and for ranks that share a GPU a number of cases of which they run one.
+// every is conformance.Options.Every: ranks that share a GPU run a sample of the cases.
 func (m memory) every(ranks int) int {
 	if m.d.Count() < ranks {
 		return 13

@@ -30,7 +30,7 @@ type bucket struct {
 	weights tensor.Buffer // whole, laid out as buf
 	mine    tensor.Buffer // of weights
 	gather  *dist.Group   // names the gathering of weights
-	stage   *staging      // nil while buf has no memory
+	staging *staging      // nil while buf has no memory
 
 	missing   int       // gradients of this run still to come
 	started   bool      // in this run

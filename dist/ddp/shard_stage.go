@@ -65,7 +65,7 @@ func (x *stagings) memory(m *Memory) {
 //
 // Errors: those of the reduction waited for.
 func (x *stagings) claim(b *bucket) error {
-	if b.stage != nil {
+	if b.staging != nil {
 		return nil
 	}
 	s := x.freest(b.bytes())
@@ -103,7 +103,7 @@ func (x *stagings) put(b *bucket, s *staging) error {
 	if b.buf, err = tensor.FromPointer(s.buf.Pointer(), b.elements, b.dtype, s.buf.Device()); err != nil {
 		return err
 	}
-	s.holder, b.stage = b, s
+	s.holder, b.staging = b, s
 	for _, t := range b.slots {
 		q := &x.d.plan.Params[t.index]
 		if t.buf, err = b.buf.Slice(q.Offset, q.Offset+t.n); err != nil {
@@ -127,7 +127,7 @@ func (b *bucket) clearGaps() {
 
 // reduced copies this rank's part of a bucket's sum to its lasting memory, and frees the buffer.
 func (x *stagings) reduced(b *bucket) error {
-	if b.stage == nil {
+	if b.staging == nil {
 		return nil
 	}
 	d := x.d
@@ -135,7 +135,7 @@ func (x *stagings) reduced(b *bucket) error {
 	if err != nil {
 		return err
 	}
-	b.stage.holder, b.stage = nil, nil
+	b.staging.holder, b.staging = nil, nil
 	if !d.run.joins {
 		copy(b.owned.Raw(), sum.Raw())
 		return nil
@@ -161,7 +161,7 @@ func (x *stagings) joinFactor(b *bucket) (float64, error) {
 func (x *stagings) begin() {
 	for _, s := range x.all {
 		if s.holder != nil {
-			s.holder.stage, s.holder = nil, nil
+			s.holder.staging, s.holder = nil, nil
 		}
 	}
 }
@@ -177,7 +177,7 @@ func (x *stagings) full() error {
 		return nil
 	}
 	for _, b := range d.buckets {
-		if b.stage == nil || !b.started {
+		if b.staging == nil || !b.started {
 			continue
 		}
 		if err := d.await(b); err != nil {

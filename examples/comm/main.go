@@ -21,7 +21,7 @@
 //	ncclSend, ncclRecv                        dist.Group.Send, Recv
 //	ncclGroupStart, ncclGroupEnd              dist.Group.Batch
 //	ncclMemAlloc, ncclCommWindowRegister      symmetric.Heap.Alloc
-//	NCCL_WIN_COLL_SYMMETRIC                   dist.Group.Symmetric
+//	NCCL_WIN_COLL_SYMMETRIC                   dist.Hints.Symmetric
 //	cudaStreamSynchronize                     dist.Stream.Synchronize, dist.Work.Wait
 //
 // Each file has one lab. Read sendrecv.go first, then group.go and window.go. array.go provides

@@ -74,8 +74,8 @@ type Config struct {
 	// driver's waits do not end after a rank has died. nil is for a device without such work.
 	Before func() error
 
-	// Symmetric is memory in symmetric heaps of the groups. Group.Symmetric runs a collective whose
-	// buffers are in it. They have equal offsets on all ranks, since the program is the same.
+	// Symmetric is memory in symmetric heaps of the groups. Collectives whose buffers are in
+	// it have dist.Hints.Symmetric: the program is the same, and so are the offsets, on all ranks.
 	Symmetric []tensor.Buffer
 	// HeapGroup is the group of Symmetric's heaps; nil means every group of the program.
 	HeapGroup *dist.Group

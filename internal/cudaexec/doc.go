@@ -46,7 +46,7 @@
 // Collectives run on the stream of the program's first group, at the highest priority: blocks of a
 // collective then start before those of a large product. The Compute stream has the lowest
 // priority, or the one above it if steps are on Side, which then has the lowest. Collectives of the
-// program's Comm stream also say that they overlap a computation, see dist.Group.
+// program's Comm stream also say that they overlap a computation, see dist.Hints.
 //
 // An event orders two streams wherever a step needs one of another stream for the first time. Each
 // stream with products has a cuBLAS handle, and so a workspace. A run begins and ends on the

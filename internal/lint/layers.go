@@ -172,7 +172,7 @@ var layers = []layer{
 	{
 		"train/internal/timeline",
 		[]string{"dist", "dist/ddp", "internal/trace", "train/internal/exchange", "train/internal/output"},
-		"it records times; the run decides of which steps",
+		"it records times; the run chooses the steps",
 	},
 	{
 		"train",

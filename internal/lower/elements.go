@@ -107,9 +107,6 @@ func fold(op program.Scalar, a, b float64, dt tensor.DType) (float64, bool) {
 	case program.Mul:
 		return a * b, true
 	case program.Div:
-		if !dt.IsFloat() {
-			return math.Trunc(a / b), b != 0
-		}
 		return a / b, true
 	}
 	return 0, false

@@ -22,17 +22,14 @@ import (
 //	bucket = allreduce of factor*bucket    once its last gradient is ready, in place
 //
 // A gradient is computed in its slot of a bucket, which later holds the reduced gradient.
-// Accumulated micro-batches multiply a gradient by a weight and add it to the slot: see manner.
-// With Stage 2 buckets share memory, and this rank keeps its part of the sums: see sharding.
+// Accumulated micro-batches multiply a gradient by a weight and add it to the slot: see Manner.
+// With Stage 2 buckets share memory, and this rank keeps its part of the sums: see type sharding.
 type exchanging struct {
 	work
 	*Exchange
-	overlap bool
-	idle    bool      // gradients of weight 0 may have NaN or infinities
-	shard   *sharding // nil if every rank updates all weights
+	shard *sharding // nil if every rank updates all weights
 
 	group   int // number in the program
-	weight  program.ID
 	own     program.ID
 	share   program.ID       // factor of gradients, except in runs of a whole batch
 	counts  draft.Operand    // 1 if the gradients count, with idle
@@ -49,10 +46,9 @@ type exchanging struct {
 func newExchanging(w work, d *ddp.DDP, as Manner) *exchanging {
 	e := &exchanging{
 		work: w, Exchange: &Exchange{DDP: d, plan: d.Plan(), Layout: d.Machine().Layout(), Manner: as, Sum: program.None},
-		weight: program.None, own: program.None, share: program.None,
+		own: program.None, share: program.None,
 		factors: [2]program.ID{program.None, program.None},
 	}
-	e.overlap, e.idle = e.Layout.Overlap, e.Layout.Idle
 	for _, b := range e.plan.Buckets {
 		e.buckets = append(e.buckets, program.None)
 		e.missing = append(e.missing, len(b.Params))
@@ -63,20 +59,6 @@ func newExchanging(w work, d *ddp.DDP, as Manner) *exchanging {
 	}
 	e.shard = newSharding(e)
 	return e
-}
-
-// ids returns the values of the program that e has.
-func (e *exchanging) ids() []*program.ID {
-	all := []*program.ID{&e.weight, &e.Sum, &e.own, &e.share, &e.factors[0], &e.factors[1]}
-	for i := range e.buckets {
-		all = append(all, &e.buckets[i])
-	}
-	if e.shard != nil {
-		for i := range e.shard.homes {
-			all = append(all, &e.shard.homes[i], &e.shard.shards[i])
-		}
-	}
-	return all
 }
 
 // lower returns the operand of a node that a DDP has put into the graph.
@@ -121,7 +103,7 @@ func (e *exchanging) begin() {
 	if e.Manner != WholeBatch {
 		e.scaleGradients()
 	}
-	if e.idle {
+	if e.Layout.Idle {
 		by := e.own
 		if e.Manner != WholeBatch {
 			by = e.share
@@ -135,13 +117,13 @@ func (e *exchanging) begin() {
 
 // exchangeWeights adds the sum of the weights and the factors that follow from it.
 func (e *exchanging) exchangeWeights() {
-	e.weight = e.outside("weight", program.State, e.Layout.Weights[0])
+	weight := e.outside("weight", program.State, e.Layout.Weights[0])
 	e.Sum = e.outside("sum of weights", program.Output, e.Layout.Weights[1])
 	e.own = e.outside("own weight", program.State, e.Layout.Weights[2])
 	e.Label = e.Layout.Prefix + "sum of weights"
 	e.Add(program.Step{
 		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.group},
-		In: []program.View{e.Program.Whole(e.weight)}, Out: []program.View{e.Program.Whole(e.Sum)},
+		In: []program.View{e.Program.Whole(weight)}, Out: []program.View{e.Program.Whole(e.Sum)},
 	})
 	if r := e.Layout.Replicas; r != nil {
 		e.sumOver(r, e.Whole(e.Sum))
@@ -202,7 +184,7 @@ func (e *exchanging) deposit(g draft.Operand, h *ops.Hook) error {
 		return err
 	}
 	e.missing[e.plan.Params[i].Bucket]--
-	for (e.overlap || e.staged()) && e.sums() && e.next < len(e.buckets) && e.missing[e.next] == 0 {
+	for (e.Layout.Overlap || e.staged()) && e.sums() && e.next < len(e.buckets) && e.missing[e.next] == 0 {
 		e.reduceFull()
 	}
 	return nil
@@ -310,7 +292,7 @@ func (e *exchanging) accumulate(slot, g draft.Operand) error {
 		rest = c.Load(slot)
 		r = c.Do(program.Add, rest, r)
 	}
-	if e.idle {
+	if e.Layout.Idle {
 		if rest < 0 {
 			rest = c.Constant(0)
 		}

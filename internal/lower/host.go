@@ -49,7 +49,7 @@ func (ho *hostOps) lower(c *current) (draft.Operand, error) {
 }
 
 // warn warns once of each type of op that unexpectedly runs by its Do: on a GPU of each, on
-// the CPU of those that are not Gorgonia's. Config.Fallback silences it.
+// the CPU of those that are not Gorgonia's. Options.Fallback silences it.
 func (ho *hostOps) warn(c *current) {
 	name := typeName(c.n.Op())
 	known := byTheirDo[name] || ho.rules[name].lower != nil

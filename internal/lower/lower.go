@@ -1,6 +1,16 @@
 // Package lower turns Gorgonia graphs into programs. Collect finds the nodes that outputs need, and
 // Graph turns each into steps, in the order of the tape machine. Each family of ops is a type with
-// rules. The package knows neither devices nor back halves.
+// rules. The package runs nothing; Options.OnGPU selects rules for a GPU.
+//
+//	parts.go, collect.go, node.go       the nodes that outputs need, in order; names
+//	lower.go, lowered.go, finish.go     Graph, its result, and its optimization
+//	elements.go, integers.go, products.go, reductions.go, rows.go, shapes.go, images.go,
+//	norms.go, overranks.go, randoms.go  rules of ops, by family
+//	host.go, call.go                    ops that run their Do; host functions of a program
+//	traffic.go                          ops of package ops: collectives, messages, reducers
+//	exchange.go, exchanging.go, wire.go, sharding.go  the exchange of ddp as steps; Stages 1 to 3
+//	update.go                           the update of an optimizer
+//	sizes.go, fields.go, marks.go       other batch sizes; fields and settings of Gorgonia's ops
 package lower
 
 import (
@@ -124,7 +134,7 @@ func newLowering(g *Parts, o *Options) *lowering {
 		if l.shard = l.exchange.shard; l.shard != nil {
 			l.shard.trains, l.shard.values = len(g.Params) > 0, l.values
 		}
-		w.out.Exchange, w.out.follow = l.exchange.Exchange, l.exchange.ids()
+		w.out.Exchange, w.out.follow = l.exchange.Exchange, []*program.ID{&l.exchange.Sum}
 	}
 	l.traffic = &traffic{work: w, exchange: l.exchange}
 	l.host = &hostOps{work: w, opt: o, parts: g, rules: l.rules}

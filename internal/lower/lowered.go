@@ -40,7 +40,7 @@ type Binding struct {
 	Node  *gorgonia.Node
 	ID    program.ID
 	Shape []int
-	Param int    // index in graph.params for a gradient; else -1
+	Param int    // index in Parts.Params for a gradient; else -1
 	Given *[]int // shape that the op's own Do returns if the node has another; else nil
 
 	Slot   bool // the value is a bucket of gradients or weights; elements start at offset

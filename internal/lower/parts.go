@@ -21,8 +21,8 @@ type Parts struct {
 	Reads   []Read         // of gorgonia.Read
 	Sets    []Set          // of gorgonia.Set, in order
 	Params  []Param
-	ByNode  map[*gorgonia.Node]int   // index in params
-	byGrad  map[*gorgonia.Node]int   // index of the first of params with that gradient
+	ByNode  map[*gorgonia.Node]int   // index in Params
+	byGrad  map[*gorgonia.Node]int   // index of the first of Params with that gradient
 	Built   map[*gorgonia.Node][]int // shapes of outputs and inputs in the graph; programs for others change the nodes'
 	warned  map[string]bool          // types of ops with a warning
 }
@@ -198,7 +198,7 @@ func (g *Parts) samples(z *sizes) int {
 	return 1
 }
 
-// Set is a gorgonia.Set: after each run the value of from is copied to to.
+// Set is a gorgonia.Set: after each run the value of From is copied to To.
 type Set struct {
 	To, From *gorgonia.Node
 }

@@ -33,7 +33,7 @@ func (sh *shapes) rules() map[string]rule {
 }
 
 // reshaped lowers gorgonia.Reshape. If inputs have another number of samples than the graph, so
-// have results: see followShape.
+// have results: see sizes.follow.
 func (sh *shapes) reshaped(c *current) (draft.Operand, error) {
 	x, to := c.in[0], c.f.ints("to")
 	if n := draft.SizeOf(to); n != x.Len() && n > 0 {

@@ -56,7 +56,7 @@ func (z *sizes) follow(from, to, now []int) bool {
 // know which one is the samples. That happens with a graph built with one sample: a cut out of a
 // dimension of samples and words has dimensions 1 and words, and either may have changed.
 func (z *sizes) grow(to []int, old int, from, now []int) bool {
-	n, best, at, alike := draft.SizeOf(now), 3, -1, false
+	n, best, at, tie := draft.SizeOf(now), 3, -1, false
 	if n == old {
 		return true
 	}
@@ -72,12 +72,12 @@ func (z *sizes) grow(to []int, old int, from, now []int) bool {
 			rank = 2
 		}
 		if rank < best {
-			best, at, alike = rank, k, false
+			best, at, tie = rank, k, false
 		} else if rank == best {
-			alike = true
+			tie = true
 		}
 	}
-	if at < 0 || alike && !z.samplesFirst() {
+	if at < 0 || tie && !z.samplesFirst() {
 		return false
 	}
 	to[at] = to[at] * n / old

@@ -20,7 +20,7 @@ import (
 type traffic struct {
 	work
 	exchange *exchanging      // of gradients by steps; nil without
-	sharded  gorgonia.NodeSet // learnables that all ranks have whole values of; nil until it is looked for
+	sharded  gorgonia.NodeSet // learnables whose values are spread over the ranks; nil before the first look-up
 }
 
 // Hook is a parameter whose gradient goes to a reducer once it is ready.

@@ -50,7 +50,7 @@ func (e *exchanging) wire(i int, shape []int) draft.Operand {
 
 // guards reports whether gradients must be cleared at weight 0 before they are summed. accumulate
 // does so for accumulated ones.
-func (e *exchanging) guards() bool { return e.idle && e.Manner == WholeBatch }
+func (e *exchanging) guards() bool { return e.Layout.Idle && e.Manner == WholeBatch }
 
 // shared adds values for buffers, one for all buffers with the same start.
 func (e *exchanging) shared(name string, role program.Role, buffers []tensor.Buffer) []program.ID {

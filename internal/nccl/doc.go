@@ -16,7 +16,7 @@
 // itself. If one rank's buffer is in a window and another's is not, the two run different kernels
 // and hang. So "nccl" has a communicator without windows, and takes any buffers. "nccl-window" has
 // its own communicator, and takes only operations that are promised to be symmetric
-// (dist.Group.Symmetric).
+// (dist.Hints.Symmetric).
 //
 // # How do results compare with package dist?
 //

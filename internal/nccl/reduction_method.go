@@ -41,7 +41,7 @@ var (
 	errNoInt16 = fmt.Errorf("nccl: %w: NCCL has no 16-bit integers to reduce", dist.ErrUnsupported)
 	errNoBits  = fmt.Errorf("nccl: %w: NCCL has no and, or and xor; backends cuda and nvshmem have them", dist.ErrUnsupported)
 	errKind    = fmt.Errorf("nccl: %w: not an operation on tensors", dist.ErrUnsupported)
-	errPromise = fmt.Errorf("nccl: %w: windows serve operations on symmetric memory only, see dist.Group.Symmetric", dist.ErrUnsupported)
+	errPromise = fmt.Errorf("nccl: %w: windows serve operations on symmetric memory only, see dist.Hints.Symmetric", dist.ErrUnsupported)
 	errPlain   = fmt.Errorf("nccl: %w: NCCL has no kernel for it that uses windows; the engine nccl does it", dist.ErrUnsupported)
 	errWindows = fmt.Errorf("nccl: %w: no window is registered", dist.ErrUnsupported)
 	errLoose   = fmt.Errorf("nccl: %w: a buffer is in no window, though the operation was promised to be symmetric", dist.ErrInvalid)

@@ -46,7 +46,7 @@ type Config struct {
 	Queued  bool  // use the group's stream and wait for the Work, not the calling goroutine; always on a device
 	Pin     bool  // on one host, keep each rank on its own core, between GPUs far from the others
 
-	Symmetric bool // promise equal offsets of buffers on all ranks: dist.Group.Symmetric
+	Symmetric bool // promise equal offsets of buffers on all ranks: dist.Hints.Symmetric
 	Graph     int  // on a device: launches of a captured graph of Iters operations; 0 means single operations
 	Rounds    int  // rounds over all rows, each with all targets in turn; 0 means 1
 

@@ -1,6 +1,6 @@
 // Package program has the compiler's intermediate representation: a graph is compiled to values and
 // to steps over views of them. A program is data. It depends neither on the graph nor on the device
-// that runs it. The front half (package machine) makes it, Optimize and Plan rewrite it, and the
+// that runs it. The front half (internal/lower) makes it, Optimize and Plan rewrite it, and the
 // back halves (internal/hostexec, internal/cudaexec) run it.
 //
 // # Kinds of steps

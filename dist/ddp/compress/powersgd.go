@@ -216,13 +216,17 @@ func (x *power[T]) Messages() []Message {
 	return all
 }
 
+// elements returns the elements of two buffers.
+func elements[T float32 | float64](a, b tensor.Buffer) (as, bs []T, err error) {
+	if as, err = tensor.Data[T](a); err == nil {
+		bs, err = tensor.Data[T](b)
+	}
+	return as, bs, err
+}
+
 // Compress implements Codec.
 func (x *power[T]) Compress(round int, share float64, bucket tensor.Buffer, messages []tensor.Buffer) error {
-	grads, err := tensor.Data[T](bucket)
-	if err != nil {
-		return err
-	}
-	first, err := tensor.Data[T](messages[0])
+	grads, first, err := elements[T](bucket, messages[0])
 	if err != nil {
 		return err
 	}
@@ -251,11 +255,7 @@ func (x *power[T]) Compress(round int, share float64, bucket tensor.Buffer, mess
 
 // Decompress implements Codec.
 func (x *power[T]) Decompress(bucket tensor.Buffer, messages []tensor.Buffer) error {
-	grads, err := tensor.Data[T](bucket)
-	if err != nil {
-		return err
-	}
-	first, err := tensor.Data[T](messages[0])
+	grads, first, err := elements[T](bucket, messages[0])
 	if err != nil {
 		return err
 	}

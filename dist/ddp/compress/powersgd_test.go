@@ -256,7 +256,7 @@ func TestPowerSGDLeavesNothingOutForGood(t *testing.T) {
 			sent[i] += x
 		}
 		if e := relative(sent, due); !(e <= 1e-6) {
-			t.Errorf("%d ranks: gradients and residuals are off by %g from what was due", ranks, e)
+			t.Errorf("%d ranks: the sums of gradients and residuals differ by %g", ranks, e)
 		}
 	}
 }

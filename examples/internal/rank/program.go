@@ -18,7 +18,7 @@ import (
 // ErrWrong is matched by the error of a program with a wrong result.
 var ErrWrong = errors.New("wrong result")
 
-// exitUsage is the exit code of an cli.ErrUsage.
+// exitUsage is the exit code of a cli.ErrUsage.
 const exitUsage = 2
 
 // Program is an example program.

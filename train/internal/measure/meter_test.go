@@ -47,8 +47,7 @@ func TestMeterAddsUpOverRanks(t *testing.T) {
 	}
 }
 
-// Where only losses that are shared are known, as on GPUs, a checkpoint says of which step its last
-// one is.
+// On GPUs only some losses are read. A checkpoint has the step of its last loss.
 func TestCurveKnowsTheStepOfItsLoss(t *testing.T) {
 	onRanks(t, 2, func(k *exchange.Values) error {
 		m := New(k, false, "")

@@ -15,7 +15,7 @@ type Steps struct {
 	ends     []time.Duration // the first is the end of the warm-up
 }
 
-// NewSteps returns a record of a run of so many steps, of which the first warmup are not measured.
+// NewSteps returns a record of a run of so many steps. It does not measure the first warmup steps.
 func NewSteps(warmup, steps int) *Steps {
 	measured := max(0, steps-warmup)
 	// A run without a step limit has more steps than fit into memory; few have more than this.

@@ -16,8 +16,8 @@ import (
 	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
-// Training is one rank's training, the tensors of which a checkpoint has. Weights are those of the
-// nodes: the caller makes them whole first.
+// Training has the objects of one rank whose tensors are saved. Weights are those of the nodes: the
+// caller makes them whole first.
 type Training struct {
 	Values *exchange.Values
 	DDP    *ddp.DDP
@@ -199,7 +199,7 @@ func joinedAll(of checkpoint.Tensor, parts [][]byte) ([]checkpoint.Run, error) {
 	return all, nil
 }
 
-// joined returns the tensor formed by parts, each of which is an offset and elements.
+// joined returns the tensor that parts form. A part is an offset and elements.
 func joined(of checkpoint.Tensor, parts [][]byte) (checkpoint.Run, error) {
 	whole := tensor.Of(make([]float32, of.Len()))
 	if of.DType == tensor.F64 {
