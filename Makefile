@@ -55,14 +55,17 @@ NO_HOSTS := SYMGRAD_TEST_HOSTS=0
 test: data ## run the tests without cgo, as programs are released
 	CGO_ENABLED=0 $(NO_HOSTS) $(TEST) $(PKG)
 
-# test-race omits slow sequential code, package reduce, which shm and sim call, and the tests of the
-# conformance suite, which shm and sim run.
+# test-race omits slow code without goroutines of its own, package reduce, which shm and sim call, and
+# the tests of the conformance suite, which shm and sim run.
 SEQUENTIAL := bench/compare|examples/(ddp/mnist|ddp/model|lm/model)|machine/machinetest
-NO_RACE := $(SEQUENTIAL)|config|internal/(conformance|cudagen|hostsim|lint|pins|program/oracle|reduce)
+NO_RACE := $(SEQUENTIAL)|cmd/symgrad|config|internal/(blas|conformance|cudagen|hostsim|lint|lower|pins|program/oracle|reduce)
 # Slow tests of values, in packages whose other tests run the same code on several goroutines.
-SEQUENTIAL_TESTS := ^Test(BadArgumentsPanicAsGonumDoes|ResultsEqualGonumsWithinTheBound|ErrorFeedbackSendsEverythingInTheEnd|$\
-	CompilingTakesMemoryInProportion|FunctionsAreAccurate|(LargeConvolutions|RandomWindows|RandomMaps)EqualTheOracle|$\
-	(BatchNorm|Softmax|Gather)EqualsTheOracle|WireIsTheSameForEveryStage|HookStateGoesOnWhereItWas|VirtualRanksGiveTheBitsOfRealOnes)$$
+SEQUENTIAL_TESTS := ^Test(ErrorFeedbackSendsEverythingInTheEnd|CompilingTakesMemoryInProportion|Derivatives|FunctionsAreAccurate|$\
+	(LargeProducts|LargeConvolutions|RandomWindows|RandomMaps)EqualTheOracle|(Everything|BatchNorm|Softmax|Gather)EqualsTheOracle|$\
+	WireIsTheSameForEveryStage|HookStateGoesOnWhereItWas|VirtualRanksGiveTheBitsOfRealOnes|StagesGiveTheBitsOfStage0ForEveryModel|$\
+	SyncBatchNormTrainsAsOnOneRank|ConformanceOfManyRanks|NothingIsWrongWhereNothingIs|EveryRuleTrainsAGorgoniaGraph|$\
+	Float(32|64)FollowsPyTorchTo1e[0-9]+|LauncherEndsAJobOfAKilledProcess|$\
+	CloseGivesUpOnAProcessThatDoesNotClose|CloseEndsWhatFits|LoseEndsRequestsAndClose|MessagesOfALostProcessEnd)$$
 RACE_PKG = $(if $(filter ./...,$(PKG)),$$($(GO) list ./... | grep -vE '/($(NO_RACE))$$'),$(PKG))
 
 # By default the race detector delays the end of each process by a second, and many tests start processes.

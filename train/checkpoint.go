@@ -50,7 +50,7 @@ func (t *trainer) facts() save.Facts {
 // state returns the training as a checkpoint stores it.
 func (t *trainer) state() *save.Training {
 	s := &save.Training{
-		Values: t.values, DDP: t.d, Params: t.model.Params, Solver: t.solver, Local: t.job.cfg.DDP.LocalSteps > 1,
+		Values: t.values, DDP: t.d, Params: t.model.Params, Solver: t.solver,
 	}
 	if t.scaled != nil {
 		s.Scaler = t.scaled.scaler

@@ -16,7 +16,8 @@ import (
 )
 
 // outside makes a module in a new folder that has testdata/own/main.go and requires this module, as
-// a user's does, and builds its program. It needs no network: all modules are in the module cache.
+// a user's does, and builds its program. Its other requirements are those of this module. So it
+// needs only what the module cache has, and no network.
 //
 // Returns: the program's path.
 func outside(t *testing.T) string {
@@ -30,8 +31,8 @@ func outside(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	version := regexp.MustCompile(`(?m)^go \S+$`).Find(own)
-	mod := fmt.Sprintf("module example.com/own\n\n%s\n\nrequire github.com/symgrad/symgrad v0.0.0\n\nreplace github.com/symgrad/symgrad => %s\n", version, tree)
+	mod := regexp.MustCompile(`(?m)^module \S+$`).ReplaceAllString(string(own), "module example.com/own") +
+		"\nrequire github.com/symgrad/symgrad v0.0.0\n\nreplace github.com/symgrad/symgrad => " + tree + "\n"
 	main, errMain := os.ReadFile(filepath.Join("testdata", "own", "main.go"))
 	sum, errSum := os.ReadFile(filepath.Join(tree, "go.sum"))
 	err = errors.Join(errMain, errSum,
@@ -43,7 +44,7 @@ func outside(t *testing.T) string {
 	}
 	build := exec.Command("go", "build", "-o", "own", ".")
 	build.Dir = dir
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod", "GOPROXY=off", "GOSUMDB=off", "GOWORK=off", "GOTOOLCHAIN=local")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOPROXY=off", "GOSUMDB=off", "GOWORK=off", "GOTOOLCHAIN=local")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}

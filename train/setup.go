@@ -26,15 +26,14 @@ type learner struct {
 	values *exchange.Values // small collectives on host values
 	spans  *timeline.Spans  // the timeline of this rank
 
-	rows         int          // of the graph's batch
-	model        *Model       // graph, cost and parameters
-	scaled       *scaled      // factor of the loss; nil without loss scaling
-	d            *ddp.DDP     // exchange of gradients
-	vm           *vm          // runs the graph
-	rule         optim.Config // the solver's settings
-	solver       optim.Solver // updates the weights
-	sinceAverage int          // with ddp.local_steps: steps since the ranks had equal weights
-	filled       bool         // with --resident: the inputs are filled and stay
+	rows   int          // of the graph's batch
+	model  *Model       // graph, cost and parameters
+	scaled *scaled      // factor of the loss; nil without loss scaling
+	d      *ddp.DDP     // exchange of gradients
+	vm     *vm          // runs the graph
+	rule   optim.Config // the solver's settings
+	solver optim.Solver // updates the weights
+	filled bool         // with --resident: the inputs are filled and stay
 }
 
 // build does the setup that every program of this library needs: model, ddp.Attach instead of

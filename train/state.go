@@ -27,12 +27,12 @@ type State struct {
 	Sampler *data.Sampler     // whose position is saved; nil for none
 	Scaler  *optim.LossScaler // of the loss; nil for none
 	Machine *machine.Machine  // that runs the graph; nil for a tape machine
-	Local   bool              // with ddp.Config.LocalSteps: Save averages the weights
 	Keep    int               // number of checkpoints that stay in the folder; 0 means all
 }
 
 // Save writes a checkpoint of s after step into dir: weights, and the state of solver, gradient
-// compression, sampler and loss scale. Rank 0 writes one file, whatever ddp.Config.Stage is.
+// compression, sampler and loss scale. Rank 0 writes one file, whatever ddp.Config.Stage is. With
+// ddp.Config.LocalSteps it averages the weights first.
 //
 // Collective: all ranks, between steps. Returns: when the checkpoint is complete. Errors: on all
 // ranks; dist.ErrInvalid for a missing field; those of package checkpoint; a weight that is not
@@ -68,11 +68,12 @@ func (s State) write(dir string, meta checkpoint.Meta, runs []checkpoint.Run) er
 }
 
 // Resume sets s to the newest complete checkpoint in dir, which any number of ranks may have saved
-// with any ddp.Config.Stage. It passes over damaged checkpoints.
+// with any ddp.Config.Stage. It passes over damaged checkpoints, unless all are.
 //
 // Collective: all ranks, before the first step. Returns: the step of the checkpoint; 0 if dir has
-// none that is whole, and s is then unchanged. Errors: on all ranks; dist.ErrInvalid for a missing
-// field; those of package checkpoint; a parameter with another shape.
+// no checkpoint. Errors: on all ranks, after which s may have some of the saved values;
+// dist.ErrInvalid for a missing field; those of package checkpoint; no checkpoint that is whole; a
+// parameter with another shape; a sampler, if the checkpoint was saved without one.
 func Resume(dir string, s State) (step int, err error) {
 	if err := s.check(); err != nil {
 		return 0, err
@@ -94,6 +95,11 @@ func Resume(dir string, s State) (step int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	if s.Sampler != nil {
+		if err := o.Seek(s.Sampler); err != nil {
+			return 0, err
+		}
+	}
 	if err := o.Weights(t.Params); err != nil {
 		return 0, err
 	}
@@ -102,11 +108,6 @@ func Resume(dir string, s State) (step int, err error) {
 	}
 	if err := o.Restore(t); err != nil {
 		return 0, err
-	}
-	if s.Sampler != nil {
-		if err := o.Seek(s.Sampler); err != nil {
-			return 0, err
-		}
 	}
 	return o.Manifest.Step, nil
 }
@@ -136,12 +137,10 @@ func (s State) training(k *exchange.Values) (*save.Training, error) {
 			return nil, err
 		}
 	}
-	if s.Local {
-		if err := s.DDP.AverageWeights(); err != nil {
-			return nil, err
-		}
+	if err := s.DDP.AverageWeights(); err != nil {
+		return nil, err
 	}
-	t := &save.Training{Values: k, DDP: s.DDP, Solver: s.Solver, Scaler: s.Scaler, Local: s.Local}
+	t := &save.Training{Values: k, DDP: s.DDP, Solver: s.Solver, Scaler: s.Scaler}
 	for _, p := range s.DDP.Model() {
 		n, ok := p.(*gorgonia.Node)
 		if !ok {

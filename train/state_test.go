@@ -34,6 +34,7 @@ type script struct {
 	rule     optim.Config
 	scaled   bool // with a dynamic loss scale
 	compiled bool // by package machine
+	forgets  bool // saves without the sampler
 }
 
 // train trains up to a step, from the newest checkpoint in dir, and saves after step 4.
@@ -81,7 +82,7 @@ func (s script) rank(world *dist.World, dir string, steps int) (weights []float3
 	if err != nil {
 		return nil, err
 	}
-	state := train.State{World: world, DDP: d, Solver: solver, Local: s.exchange.LocalSteps > 1}
+	state := train.State{World: world, DDP: d, Solver: solver}
 	var vm G.VM = G.NewTapeMachine(g, G.BindDualValues(w, b))
 	if s.compiled {
 		m, err := machine.New(g, machine.Config{}, append(G.Nodes{cost}, d.Grads()...)...)
@@ -117,7 +118,7 @@ func (s script) rank(world *dist.World, dir string, steps int) (weights []float3
 			state.Scaler.Update(step == 3)
 		}
 		if err == nil && step == 4 {
-			err = train.Save(dir, step, state)
+			err = s.save(dir, step, state)
 		}
 	}
 	if err == nil {
@@ -130,6 +131,13 @@ func (s script) rank(world *dist.World, dir string, steps int) (weights []float3
 		weights = append(weights, float32(state.Scaler.Scale()))
 	}
 	return weights, err
+}
+
+func (s script) save(dir string, step int, state train.State) error {
+	if s.forgets {
+		state.Sampler = nil
+	}
+	return train.Save(dir, step, state)
 }
 
 // values are the values of samples, so many each.
@@ -190,6 +198,15 @@ func TestScriptSaysWhyItCannotResume(t *testing.T) {
 	if _, err := s.train(t, dir, 2, 8); err == nil || !strings.Contains(err.Error(), `the state is of "adam"`) {
 		t.Errorf("another rule: %v", err)
 	}
+	s = script{rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}, forgets: true}
+	unordered := t.TempDir()
+	if _, err := s.train(t, unordered, 2, 4); err != nil {
+		t.Fatal(err)
+	}
+	s.forgets = false
+	if _, err := s.train(t, unordered, 2, 8); err == nil || !strings.Contains(err.Error(), "saved without a sampler") {
+		t.Errorf("with a sampler: %v", err)
+	}
 	broken := filepath.Join(dir, "broken")
 	if err := os.WriteFile(broken, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -199,7 +216,13 @@ func TestScriptSaysWhyItCannotResume(t *testing.T) {
 	}
 	paths, err := checkpoint.List(dir)
 	if err != nil || len(paths) != 1 {
-		t.Errorf("%v, %v", paths, err)
+		t.Fatalf("%v, %v", paths, err)
+	}
+	if err := os.Truncate(filepath.Join(paths[0], "manifest.json"), 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.train(t, dir, 2, 8); err == nil || !strings.Contains(err.Error(), "move them away to begin a new training") {
+		t.Errorf("a damaged checkpoint: %v", err)
 	}
 }
 

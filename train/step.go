@@ -70,13 +70,7 @@ func (l *learner) update() error {
 	if err := l.solver.Step(l.d.Model()); err != nil {
 		return err
 	}
-	if err := l.d.ScaleHookState(l.scaled.update(l.solver)); err != nil {
-		return err
-	}
-	if k := l.job.cfg.DDP.LocalSteps; k > 1 {
-		l.sinceAverage = (l.sinceAverage + 1) % k // the solver averages every k steps
-	}
-	return nil
+	return l.d.ScaleHookState(l.scaled.update(l.solver))
 }
 
 // cuts describes how a rank's part of a batch is cut into pieces, one for each run of the graph.

@@ -23,13 +23,7 @@ func (l *learner) whole() error {
 	if err := l.vm.sync(); err != nil {
 		return err
 	}
-	if l.sinceAverage > 0 { // averaging twice would round twice
-		if err := l.d.AverageWeights(); err != nil {
-			return err
-		}
-		l.sinceAverage = 0
-	}
-	return nil
+	return l.d.AverageWeights()
 }
 
 // weights returns the parameters' tensors.

@@ -68,6 +68,9 @@ func (d *DDP) Plan() Plan { return d.plan }
 // String returns the plan as a table.
 func (d *DDP) String() string { return d.plan.String() }
 
+// LocalSteps returns Config.LocalSteps. Unless it is 0, each rank has a solver state of its own.
+func (d *DDP) LocalSteps() int { return d.local.every }
+
 // Pieces returns this rank's pieces of the parameters of Plan.Params.
 func (d *DDP) Pieces() []Piece { return d.plan.Owned(d.team.Rank()) }
 
@@ -205,8 +208,8 @@ func (d *DDP) Consolidate() error {
 // ranks. A rank's weight is the sum of its weights (SetWeight) in all runs since the last call,
 // without steps that NewSolver's solver skipped. So without SetWeight and skipped steps it is the
 // plain mean. With LocalSteps that solver calls it every LocalSteps steps; call it before a
-// checkpoint and at the end too. Without LocalSteps it does nothing, since ranks have equal
-// parameters.
+// checkpoint and at the end too. It does nothing without LocalSteps, since ranks have equal
+// parameters, and in a second call without a step in between.
 //
 // Collective: all ranks, between runs. Errors: those of the group, after which parameters may
 // differ; dist.ErrClosed.

@@ -35,9 +35,11 @@ func (l *localSGD) afterStep(skipped bool) error {
 	return l.d.AverageWeights()
 }
 
+// average replaces weights by their mean. It leaves them, and does not round them, if no rank has
+// trained since they were averaged.
 func (l *localSGD) average() error {
 	d := l.d
-	if err := l.share(); err != nil {
+	if trained, err := l.share(); err != nil || !trained {
 		return err
 	}
 	works := make([]dist.Work, len(d.slots))
@@ -55,7 +57,9 @@ func (l *localSGD) average() error {
 }
 
 // share sets the scales to this rank's part. No operation that reads them is in flight.
-func (l *localSGD) share() error {
+//
+// Returns: whether a rank has trained, or its solver stepped, since the weights were averaged.
+func (l *localSGD) share() (trained bool, err error) {
 	d := l.d
 	in := []float64{l.weight}
 	sum := []float64{0}
@@ -64,15 +68,15 @@ func (l *localSGD) share() error {
 		err = work.Wait()
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
-	if sum[0] == 0 {
-		return d.mem.setShare(1 / float64(d.team.Size())) // no rank has trained
+	if sum[0] == 0 { // no samples count; a solver moves weights without them
+		return l.steps > 0, d.mem.setShare(1 / float64(d.team.Size()))
 	}
 	if err := checkSum(sum[0]); err != nil {
-		return err
+		return false, err
 	}
-	return d.mem.setShare(in[0] / sum[0])
+	return true, d.mem.setShare(in[0] / sum[0])
 }
 
 // averaging is a solver that calls afterStep.

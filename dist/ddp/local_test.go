@@ -199,8 +199,8 @@ func TestAverageWeightsAtTheEnd(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if e := relative(got, start); !(e <= 1e-6) {
-			return fmt.Errorf("the mean of equal weights is off by %g", e)
+		if !slices.Equal(got, start) {
+			return errors.New("a mean without a step in between rounds weights")
 		}
 		for step := range 3 {
 			lo := 100*step + 10*w.Rank()
@@ -219,6 +219,16 @@ func TestAverageWeightsAtTheEnd(t *testing.T) {
 		}
 		if got, err = l.weights(); err != nil {
 			return err
+		}
+		if err := l.d.AverageWeights(); err != nil {
+			return err
+		}
+		again, err := l.weights()
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(again, got) {
+			return errors.New("a second mean changes weights")
 		}
 		if err := errors.Join(agreeOn(w, "weights", got), l.close()); err != nil {
 			return err

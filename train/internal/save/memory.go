@@ -36,7 +36,7 @@ type Own struct {
 //
 // Collective: all ranks.
 func (t *Training) owns(steps int, scaler json.RawMessage) ([]Own, error) {
-	if !t.Local {
+	if !t.local() {
 		return nil, nil
 	}
 	text, err := json.Marshal(Own{steps, scaler})

@@ -85,6 +85,9 @@ func (o *Origin) Path() string { return o.c.Path() }
 // Seek sets a sampler to the saved position.
 func (o *Origin) Seek(s *data.Sampler) error {
 	var at data.Cursor
+	if len(o.Manifest.Sampler) == 0 {
+		return fmt.Errorf("checkpoint %s has no position in the samples: it was saved without a sampler, so resume it without one", o.Path())
+	}
 	if err := json.Unmarshal(o.Manifest.Sampler, &at); err != nil {
 		return fmt.Errorf("checkpoint %s: position in the samples: %w", o.Path(), err)
 	}
@@ -138,9 +141,14 @@ type whole struct {
 	step int
 }
 
-// Newest returns the path of the newest complete checkpoint in dir; "" if there is none.
+// Newest returns the path of the newest complete checkpoint in dir; "" if dir has no checkpoint.
+//
+// Errors: all checkpoints are damaged.
 func Newest(dir string) (string, error) {
-	newest, _, err := newestIn(dir)
+	newest, skipped, err := newestIn(dir)
+	if err == nil && newest.path == "" && len(skipped) > 0 {
+		err = fmt.Errorf("no checkpoint in %s is whole; move them away to begin a new training: %s", dir, strings.Join(skipped, "; "))
+	}
 	return newest.path, err
 }
 

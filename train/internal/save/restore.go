@@ -53,7 +53,7 @@ func (o *Origin) restoreScale(t *Training) (float64, error) {
 // mine returns this rank's saved state if the number of ranks is unchanged, else rank 0's.
 func (o *Origin) mine(t *Training) Own {
 	w := t.Values.World()
-	if all := o.Memory.Own; t.Local && len(all) == w.Size() {
+	if all := o.Memory.Own; t.local() && len(all) == w.Size() {
 		return all[w.Rank()]
 	}
 	return Own{o.Manifest.Solver.Steps, o.Manifest.Scaler}
@@ -121,7 +121,7 @@ func (o *Origin) readSlot(t *Training, param, slot string, offset int, to tensor
 	if _, shared := c.Lookup(checkpoint.StateName(param, slot)); shared {
 		return c.Read(checkpoint.StateName(param, slot), offset, to)
 	}
-	if ranks == w.Size() && t.Local {
+	if ranks == w.Size() && t.local() {
 		return c.Read(ownName(param, slot, w.Rank()), offset, to)
 	}
 	part := zeros(to.Len(), to.DType())

@@ -24,8 +24,10 @@ type Training struct {
 	Params gorgonia.Nodes // trained and untrained
 	Solver optim.Solver
 	Scaler *optim.LossScaler // nil without loss scaling
-	Local  bool              // ranks step by themselves, with ddp.Config.LocalSteps
 }
+
+// local reports whether ranks step by themselves, and have states of their own.
+func (t *Training) local() bool { return t.DDP.LocalSteps() > 0 }
 
 // scale returns the factor in the gradients.
 func (t *Training) scale() float64 {
@@ -47,14 +49,14 @@ func (t *Training) runs(state optim.State, sharded bool) ([]checkpoint.Run, erro
 	if state.Steps > 0 && len(state.Params) == 0 {
 		return nil, errors.New("the state of the optimizer cannot be read from the device")
 	}
-	replicated := t.DDP.Plan().Stage == 0 && !t.Local
+	replicated := t.DDP.Plan().Stage == 0 && !t.local()
 	for _, p := range state.Params {
 		for _, s := range p.Slots {
 			r, err := stateRun(p, s)
 			if err != nil {
 				return nil, err
 			}
-			if r.Replicated = replicated; t.Local {
+			if r.Replicated = replicated; t.local() {
 				r.Tensor.Name = ownName(p.Name, s.Name, t.Values.World().Rank())
 			}
 			all = append(all, r)
