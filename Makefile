@@ -47,7 +47,7 @@ build: ## build the programs into bin/
 # No test target runs vet: check-vet does.
 TEST := $(GO) test -vet=off -count=1 -shuffle=on -timeout=$(TIMEOUT)
 
-# test-hosts alone runs the tests on hosts of namespaces. Under the race detector internal/hosts has
+# test-hosts alone runs the tests on hosts of namespaces. Under the race detector internal/net/hosts has
 # several hosts in one process, and dist/backend has them as processes on the loopback interface.
 NO_HOSTS := SYMGRAD_TEST_HOSTS=0
 
@@ -58,7 +58,7 @@ test: data ## run the tests without cgo, as programs are released
 # test-race omits slow code without goroutines of its own, package reduce, which shm and sim call, and
 # the tests of the conformance suite, which shm and sim run.
 SEQUENTIAL := bench/compare|examples/(ddp/mnist|ddp/model|lm/model)|machine/machinetest
-NO_RACE := $(SEQUENTIAL)|cmd/symgrad|config|internal/(blas|conformance|cudagen|hostsim|lint|lower|pins|program/oracle|reduce)
+NO_RACE := $(SEQUENTIAL)|cmd/symgrad|config|internal/(conformance|compile/(cudagen|lower|program/oracle)|host/(blas|reduce)|net/hostsim|tool/(lint|pins))
 # Slow tests of values, in packages whose other tests run the same code on several goroutines.
 SEQUENTIAL_TESTS := ^Test(ErrorFeedbackSendsEverythingInTheEnd|CompilingTakesMemoryInProportion|Derivatives|FunctionsAreAccurate|$\
 	(LargeProducts|LargeConvolutions|RandomWindows|RandomMaps)EqualTheOracle|(Everything|BatchNorm|Softmax|Gather)EqualsTheOracle|$\
@@ -74,7 +74,7 @@ test-race: data ## run the tests under the race detector and with invariants che
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(NO_HOSTS) $(TEST) -race -tags=invariants -skip='$(SEQUENTIAL_TESTS)' $(RACE_PKG)
 
 # Tests on hosts have Host in their name. EXEC='-exec "sudo -n"' runs the test binaries as root.
-HOST_PKG = $$(grep -rl --include='*_test.go' '"github.com/symgrad/symgrad/internal/hosttest"' . | xargs -n1 dirname | sort -u)
+HOST_PKG = $$(grep -rl --include='*_test.go' '"github.com/symgrad/symgrad/internal/net/hosttest"' . | xargs -n1 dirname | sort -u)
 
 .PHONY: test-hosts
 test-hosts: ## run the tests that make several hosts of this machine; needs root on Linux, see docs/how-to
@@ -99,7 +99,7 @@ PROCESSOR = $$(find . -name '*_a*64*.go' -o -name '*.s' | xargs -n1 dirname | so
 
 # The last two compile for other processors, and the packages that do not need Linux for other systems. The
 # third needs no optimization, because nothing else uses its output.
-PORTABLE := ./tensor ./symmetric ./dist ./dist/launch ./ops ./optim ./config ./internal/blas ./internal/dl ./internal/sim
+PORTABLE := ./tensor ./symmetric ./dist ./dist/launch ./ops ./optim ./config ./internal/host/blas ./internal/dl ./internal/sim
 
 .PHONY: check-vet
 check-vet:
@@ -116,7 +116,7 @@ check-static:
 
 .PHONY: check-rules
 check-rules:
-	CGO_ENABLED=0 $(GO) test -count=1 ./internal/lint ./internal/pins
+	CGO_ENABLED=0 $(GO) test -count=1 ./internal/tool/lint ./internal/tool/pins
 
 .PHONY: check-modules
 check-modules:
@@ -165,7 +165,7 @@ fmt: ## format the source
 	$(TOOL) gofumpt -w .
 
 .PHONY: bench
-bench: ## run benchmarks and compare with the kept ones: make bench PKG=./internal/shm BENCH=AllReduce
+bench: ## run benchmarks and compare with the kept ones: make bench PKG=./internal/host/shm BENCH=AllReduce
 	@mkdir -p .bench
 	CGO_ENABLED=0 $(GO) test -run='^$$' -bench='$(BENCH)' -benchmem -count=$(COUNT) -timeout=60m $(PKG) | tee .bench/new.txt
 	@! grep -q '^FAIL' .bench/new.txt
@@ -182,8 +182,8 @@ bench-mpi: ## compare the collectives with Open MPI's and MPICH's; takes minutes
 # Tests and programs for a machine with GPUs, which needs no Go. culink needs cgo and a toolkit, and has
 # its own script.
 GPU_DIR   := bin/dev
-GPU_TESTS := ./internal/cuda ./internal/gpu ./internal/nccl ./internal/nvshmem ./internal/direct ./kernel ./dist/backend \
-	./cmd/symgrad ./examples/ring ./examples/jacobi ./examples/comm ./internal/cublas ./internal/cudnn ./internal/cudagen ./internal/cudaexec \
+GPU_TESTS := ./internal/gpu/cuda ./internal/gpu ./internal/gpu/nccl ./internal/gpu/nvshmem ./internal/gpu/direct ./kernel ./dist/backend \
+	./cmd/symgrad ./examples/ring ./examples/jacobi ./examples/comm ./internal/gpu/cublas ./internal/gpu/cudnn ./internal/compile/cudagen ./internal/compile/cudaexec \
 	./machine ./train ./examples/ddp ./examples/mlp ./examples/lm
 
 .PHONY: gpu-tests

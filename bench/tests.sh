@@ -5,7 +5,7 @@
 #   bench/tests.sh [--ranks N] [--tests FOLDER] [--symgrad FILE] [--backends LIST] [--kills N] [--size SIZE] [--limit SECONDS]
 #                  [--logs FOLDER] [--out FILE] [PACKAGE[:PATTERN]]...
 #
-# PACKAGE is a folder of this tree, such as internal/direct, in which its test program runs, with PATTERN for -test.run.
+# PACKAGE is a folder of this tree, such as internal/gpu/direct, in which its test program runs, with PATTERN for -test.run.
 # --tests is the folder of these programs, --symgrad is cmd/symgrad; the default is bin/dev, where make gpu-tests builds them.
 # --limit is the time for each program (1200 s).
 #

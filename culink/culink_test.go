@@ -12,9 +12,9 @@ import (
 	"gorgonia.org/cu"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
-	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 	"github.com/symgrad/symgrad/tensor"
 )
 

@@ -86,8 +86,8 @@
 // sent through slots from any memory.
 //
 // An in-place allreduce of S bytes by n ranks takes at least 2nS / B, where B is the bytes per
-// second of all cores when they add two arrays. BenchmarkBound of internal/shm measures both in one
-// run.
+// second of all cores when they add two arrays. BenchmarkBound of internal/host/shm measures both
+// in one run.
 //
 // # Groups of GPUs
 //

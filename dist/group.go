@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/symgrad/symgrad/internal/along"
-	"github.com/symgrad/symgrad/internal/ticks"
+	"github.com/symgrad/symgrad/internal/host/ticks"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )

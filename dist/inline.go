@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/symgrad/symgrad/internal/ticks"
+	"github.com/symgrad/symgrad/internal/host/ticks"
 	"github.com/symgrad/symgrad/tensor"
 )
 

@@ -4,8 +4,8 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/symgrad/symgrad/internal/asym"
-	"github.com/symgrad/symgrad/internal/ticks"
+	"github.com/symgrad/symgrad/internal/host/asym"
+	"github.com/symgrad/symgrad/internal/host/ticks"
 )
 
 // Record is the recorder's entry of one operation. Times are nanoseconds since the recorder was

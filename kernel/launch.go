@@ -5,7 +5,7 @@ import (
 	"reflect"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 )
 
 // Shape has the number of threads that run a kernel, and their shared memory.

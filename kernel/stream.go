@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 )
 
 // NewStream returns an empty stream on the device of s, of the least priority, so that the group's

@@ -8,9 +8,9 @@ import (
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
-	"github.com/symgrad/symgrad/internal/lower"
-	"github.com/symgrad/symgrad/internal/program"
-	"github.com/symgrad/symgrad/internal/values"
+	"github.com/symgrad/symgrad/internal/compile/lower"
+	"github.com/symgrad/symgrad/internal/compile/program"
+	"github.com/symgrad/symgrad/internal/compile/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )

@@ -7,8 +7,8 @@ import (
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/symgrad/symgrad/internal/cudaexec"
-	"github.com/symgrad/symgrad/internal/lower"
+	"github.com/symgrad/symgrad/internal/compile/cudaexec"
+	"github.com/symgrad/symgrad/internal/compile/lower"
 	"github.com/symgrad/symgrad/optim"
 )
 

@@ -18,7 +18,7 @@ import (
 	G "gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
-	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/ops"
 )

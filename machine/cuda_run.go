@@ -8,7 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/lower"
+	"github.com/symgrad/symgrad/internal/compile/lower"
 	"github.com/symgrad/symgrad/tensor"
 )
 

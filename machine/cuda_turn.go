@@ -4,8 +4,8 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/symgrad/symgrad/internal/cuda"
-	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/compile/cudaexec"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 )
 
 // turns orders the runs of a machine's programs on a device.

@@ -29,7 +29,7 @@
 // # Compilation
 //
 // New collects the nodes that outputs need, in the order of the tape machine, and turns each into
-// steps of internal/program: a product, a map over elements, a reduction. An op that only
+// steps of internal/compile/program: a product, a map over elements, a reduction. An op that only
 // rearranges elements (reshape, transpose, slice, repeat) becomes a view. Then the program is
 // optimized, its memory is planned, and a back half runs it. Explain prints it.
 //

@@ -8,8 +8,8 @@ import (
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/symgrad/symgrad/internal/lower"
-	"github.com/symgrad/symgrad/internal/values"
+	"github.com/symgrad/symgrad/internal/compile/lower"
+	"github.com/symgrad/symgrad/internal/compile/values"
 )
 
 // makeDuals sets Dual of parameters whose gradient must be a value apart from the gradient node:

@@ -8,11 +8,11 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/internal/cudaexec"
-	"github.com/symgrad/symgrad/internal/hostexec"
-	"github.com/symgrad/symgrad/internal/lower"
-	"github.com/symgrad/symgrad/internal/program"
-	"github.com/symgrad/symgrad/internal/values"
+	"github.com/symgrad/symgrad/internal/compile/cudaexec"
+	"github.com/symgrad/symgrad/internal/compile/hostexec"
+	"github.com/symgrad/symgrad/internal/compile/lower"
+	"github.com/symgrad/symgrad/internal/compile/program"
+	"github.com/symgrad/symgrad/internal/compile/values"
 	"github.com/symgrad/symgrad/tensor"
 )
 

@@ -3,7 +3,7 @@ package machine_test
 import (
 	"testing"
 
-	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/machine/machinetest"
 )

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 )
 
 // runEnd is one call of Mark.

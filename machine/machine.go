@@ -9,10 +9,10 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/internal/blas"
-	"github.com/symgrad/symgrad/internal/cudaexec"
-	"github.com/symgrad/symgrad/internal/lower"
-	"github.com/symgrad/symgrad/internal/values"
+	"github.com/symgrad/symgrad/internal/compile/cudaexec"
+	"github.com/symgrad/symgrad/internal/compile/lower"
+	"github.com/symgrad/symgrad/internal/compile/values"
+	"github.com/symgrad/symgrad/internal/host/blas"
 	"github.com/symgrad/symgrad/optim"
 )
 

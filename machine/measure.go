@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/symgrad/symgrad/internal/cudaexec"
+	"github.com/symgrad/symgrad/internal/compile/cudaexec"
 )
 
 // Timeline is the time of a run on a GPU by the device's clock: the whole run, computation,

@@ -6,7 +6,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/symgrad/symgrad/internal/values"
+	"github.com/symgrad/symgrad/internal/compile/values"
 	"github.com/symgrad/symgrad/tensor"
 )
 

@@ -7,9 +7,9 @@ import (
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/symgrad/symgrad/internal/hostexec"
-	"github.com/symgrad/symgrad/internal/lower"
-	"github.com/symgrad/symgrad/internal/values"
+	"github.com/symgrad/symgrad/internal/compile/hostexec"
+	"github.com/symgrad/symgrad/internal/compile/lower"
+	"github.com/symgrad/symgrad/internal/compile/values"
 )
 
 // maxCompiled is the most programs for other shapes that are kept for each manner.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
+	"github.com/symgrad/symgrad/internal/host/shm"
 	"github.com/symgrad/symgrad/internal/invariants"
 	"github.com/symgrad/symgrad/internal/long"
-	"github.com/symgrad/symgrad/internal/shm"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/machine/machinetest"
 	"github.com/symgrad/symgrad/ops"

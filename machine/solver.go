@@ -7,7 +7,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/internal/lower"
+	"github.com/symgrad/symgrad/internal/compile/lower"
 	"github.com/symgrad/symgrad/optim"
 )
 

@@ -8,10 +8,10 @@ import (
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/symgrad/symgrad/internal/cuda"
-	"github.com/symgrad/symgrad/internal/cudaexec"
-	"github.com/symgrad/symgrad/internal/lower"
-	"github.com/symgrad/symgrad/internal/program"
+	"github.com/symgrad/symgrad/internal/compile/cudaexec"
+	"github.com/symgrad/symgrad/internal/compile/lower"
+	"github.com/symgrad/symgrad/internal/compile/program"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )

@@ -9,7 +9,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/optim"
 )

@@ -7,8 +7,8 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/internal/lower"
-	"github.com/symgrad/symgrad/internal/values"
+	"github.com/symgrad/symgrad/internal/compile/lower"
+	"github.com/symgrad/symgrad/internal/compile/values"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )

@@ -11,7 +11,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/internal/lower"
+	"github.com/symgrad/symgrad/internal/compile/lower"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/tensor"
 )

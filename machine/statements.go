@@ -6,8 +6,8 @@ import (
 
 	"gorgonia.org/gorgonia"
 
-	"github.com/symgrad/symgrad/internal/lower"
-	"github.com/symgrad/symgrad/internal/values"
+	"github.com/symgrad/symgrad/internal/compile/lower"
+	"github.com/symgrad/symgrad/internal/compile/values"
 )
 
 // statements executes the statements of a graph, gorgonia.Read and gorgonia.Set, after each run.

@@ -6,7 +6,7 @@ import (
 
 	G "gorgonia.org/gorgonia"
 
-	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 	"github.com/symgrad/symgrad/machine"
 )
 

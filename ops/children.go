@@ -14,8 +14,8 @@ import (
 // node is removed. From, To, Node, Has and the methods that use them then return the neighbor of
 // every later node. Gorgonia removes nodes when it rewrites log(1-x) to log1p(-x)
 // (stabilization.go:75) and when it differentiates (differentiation.go:154). Its machines read a
-// node's own list of children, which is right. Only this file asks a graph by ID; internal/lint
-// rejects other uses.
+// node's own list of children, which is right. Only this file asks a graph by ID;
+// internal/tool/lint rejects other uses.
 
 // empty is a graph that makes subgraphs with tables of their own. It is never changed.
 var empty = gorgonia.NewGraph()

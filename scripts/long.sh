@@ -21,12 +21,12 @@ properties=$(grep -r --include='*_test.go' -e '^func Test' -e 'rapid\.Check' . |
 folders=$(grep -rl --include='*_test.go' 'rapid\.Check' . | xargs -n1 dirname | sort -u)
 
 export SYMGRAD_TEST_LONG=1
-tests 'Conformance(OfMany|OfProcesses|OnCallers)|Litmus|Quiet' ./internal/shm ./internal/sim
+tests 'Conformance(OfMany|OfProcesses|OnCallers)|Litmus|Quiet' ./internal/host/shm ./internal/sim
 tests '(Give|Gives|Has)TheBits|ManyRanks|ForEveryModel|SameForEveryStage|BySteps|Converges' \
 	./dist/ddp ./machine
 tests 'Killed|Stops|LeakNothing|LeavesNothing|CanBeRepeated|Curves|LearnsMNIST' \
 	./checkpoint ./dist/ddp ./dist/launch ./examples/ddp
-tests 'HostFaults' ./internal/faults
+tests 'HostFaults' ./internal/net/faults
 for wire in ucx openmpi mpich; do
 	tests "SuitesOverHosts/$wire" ./dist/backend
 done

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/symgrad/symgrad/internal/plan"
+	"github.com/symgrad/symgrad/internal/tool/plan"
 	"github.com/symgrad/symgrad/train/internal/exchange"
 	"github.com/symgrad/symgrad/train/internal/report"
 )

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/symgrad/symgrad/config"
-	"github.com/symgrad/symgrad/internal/cli"
+	"github.com/symgrad/symgrad/internal/tool/cli"
 	"github.com/symgrad/symgrad/train/internal/output"
 )
 

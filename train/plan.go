@@ -6,8 +6,8 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/internal/plan"
 	"github.com/symgrad/symgrad/internal/settings"
+	"github.com/symgrad/symgrad/internal/tool/plan"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/train/internal/measure"
 )

@@ -8,8 +8,8 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/config"
-	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/internal/settings"
+	"github.com/symgrad/symgrad/internal/tool/cli"
 )
 
 // checkRules reports conflicting settings and flags.

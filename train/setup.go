@@ -12,8 +12,8 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/internal/settings"
+	"github.com/symgrad/symgrad/internal/tool/cli"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/train/internal/exchange"
 	"github.com/symgrad/symgrad/train/internal/timeline"

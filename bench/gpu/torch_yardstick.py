@@ -46,7 +46,7 @@ def sizes(least, most):
 
 
 def iterations(size, launches):
-    """Number of operations of a row, as in internal/perf: about 5 ms per row, divided among the launches of a graph."""
+    """Number of operations of a row, as in internal/tool/perf: about 5 ms per row, divided among the launches of a graph."""
     n = int(5e-3 / (8e-6 + size / 250e9))
     if launches:
         return min(max(n // launches, 5), 100)

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/symgrad/symgrad/internal/hostcost"
-	"github.com/symgrad/symgrad/internal/hosttest"
+	"github.com/symgrad/symgrad/internal/net/hostcost"
+	"github.com/symgrad/symgrad/internal/net/hosttest"
 )
 
 // Settings of bench/hosts.sh.

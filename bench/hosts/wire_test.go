@@ -17,10 +17,10 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/hostcost"
-	"github.com/symgrad/symgrad/internal/reduce"
-	"github.com/symgrad/symgrad/internal/ucx"
-	"github.com/symgrad/symgrad/internal/wire"
+	"github.com/symgrad/symgrad/internal/host/reduce"
+	"github.com/symgrad/symgrad/internal/net/hostcost"
+	"github.com/symgrad/symgrad/internal/net/ucx"
+	"github.com/symgrad/symgrad/internal/net/wire"
 	"github.com/symgrad/symgrad/tensor"
 )
 

@@ -18,8 +18,8 @@ import (
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/foreign"
-	"github.com/symgrad/symgrad/internal/perf"
-	"github.com/symgrad/symgrad/internal/probe"
+	"github.com/symgrad/symgrad/internal/tool/perf"
+	"github.com/symgrad/symgrad/internal/tool/probe"
 )
 
 // newBenchCommand returns symgrad bench: nccl-tests for every backend.

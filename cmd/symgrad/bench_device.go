@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/gpu"
-	"github.com/symgrad/symgrad/internal/perf"
-	"github.com/symgrad/symgrad/internal/probe"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
+	"github.com/symgrad/symgrad/internal/tool/perf"
+	"github.com/symgrad/symgrad/internal/tool/probe"
 	"github.com/symgrad/symgrad/tensor"
 )
 

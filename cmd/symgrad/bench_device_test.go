@@ -15,11 +15,11 @@ import (
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/conformance"
-	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 	"github.com/symgrad/symgrad/internal/gpu"
-	"github.com/symgrad/symgrad/internal/perf"
-	"github.com/symgrad/symgrad/internal/probe"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 	"github.com/symgrad/symgrad/internal/sim"
+	"github.com/symgrad/symgrad/internal/tool/perf"
+	"github.com/symgrad/symgrad/internal/tool/probe"
 	"github.com/symgrad/symgrad/tensor"
 )
 

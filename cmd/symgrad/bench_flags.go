@@ -13,8 +13,8 @@ import (
 
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
-	"github.com/symgrad/symgrad/internal/cli"
-	"github.com/symgrad/symgrad/internal/perf"
+	"github.com/symgrad/symgrad/internal/tool/cli"
+	"github.com/symgrad/symgrad/internal/tool/perf"
 )
 
 // benchFlags are the flags of symgrad bench as given and, after parse, as package perf takes them.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
-	"github.com/symgrad/symgrad/internal/perf"
+	"github.com/symgrad/symgrad/internal/tool/perf"
 )
 
 // engineAuto is the engine name that means the fastest engine per operation.

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/perf"
+	"github.com/symgrad/symgrad/internal/tool/perf"
 	"github.com/symgrad/symgrad/tensor"
 )
 

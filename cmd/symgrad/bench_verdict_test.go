@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/perf"
 	"github.com/symgrad/symgrad/internal/sim"
+	"github.com/symgrad/symgrad/internal/tool/perf"
 )
 
 // maxed is a transport that reduces by the wrong operation.

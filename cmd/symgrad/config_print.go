@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/symgrad/symgrad/config"
-	"github.com/symgrad/symgrad/internal/cli"
+	"github.com/symgrad/symgrad/internal/tool/cli"
 )
 
 // settingsTable returns a line per setting: key, value, origin, and why it has no effect, if so. It

@@ -16,9 +16,9 @@ import (
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
-	"github.com/symgrad/symgrad/internal/cli"
 	"github.com/symgrad/symgrad/internal/gpu"
-	"github.com/symgrad/symgrad/internal/probe"
+	"github.com/symgrad/symgrad/internal/tool/cli"
+	"github.com/symgrad/symgrad/internal/tool/probe"
 )
 
 // probeCommand is the hidden command that loads one library in a separate process.

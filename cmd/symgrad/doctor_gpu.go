@@ -3,7 +3,7 @@ package main
 import (
 	"strings"
 
-	"github.com/symgrad/symgrad/internal/probe"
+	"github.com/symgrad/symgrad/internal/tool/probe"
 )
 
 // engines writes the engines between GPUs or hosts. Engines that are available, or unavailable, for

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/symgrad/symgrad/internal/probe"
+	"github.com/symgrad/symgrad/internal/tool/probe"
 )
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")

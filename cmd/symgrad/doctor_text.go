@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/symgrad/symgrad/internal/probe"
+	"github.com/symgrad/symgrad/internal/tool/probe"
 )
 
 const (

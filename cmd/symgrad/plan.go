@@ -12,8 +12,8 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/hostcost"
-	"github.com/symgrad/symgrad/internal/plan"
+	"github.com/symgrad/symgrad/internal/net/hostcost"
+	"github.com/symgrad/symgrad/internal/tool/plan"
 )
 
 // newPlanCommand returns symgrad plan, which predicts memory and communication of a run.

@@ -11,7 +11,7 @@ import (
 	"strconv"
 
 	"github.com/symgrad/symgrad/dist/launch"
-	"github.com/symgrad/symgrad/internal/plan"
+	"github.com/symgrad/symgrad/internal/tool/plan"
 )
 
 // probeLink measures allreduces of some sizes between ranks on this host, with symgrad bench.

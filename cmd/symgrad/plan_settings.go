@@ -7,8 +7,8 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/backend"
-	"github.com/symgrad/symgrad/internal/plan"
 	"github.com/symgrad/symgrad/internal/settings"
+	"github.com/symgrad/symgrad/internal/tool/plan"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/optim"
 )

@@ -14,7 +14,7 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/plan"
+	"github.com/symgrad/symgrad/internal/tool/plan"
 	"github.com/symgrad/symgrad/tensor"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/build"
-	"github.com/symgrad/symgrad/internal/cli"
+	"github.com/symgrad/symgrad/internal/tool/cli"
 )
 
 // Exit codes of the program itself. A subcommand that runs another program returns that program's

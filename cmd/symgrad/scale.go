@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/symgrad/symgrad/internal/hostcost"
-	"github.com/symgrad/symgrad/internal/hostsim"
+	"github.com/symgrad/symgrad/internal/net/hostcost"
+	"github.com/symgrad/symgrad/internal/net/hostsim"
 )
 
 // newScaleCommand returns symgrad scale, which predicts how a job scales over hosts.
@@ -80,7 +80,8 @@ type scaleTime struct {
 	Simulated bool               `json:"simulated"`
 }
 
-// hostSilence is the default of internal/hosts: seconds after which a silent host counts as lost.
+// hostSilence is the default of internal/net/hosts: seconds after which a silent host counts as
+// lost.
 const hostSilence = 4
 
 func (s *scaler) run() ([]byte, error) {

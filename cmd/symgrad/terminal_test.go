@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/symgrad/symgrad/internal/cli/clitest"
+	"github.com/symgrad/symgrad/internal/tool/cli/clitest"
 )
 
 // Help and errors are no wider than the terminal, except for examples, which are copied, and words

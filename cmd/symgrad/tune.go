@@ -19,7 +19,7 @@ import (
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/gpu"
-	"github.com/symgrad/symgrad/internal/perf"
+	"github.com/symgrad/symgrad/internal/tool/perf"
 )
 
 // newTuneCommand returns symgrad tune, which finds the fastest engine per operation.

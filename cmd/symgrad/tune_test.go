@@ -13,8 +13,8 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
-	"github.com/symgrad/symgrad/internal/cuda/cudatest"
 	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 	"github.com/symgrad/symgrad/tensor"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/internal/gpu"
-	"github.com/symgrad/symgrad/internal/perf"
+	"github.com/symgrad/symgrad/internal/tool/perf"
 )
 
 // tunePrinter prints the measurements of symgrad tune as they arrive.

@@ -66,9 +66,9 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/launch"
-	"github.com/symgrad/symgrad/internal/direct"
 	"github.com/symgrad/symgrad/internal/gpu"
-	"github.com/symgrad/symgrad/internal/shm"
+	"github.com/symgrad/symgrad/internal/gpu/direct"
+	"github.com/symgrad/symgrad/internal/host/shm"
 	"github.com/symgrad/symgrad/internal/sim"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/symgrad/symgrad/dist/launch"
-	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/dl"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 )
 
 // Choice is a backend, or one of its engines, and whether a job can use it.

@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/dl"
 	"github.com/symgrad/symgrad/internal/gpu"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 )
 
 // gpuID identifies a GPU by the driver's ids.

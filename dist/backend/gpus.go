@@ -13,11 +13,11 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/launch"
-	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/dl"
 	"github.com/symgrad/symgrad/internal/foreign"
 	"github.com/symgrad/symgrad/internal/gpu"
-	"github.com/symgrad/symgrad/internal/nvshmem"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/nvshmem"
 )
 
 // GPUs is this rank's part of a job on GPUs: its device, the libraries, and the control group.

@@ -16,7 +16,7 @@ import (
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/foreign"
 	"github.com/symgrad/symgrad/internal/gpu"
-	"github.com/symgrad/symgrad/internal/shm"
+	"github.com/symgrad/symgrad/internal/host/shm"
 )
 
 // ranks runs f as n ranks of a job that are goroutines.

@@ -11,11 +11,11 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/launch"
-	"github.com/symgrad/symgrad/internal/hosts"
-	"github.com/symgrad/symgrad/internal/mpi"
-	"github.com/symgrad/symgrad/internal/shm"
-	"github.com/symgrad/symgrad/internal/ucx"
-	"github.com/symgrad/symgrad/internal/wire"
+	"github.com/symgrad/symgrad/internal/host/shm"
+	"github.com/symgrad/symgrad/internal/net/hosts"
+	"github.com/symgrad/symgrad/internal/net/mpi"
+	"github.com/symgrad/symgrad/internal/net/ucx"
+	"github.com/symgrad/symgrad/internal/net/wire"
 )
 
 // openTimeout is the value of a zero InitTimeout.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/launch"
-	"github.com/symgrad/symgrad/internal/ucx"
+	"github.com/symgrad/symgrad/internal/net/ucx"
 	"github.com/symgrad/symgrad/tensor"
 )
 

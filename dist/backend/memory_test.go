@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/symgrad/symgrad/internal/conformance"
-	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 	"github.com/symgrad/symgrad/tensor"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/hosts"
+	"github.com/symgrad/symgrad/internal/net/hosts"
 )
 
 // news passes on the deaths of ranks on several hosts.

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
-	"github.com/symgrad/symgrad/internal/direct"
 	"github.com/symgrad/symgrad/internal/gpu"
-	"github.com/symgrad/symgrad/internal/nccl"
-	"github.com/symgrad/symgrad/internal/nvshmem"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/direct"
+	"github.com/symgrad/symgrad/internal/gpu/nccl"
+	"github.com/symgrad/symgrad/internal/gpu/nvshmem"
 )
 
 // provider moves bytes between GPUs: a library, or symgrad's kernels. It makes engines and

@@ -12,8 +12,8 @@ import (
 
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/conformance"
-	"github.com/symgrad/symgrad/internal/hosttest"
 	"github.com/symgrad/symgrad/internal/long"
+	"github.com/symgrad/symgrad/internal/net/hosttest"
 )
 
 // wires are the engines between hosts. That of UCX has no launcher: ranks have the variables of

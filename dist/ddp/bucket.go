@@ -8,7 +8,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/reduce"
+	"github.com/symgrad/symgrad/internal/host/reduce"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"

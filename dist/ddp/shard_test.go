@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/dist/ddp/compress"
-	"github.com/symgrad/symgrad/internal/shm"
+	"github.com/symgrad/symgrad/internal/host/shm"
 	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"

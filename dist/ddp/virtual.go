@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/reduce"
+	"github.com/symgrad/symgrad/internal/host/reduce"
 	"github.com/symgrad/symgrad/tensor"
 )
 

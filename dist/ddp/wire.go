@@ -6,7 +6,7 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp/compress"
-	"github.com/symgrad/symgrad/internal/reduce"
+	"github.com/symgrad/symgrad/internal/host/reduce"
 	"github.com/symgrad/symgrad/tensor"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cores"
+	"github.com/symgrad/symgrad/internal/host/cores"
 )
 
 // deal returns the processors of each rank; nil if ranks are not bound.

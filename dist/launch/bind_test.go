@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cores"
+	"github.com/symgrad/symgrad/internal/host/cores"
 )
 
 // Each rank sees its own cores, and the launcher all of them again.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/symgrad/symgrad/internal/cgroup"
+	"github.com/symgrad/symgrad/internal/host/cgroup"
 )
 
 // memoryWatch counts the kernel's kills for lack of memory. If the count grows, it explains the end

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/symgrad/symgrad/internal/hosttest"
+	"github.com/symgrad/symgrad/internal/net/hosttest"
 )
 
 // hostNode starts the launcher of one of two nodes, with two ranks that print their start and wait.

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/symgrad/symgrad/internal/cli/clitest"
+	"github.com/symgrad/symgrad/internal/tool/cli/clitest"
 )
 
 // scriptedOutput plays a list of "stream text" on a console: 0 and 1 are the stdout of those ranks,

@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cores"
+	"github.com/symgrad/symgrad/internal/host/cores"
 )
 
 // roles are the programs that this test binary can be. They return the exit code.

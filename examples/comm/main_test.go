@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/examples/internal/rank"
 	"github.com/symgrad/symgrad/examples/internal/ranktest"
-	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 )
 
 func TestMain(m *testing.M) { ranktest.Main(m, main) }

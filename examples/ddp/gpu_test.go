@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
-	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 	"github.com/symgrad/symgrad/internal/long"
 	"github.com/symgrad/symgrad/train"
 )

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/symgrad/symgrad/internal/hosttest"
+	"github.com/symgrad/symgrad/internal/net/hosttest"
 	"github.com/symgrad/symgrad/internal/trace"
 	"github.com/symgrad/symgrad/train"
 )

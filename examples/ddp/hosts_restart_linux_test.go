@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/symgrad/symgrad/internal/hosttest"
 	"github.com/symgrad/symgrad/internal/long"
+	"github.com/symgrad/symgrad/internal/net/hosttest"
 	"github.com/symgrad/symgrad/train"
 )
 

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/symgrad/symgrad/config"
-	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 	"github.com/symgrad/symgrad/train"
 )
 

@@ -16,8 +16,8 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/dist/launch"
-	"github.com/symgrad/symgrad/internal/hosttest"
 	"github.com/symgrad/symgrad/internal/long"
+	"github.com/symgrad/symgrad/internal/net/hosttest"
 )
 
 // supervised runs the program as two ranks that the launcher restarts, as symgrad run does. line

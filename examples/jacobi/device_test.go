@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/examples/internal/ranktest"
-	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 )
 
 // On GPUs too the solution has the bits of the serial one: with rows of one piece and of many, with

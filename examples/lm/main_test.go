@@ -12,7 +12,7 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/examples/internal/ranktest"
-	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 	"github.com/symgrad/symgrad/train"
 )
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/examples/internal/ranktest"
-	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 )
 
 // The same program on GPUs, whatever moves the bytes of its barriers. It needs GPUs: see cudatest.

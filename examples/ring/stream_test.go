@@ -11,7 +11,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/internal/conformance"
-	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 	"github.com/symgrad/symgrad/kernel"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"

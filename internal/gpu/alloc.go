@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/hostheap"
+	"github.com/symgrad/symgrad/internal/host/hostheap"
 	"github.com/symgrad/symgrad/symmetric"
 )
 

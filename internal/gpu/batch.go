@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 )
 
 // batchers returns an error if several messages use an engine that takes one at a time.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 )
 
 // Builder is an Engine whose library has device code that kernels of users call.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 )
 
 // Wrap returns a Stream for a CUstream of v that another library made. 0 is the default stream.

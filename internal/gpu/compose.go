@@ -4,7 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 	"github.com/symgrad/symgrad/tensor"
 )
 

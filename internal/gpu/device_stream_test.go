@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
-	"github.com/symgrad/symgrad/internal/cuda/cudatest"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/tensor"
 )

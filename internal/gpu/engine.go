@@ -2,7 +2,7 @@ package gpu
 
 import (
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 )
 
 // Engine does the operations of one group of GPUs: an NCCL communicator, an NVSHMEM team, or

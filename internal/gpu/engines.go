@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 )
 
 // engineSet is the engines of a group and the choice between them.

@@ -10,8 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
-	"github.com/symgrad/symgrad/internal/hostheap"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
+	"github.com/symgrad/symgrad/internal/host/hostheap"
 	"github.com/symgrad/symgrad/symmetric"
 )
 

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 )
 
 // streamOf returns the stream and the ticket of w; nil for Work of no GPU stream.

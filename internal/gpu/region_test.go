@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/hostheap"
+	"github.com/symgrad/symgrad/internal/host/hostheap"
 	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"

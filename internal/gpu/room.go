@@ -1,6 +1,6 @@
 package gpu
 
-import "github.com/symgrad/symgrad/internal/cuda"
+import "github.com/symgrad/symgrad/internal/gpu/cuda"
 
 // Unending is an Engine whose Abort cannot end queued work. Operations whose peer has died stay on
 // the device until the process ends.

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
 )
 
 // repeater is a Keeper that has kept one thing of all operations, or nothing.

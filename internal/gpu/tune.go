@@ -113,8 +113,9 @@ func (c *Tuning) keys(symmetricToo bool) []tuneKey {
 // returns a table of the slowest rank's times.
 //
 // Collective: all ranks of t, same settings; no other use of the group during the call. Returns:
-// the same table on all ranks. Errors: ErrInvalid for wrong settings; ErrMemory of internal/cuda,
-// or symmetric.ErrNoSpace, for sizes that do not fit; the error of a broken group.
+// the same table on all ranks. Errors: ErrInvalid for wrong settings; ErrMemory of
+// internal/gpu/cuda, or symmetric.ErrNoSpace, for sizes that do not fit; the error of a broken
+// group.
 func Tune(t *Transport, cfg Tuning) (*Table, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

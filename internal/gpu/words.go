@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/hostheap"
+	"github.com/symgrad/symgrad/internal/host/hostheap"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )

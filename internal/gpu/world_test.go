@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/hosts"
+	"github.com/symgrad/symgrad/internal/net/hosts"
+	"github.com/symgrad/symgrad/internal/net/wire/fake"
 	"github.com/symgrad/symgrad/internal/sim"
-	"github.com/symgrad/symgrad/internal/wire/fake"
 )
 
 // onEach runs body as every rank of a host group of n ranks, which it closes.

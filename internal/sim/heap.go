@@ -6,7 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/hostheap"
+	"github.com/symgrad/symgrad/internal/host/hostheap"
 	"github.com/symgrad/symgrad/symmetric"
 )
 
@@ -97,7 +97,7 @@ func newHeap(t *transport, m *memory) *hostheap.Heap {
 	return hostheap.New(&host{t: t, mem: m}, hostheap.Config{Rank: t.rank, Parts: m.parts, Spins: 1})
 }
 
-// host gives a memory to internal/hostheap.
+// host gives a memory to internal/host/hostheap.
 type host struct {
 	t   *transport
 	mem *memory

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/reduce"
+	"github.com/symgrad/symgrad/internal/host/reduce"
 	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/reduce"
+	"github.com/symgrad/symgrad/internal/host/reduce"
 	"github.com/symgrad/symgrad/tensor"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
-	"github.com/symgrad/symgrad/internal/cli"
+	"github.com/symgrad/symgrad/internal/tool/cli"
 )
 
 // ErrWrong is matched by the error of a program with a wrong result.

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/shm"
+	"github.com/symgrad/symgrad/internal/host/shm"
 	"github.com/symgrad/symgrad/internal/sim"
 )
 

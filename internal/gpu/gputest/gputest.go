@@ -21,10 +21,10 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/launch"
-	"github.com/symgrad/symgrad/internal/cuda"
 	"github.com/symgrad/symgrad/internal/dl"
 	"github.com/symgrad/symgrad/internal/gpu"
-	"github.com/symgrad/symgrad/internal/shm"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
+	"github.com/symgrad/symgrad/internal/host/shm"
 )
 
 // roleVar makes the test binary a rank; the value names its role.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/symgrad/symgrad/config"
-	"github.com/symgrad/symgrad/internal/cli"
+	"github.com/symgrad/symgrad/internal/tool/cli"
 	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 

@@ -8,11 +8,11 @@ import (
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/launch"
-	"github.com/symgrad/symgrad/internal/cublas"
-	"github.com/symgrad/symgrad/internal/cuda"
-	"github.com/symgrad/symgrad/internal/cudnn"
 	"github.com/symgrad/symgrad/internal/dl"
-	"github.com/symgrad/symgrad/internal/nccl"
+	"github.com/symgrad/symgrad/internal/gpu/cublas"
+	"github.com/symgrad/symgrad/internal/gpu/cuda"
+	"github.com/symgrad/symgrad/internal/gpu/cudnn"
+	"github.com/symgrad/symgrad/internal/gpu/nccl"
 	"github.com/symgrad/symgrad/internal/settings"
 )
 

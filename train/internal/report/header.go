@@ -6,7 +6,7 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/ddp"
-	"github.com/symgrad/symgrad/internal/cli"
+	"github.com/symgrad/symgrad/internal/tool/cli"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/train/internal/output"
 	"github.com/symgrad/symgrad/train/internal/save"

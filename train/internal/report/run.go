@@ -7,7 +7,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
-	"github.com/symgrad/symgrad/internal/blas"
+	"github.com/symgrad/symgrad/internal/host/blas"
 	"github.com/symgrad/symgrad/internal/settings"
 	"github.com/symgrad/symgrad/optim"
 )

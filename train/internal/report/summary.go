@@ -14,7 +14,7 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/internal/build"
-	"github.com/symgrad/symgrad/internal/plan"
+	"github.com/symgrad/symgrad/internal/tool/plan"
 	"github.com/symgrad/symgrad/train/internal/measure"
 	"github.com/symgrad/symgrad/train/internal/output"
 	"github.com/symgrad/symgrad/train/internal/save"

@@ -11,7 +11,7 @@ import (
 
 	"github.com/symgrad/symgrad/checkpoint"
 	"github.com/symgrad/symgrad/config"
-	"github.com/symgrad/symgrad/internal/cli"
+	"github.com/symgrad/symgrad/internal/tool/cli"
 	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/symgrad/symgrad/checkpoint"
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/data"
-	"github.com/symgrad/symgrad/internal/cli"
+	"github.com/symgrad/symgrad/internal/tool/cli"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
 	"github.com/symgrad/symgrad/train/internal/exchange"

@@ -1,0 +1,82 @@
+package lower
+
+import "github.com/symgrad/symgrad/internal/compile/program"
+
+// finish optimizes the program and plans its memory.
+func (l *Lowered) finish(o *Options) error {
+	l.Program.Rows, l.Program.Again, l.Program.Aside = o.OnGPU, o.OnGPU, o.Aside != nil && o.Aside(l.Program, l.Groups)
+	if o.Narrow {
+		l.Program.Narrow = program.NarrowFrom
+	}
+	var err error
+	if o.NoOptimize {
+		err = program.Pack(l.Program)
+	} else {
+		err = program.Optimize(l.Program)
+	}
+	if err != nil {
+		return err
+	}
+	l.removeUnusedValues()
+	return program.Plan(l.Program)
+}
+
+// removeUnusedValues drops values that no step uses, except those placed outside the program.
+func (l *Lowered) removeUnusedValues() {
+	p := l.Program
+	used := make([]bool, len(p.Values))
+	views := func(f func(v *program.View)) {
+		for i := range p.Steps {
+			for k := range p.Steps[i].In {
+				f(&p.Steps[i].In[k])
+			}
+			for k := range p.Steps[i].Out {
+				f(&p.Steps[i].Out[k])
+			}
+		}
+	}
+	views(func(v *program.View) { used[v.Value] = true })
+	at := make([]program.ID, len(p.Values))
+	kept := p.Values[:0]
+	for i, v := range p.Values {
+		at[i] = program.None
+		if used[i] || v.Place == program.Outside {
+			at[i] = program.ID(len(kept))
+			kept = append(kept, v)
+		}
+	}
+	p.Values = kept
+	move := func(id *program.ID) {
+		if *id != program.None {
+			*id = at[*id]
+		}
+	}
+	done := map[*program.View]bool{} // steps may share a slice of views
+	views(func(v *program.View) {
+		if !done[v] {
+			done[v] = true
+			move(&v.Value)
+		}
+	})
+	move(&p.Clock)
+	for _, all := range [][]Binding{l.Inputs, l.Outputs, l.Duals} {
+		for i := range all {
+			move(&all[i].ID)
+		}
+	}
+	for i := range l.States {
+		move(&l.States[i].ID)
+	}
+	for i := range l.Fixed {
+		move(&l.Fixed[i].ID)
+	}
+	move(&l.Norm)
+	move(&l.Skipped)
+	for _, id := range l.follow {
+		move(id)
+	}
+	for _, h := range l.Hooks {
+		move(&h.Grad)
+		move(&h.Reduced)
+	}
+}
