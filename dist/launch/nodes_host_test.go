@@ -41,6 +41,10 @@ func TestLostHostTakesPartInTheNextStart(t *testing.T) {
 	h := hosttest.New(t, 2, hosttest.Options{})
 	secret := NewSecret()
 	nodes := [2]*program{hostNode(t, h, 0, secret), hostNode(t, h, 1, secret)}
+	for node, p := range nodes {
+		p.err.waitFor(t, fmt.Sprintf("node %d of 2 waits for the others at %s:29500\n", node, h.Addr(0)))
+		p.err.waitFor(t, fmt.Sprintf("all 2 nodes are there: this one starts 2 of 4 ranks, from rank %d\n", 2*node))
+	}
 	generation := 0
 	expect := func() {
 		t.Helper()
