@@ -28,6 +28,7 @@ func newRootCommand() *cobra.Command {
 		newBenchCommand(),
 		newCheckpointCommand(),
 		newConfigCommand(),
+		newDataCommand(),
 		newDoctorCommand(),
 		newDoctorProbeCommand(),
 		newPlanCommand(),

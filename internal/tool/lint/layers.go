@@ -96,7 +96,8 @@ var layers = []layer{
 	{"ops", []string{"dist", "tensor"}, "graph ops use a group, not a backend"},
 	{"optim", []string{"dist", "tensor", "ops"}, "an update uses memory and at most a group; ops reads graphs"},
 	{"checkpoint", []string{"tensor", "internal/foreign"}, "it stores tensors and runs; the program decides their owners and purpose"},
-	{"data", []string{"dist"}, "the order of samples is independent of graphs; dist has the errors"},
+	{"data", []string{"dist", "internal/foreign"}, "samples and their order are independent of graphs; dist has the errors"},
+	{"data/bpe", []string{"dist"}, "programs that train on tokens need no vocabulary of text"},
 	{"internal/drive", []string{"dist", "tensor"}, "dist/ddp implements it for machines, which it does not import"},
 	{"dist/ddp/compress", []string{"dist", "tensor", "internal/host/reduce"}, "a codec gets buckets as values; ddp sums its messages"},
 	{
@@ -177,7 +178,7 @@ var layers = []layer{
 	{
 		"train",
 		[]string{
-			"config", "data", "dist", "dist/launch", "dist/backend", "tensor", "ops", "optim", "checkpoint", "dist/ddp", "machine", "internal/host/blas",
+			"config", "data", "data/bpe", "dist", "dist/launch", "dist/backend", "tensor", "ops", "optim", "checkpoint", "dist/ddp", "machine", "internal/host/blas",
 			"internal/tool/cli", "internal/tool/plan", "internal/settings", "train/internal/exchange", "train/internal/measure", "train/internal/output",
 			"train/internal/report", "train/internal/save", "train/internal/timeline",
 		},
@@ -208,6 +209,7 @@ var inTests = map[string][]string{
 	"internal/compile/cudaexec": {"internal/compile/program/oracle"},
 	"internal/compile/update":   {"internal/compile/program/oracle", "internal/compile/values"},
 	"internal/compile/cudagen":  {"internal/compile/program/oracle", "internal/gpu/cuda"}, // runs its kernels
+	"data":                      {"data/bpe"},                                             // an example encodes a text
 	"dist/launch":               {"internal/tool/cli/clitest"},
 	"internal/host/shm":         {"dist/launch"},                                  // its ranks are processes, started there
 	"internal/gpu/direct":       {"internal/gpu/gputest", "internal/host/reduce"}, // the same, and sums are compared with the host's
