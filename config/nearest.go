@@ -21,8 +21,9 @@ func normal(name string) string {
 	return strings.NewReplacer("-", "_", " ", "_").Replace(strings.ToLower(strings.TrimSpace(name)))
 }
 
-// dissimilarity returns the lowest of three counts of edits: of the whole key; of the last name,
-// plus one for another section; of one word of the last name, plus one and one for another section.
+// dissimilarity returns the lowest of some counts of edits: of the whole key; of the last name, plus
+// one for another section; of one word of the last name, or of its initials if it is a word of two
+// letters (lr for learning_rate), plus one and one for another section.
 func dissimilarity(want, have string) int {
 	cost := edits(want, have)
 	moved := 0
@@ -31,6 +32,9 @@ func dissimilarity(want, have string) int {
 	}
 	wantLast, haveLast := last(want), last(have)
 	cost = min(cost, edits(wantLast, haveLast)+moved)
+	if len(haveLast) == 2 && haveLast == initials(wantLast) {
+		cost = min(cost, moved+1)
+	}
 	if len(wantLast) >= 4 { // a shorter word is in too many names
 		for _, word := range strings.Split(haveLast, "_") {
 			if e := edits(wantLast, word); e <= 1 {
@@ -39,6 +43,17 @@ func dissimilarity(want, have string) int {
 		}
 	}
 	return cost
+}
+
+// initials returns "lr" for "learning_rate".
+func initials(name string) string {
+	var letters []byte
+	for _, word := range strings.Split(name, "_") {
+		if word != "" {
+			letters = append(letters, word[0])
+		}
+	}
+	return string(letters)
 }
 
 // edits returns the number of insertions, deletions, substitutions and swaps of neighbours that

@@ -20,6 +20,8 @@ func TestNearestFindsWhatWasMeant(t *testing.T) {
 		{"rn.seed", "run.seed"},
 		{"lr", "optim.lr"},
 		{"train.lr", "optim.lr"},
+		{"optim.learning_rate", "optim.lr"},
+		{"learning-rate", "optim.lr"},
 		{"optim.warmup_steps", "optim.schedule.warmup_steps"},
 		{"data.batch", "data.global_batch"},
 		{"batch", "data.global_batch"},
