@@ -102,6 +102,8 @@ func checkProgram(cmd *cobra.Command, args []string) error {
 		return errors.New("the number of ranks is missing: add -n 2, for example")
 	case checkRanks(n) != nil:
 		return checkRanks(n)
+	case cmd.Flags().Changed("nnodes") && !cmd.Flags().Changed("node-rank") && cmd.Flag("nnodes").Value.String() != "1":
+		return errors.New("--node-rank is missing: 0 on the host of --store, 1 and so on on the others")
 	case grace <= 0:
 		return fmt.Errorf("--grace %v: want more than 0", grace)
 	case bind != launch.BindCore && bind != launch.BindNone:
