@@ -65,7 +65,7 @@ SEQUENTIAL_TESTS := ^Test(ErrorFeedbackSendsEverythingInTheEnd|CompilingTakesMem
 	WireIsTheSameForEveryStage|HookStateGoesOnWhereItWas|VirtualRanksGiveTheBitsOfRealOnes|StagesGiveTheBitsOfStage0ForEveryModel|$\
 	SyncBatchNormTrainsAsOnOneRank|ConformanceOfManyRanks|NothingIsWrongWhereNothingIs|EveryRuleTrainsAGorgoniaGraph|$\
 	Float(32|64)FollowsPyTorchTo1e[0-9]+|LauncherEndsAJobOfAKilledProcess|$\
-	CloseGivesUpOnAProcessThatDoesNotClose|CloseEndsWhatFits|LoseEndsRequestsAndClose|MessagesOfALostProcessEnd)$$
+	CloseGivesUpOnAProcessThatDoesNotClose|CloseEndsWhatFits|LoseEndsRequestsAndClose|MessagesOfALostProcessEnd|LossDuringCloseEndsIt)$$
 RACE_PKG = $(if $(filter ./...,$(PKG)),$$($(GO) list ./... | grep -vE '/($(NO_RACE))$$'),$(PKG))
 
 # By default the race detector delays the end of each process by a second, and many tests start processes.

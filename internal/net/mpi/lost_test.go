@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -121,6 +122,44 @@ func halfScene() error {
 		return fmt.Errorf("a message without its end: %w", err)
 	}
 	if err := w.Close(); err != nil {
+		return err
+	}
+	return errors.New("ends after the loss")
+}
+
+// TestLossDuringCloseEndsIt: process 0 waits in Close for a message that process 1 does not
+// receive, and then loses it.
+func TestLossDuringCloseEndsIt(t *testing.T) {
+	each(t, func(t *testing.T, s suite) {
+		out, err := s.run(t, 2, "lost in close")
+		if err == nil || !strings.Contains(out, "ends after the loss") {
+			t.Errorf("launcher: %v, want an error after the scene's message\n%s", err, out)
+		}
+	})
+}
+
+func lostInCloseScene() error {
+	w, err := mpi.Open(context.Background(), mpi.Config{Environ: os.Environ(), Library: os.Getenv(libraryVar), CloseTimeout: time.Hour})
+	if err != nil {
+		return err
+	}
+	if err := wiretest.Run(w); err != nil {
+		return err
+	}
+	if w.Info().Rank == 1 {
+		select {} // the launcher ends it
+	}
+	var r wire.Request
+	w.Send(&r, 1, 1, make([]byte, 16<<20))
+	var in wire.Request
+	w.Recv(&in, 1, 1, nil)
+	closed := make(chan error)
+	go func() { closed <- w.Close() }()
+	for !in.Done() { // Close ends it first
+		runtime.Gosched()
+	}
+	w.Lose(1, "no heartbeat")
+	if err := <-closed; err != nil {
 		return err
 	}
 	return errors.New("ends after the loss")

@@ -19,19 +19,20 @@ import (
 
 // scenes are programs of the processes of a job. The end of a process is a nil error.
 var scenes = map[string]func() error{
-	"rules":     rulesScene,
-	"signals":   signalsScene,
-	"collector": collectorScene,
-	"refusals":  refusalsScene,
-	"lost":      lostScene,
-	"half":      halfScene,
-	"killed":    killedScene,
-	"late":      lateScene,
-	"fits":      fitsScene,
-	"other":     otherScene,
-	"find":      findScene,
-	"pingpong":  pingpongScene,
-	"ulfm":      ulfmScene,
+	"rules":         rulesScene,
+	"signals":       signalsScene,
+	"collector":     collectorScene,
+	"refusals":      refusalsScene,
+	"lost":          lostScene,
+	"half":          halfScene,
+	"lost in close": lostInCloseScene,
+	"killed":        killedScene,
+	"late":          lateScene,
+	"fits":          fitsScene,
+	"other":         otherScene,
+	"find":          findScene,
+	"pingpong":      pingpongScene,
+	"ulfm":          ulfmScene,
 }
 
 func TestMPIKeepsTheRulesOfWires(t *testing.T) {

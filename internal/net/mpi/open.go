@@ -204,17 +204,10 @@ func (w *Wire) end() error {
 		w.receive(a, nil)
 	}
 	w.arrived = nil
-	wait := w.wait
-	if len(w.lost) > 0 {
-		wait = min(wait, time.Second) // the job has failed
-	}
 	w.mu.Unlock()
 
-	until := time.Now().Add(wait)
-	var pause wire.Backoff
-	for w.drain() && time.Now().Before(until) {
-		pause.Pause()
-	}
+	begun := time.Now()
+	until := w.flush(begun.Add(w.wait))
 
 	w.mu.Lock()
 	w.over = true
@@ -226,7 +219,7 @@ func (w *Wire) end() error {
 	w.finish <- left == 0 && !gone
 	switch {
 	case left > 0:
-		return fmt.Errorf("mpi: close: %d messages were not received within %v: other processes have failed, so exit with an error", left, wait)
+		return fmt.Errorf("mpi: close: %d messages were not received within %v: other processes have failed, so exit with an error", left, time.Since(begun).Round(time.Millisecond))
 	case gone:
 		return nil
 	}
@@ -240,10 +233,30 @@ func (w *Wire) end() error {
 	}
 }
 
-// drain moves pending messages, and reports whether some are left.
-func (w *Wire) drain() bool {
+// flush moves pending messages until none is left, at most until a time. From the first loss on it
+// waits for a second: the job has failed.
+//
+// Returns: the time until which it would have waited.
+func (w *Wire) flush(until time.Time) time.Time {
+	var pause wire.Backoff
+	for known := false; ; pause.Pause() {
+		left, gone := w.drain()
+		if gone && !known {
+			known = true
+			if soon := time.Now().Add(time.Second); soon.Before(until) {
+				until = soon
+			}
+		}
+		if left == 0 || !time.Now().Before(until) {
+			return until
+		}
+	}
+}
+
+// drain moves pending messages. It returns the number that is left, and whether a process is lost.
+func (w *Wire) drain() (left int, gone bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.poll()
-	return len(w.table.entries) > 0
+	return len(w.table.entries), len(w.lost) > 0
 }
