@@ -71,7 +71,7 @@ func (s State) write(dir string, meta checkpoint.Meta, runs []checkpoint.Run) er
 // with any ddp.Config.Stage. It passes over damaged checkpoints, unless all are.
 //
 // Collective: all ranks, before the first step. Returns: the step of the checkpoint; 0 if dir has
-// no checkpoint. Errors: on all ranks, after which s may have some of the saved values;
+// no finished checkpoint. Errors: on all ranks, after which s may have some of the saved values;
 // dist.ErrInvalid for a missing field; those of package checkpoint; no checkpoint that is whole; a
 // parameter with another shape; a sampler, if the checkpoint was saved without one.
 func Resume(dir string, s State) (step int, err error) {

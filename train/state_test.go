@@ -199,7 +199,7 @@ func TestScriptSaysWhyItCannotResume(t *testing.T) {
 		t.Errorf("another rule: %v", err)
 	}
 	s = script{rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}, forgets: true}
-	unordered := t.TempDir()
+	unordered, unfinished := t.TempDir(), t.TempDir()
 	if _, err := s.train(t, unordered, 2, 4); err != nil {
 		t.Fatal(err)
 	}
@@ -217,6 +217,12 @@ func TestScriptSaysWhyItCannotResume(t *testing.T) {
 	paths, err := checkpoint.List(dir)
 	if err != nil || len(paths) != 1 {
 		t.Fatalf("%v, %v", paths, err)
+	}
+	if err := os.Mkdir(filepath.Join(unfinished, "step-00000004.tmp"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.train(t, unfinished, 2, 2); err != nil {
+		t.Errorf("a first checkpoint that was not finished: %v", err)
 	}
 	if err := os.Truncate(filepath.Join(paths[0], "manifest.json"), 10); err != nil {
 		t.Fatal(err)

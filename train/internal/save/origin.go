@@ -141,15 +141,19 @@ type whole struct {
 	step int
 }
 
-// Newest returns the path of the newest complete checkpoint in dir; "" if dir has no checkpoint.
+// Newest returns the path of the newest whole checkpoint in dir; "" if dir has no finished one.
 //
-// Errors: all checkpoints are damaged.
+// Errors: all finished checkpoints are damaged.
 func Newest(dir string) (string, error) {
 	newest, skipped, err := newestIn(dir)
-	if err == nil && newest.path == "" && len(skipped) > 0 {
-		err = fmt.Errorf("no checkpoint in %s is whole; move them away to begin a new training: %s", dir, strings.Join(skipped, "; "))
+	if err != nil || newest.path != "" {
+		return newest.path, err
 	}
-	return newest.path, err
+	all, _ := checkpoint.List(dir)
+	if slices.ContainsFunc(all, func(path string) bool { return !strings.HasSuffix(path, ".tmp") }) {
+		err = fmt.Errorf("%s; move them away to begin a new training", strings.Join(skipped, "; "))
+	}
+	return "", err
 }
 
 // newestIn returns the newest complete checkpoint in dir, and why newer ones are not usable. It
