@@ -42,8 +42,8 @@ func TestLostHostTakesPartInTheNextStart(t *testing.T) {
 	secret := NewSecret()
 	nodes := [2]*program{hostNode(t, h, 0, secret), hostNode(t, h, 1, secret)}
 	for node, p := range nodes {
-		p.err.waitFor(t, fmt.Sprintf("node %d of 2 waits for the others at %s:29500\n", node, h.Addr(0)))
-		p.err.waitFor(t, fmt.Sprintf("all 2 nodes are there: this one starts 2 of 4 ranks, from rank %d\n", 2*node))
+		p.err.waitFor(t, fmt.Sprintf("node %d of 2 waits up to %v for the others at %s:29500\n", node, patience, h.Addr(0)))
+		p.err.waitFor(t, fmt.Sprintf("all 2 nodes have joined: this one starts 2 of 4 ranks, from rank %d\n", 2*node))
 	}
 	generation := 0
 	expect := func() {

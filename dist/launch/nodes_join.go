@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/symgrad/symgrad/dist"
@@ -87,6 +88,10 @@ func (l *launchers) serve(ctx context.Context, cfg SpawnConfig) (err error) {
 		return err
 	}
 	s, err := Listen(ServerConfig{Address: cfg.listenAddress(), Job: l.layout.Job, TLS: config, Watched: true, nodes: desk})
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%s is in use: if this job's launcher with --node-rank 0 runs there, this one needs another number, else --store another port: %w",
+			cfg.listenAddress(), syscall.EADDRINUSE)
+	}
 	if err != nil {
 		return err
 	}

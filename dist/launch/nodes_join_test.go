@@ -126,6 +126,9 @@ func TestNodeIsTakenOnce(t *testing.T) {
 	if _, err := dialNode(t, cfg.on(2), rankName(2)); err == nil || !strings.Contains(err.Error(), "node 2 with the certificate of rank-2") {
 		t.Errorf("a rank's certificate: got %v", err)
 	}
+	if j := <-join(t.Context(), cfg); j.err == nil || !strings.Contains(j.err.Error(), "this one needs another number") {
+		t.Errorf("a second node 0: got %v", j.err)
+	}
 	// A node that does not come is named, on all nodes.
 	cancel(dist.ErrTimeout)
 	const missing = "waiting for node 2 of 3"

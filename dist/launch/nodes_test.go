@@ -113,7 +113,7 @@ func TestRanksAreNumberedNodeByNode(t *testing.T) {
 	}
 	for node, text := range c.ends(0) {
 		starts := []string{"1 of 6 ranks, from rank 0", "3 of 6 ranks, from rank 1", "2 of 6 ranks, from rank 4"}[node]
-		if !strings.HasSuffix(text, "symgrad: all 3 nodes are there: this one starts "+starts+"\n") || strings.Count(text, "\n") != 2 {
+		if !strings.HasSuffix(text, "symgrad: all 3 nodes have joined: this one starts "+starts+"\n") || strings.Count(text, "\n") != 2 {
 			t.Errorf("node %d prints %s", node, text)
 		}
 	}

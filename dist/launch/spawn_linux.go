@@ -170,14 +170,14 @@ func (j *job) meet(ctx context.Context) (end func() error, err error) {
 	if j.cfg.Nodes <= 1 {
 		return j.serve()
 	}
-	j.console.printf("node %d of %d waits for the others at %s", j.cfg.Node, j.cfg.Nodes, j.cfg.Store)
+	j.console.printf("node %d of %d waits up to %v for the others at %s", j.cfg.Node, j.cfg.Nodes, j.cfg.Wait, j.cfg.Store)
 	n, err := joinNodes(ctx, j.cfg, j.restarts)
 	if err != nil {
 		return nil, err
 	}
 	j.nodes, j.id, j.ca, j.master = n, n.layout.Job, n.authority, n.master
 	j.first, j.size = n.layout.first(n.node), n.layout.size()
-	j.console.printf("all %d nodes are there: this one starts %d of %d ranks, from rank %d", j.cfg.Nodes, j.cfg.N, j.size, j.first)
+	j.console.printf("all %d nodes have joined: this one starts %d of %d ranks, from rank %d", j.cfg.Nodes, j.cfg.N, j.size, j.first)
 	return func() error { n.close(); return nil }, nil
 }
 
