@@ -21,9 +21,9 @@ func normal(name string) string {
 	return strings.NewReplacer("-", "_", " ", "_").Replace(strings.ToLower(strings.TrimSpace(name)))
 }
 
-// dissimilarity returns the lowest of some counts of edits: of the whole key; of the last name, plus
-// one for another section; of one word of the last name, or of its initials if it is a word of two
-// letters (lr for learning_rate), plus one and one for another section.
+// dissimilarity returns the lowest of some counts of edits: of the whole key; of the last name,
+// plus one for another section; of one word of the last name, or of its initials if it is a word of
+// two letters (lr for learning_rate), plus one and one for another section.
 func dissimilarity(want, have string) int {
 	cost := edits(want, have)
 	moved := 0

@@ -32,12 +32,12 @@ func Example_tokens() {
 	check(w.Close())
 
 	for rank := range 2 {
-		const context = 4
-		tokens := must(data.OpenTokens(data.TokensConfig{Paths: []string{dir}, Vocabulary: enc.Tokens()}))
+		const length = 4
+		tokens := must(data.OpenTokens(data.TokensConfig{Paths: []string{dir}, Vocabulary: enc.Vocabulary()}))
 		sampler := must(data.NewSampler(data.SamplerConfig{
-			Samples: tokens.Samples(context), GlobalBatch: 2, Rank: rank, Size: 2, Seed: 1, Shuffle: true,
+			Samples: tokens.Samples(length), GlobalBatch: 2, Rank: rank, Size: 2, Seed: 1, Shuffle: true,
 		}))
-		inputs, targets := make([]int32, context), make([]int32, context)
+		inputs, targets := make([]int32, length), make([]int32, length)
 		for _, i := range sampler.Next().Indices {
 			check(tokens.Sample(i, inputs, targets))
 			fmt.Println("rank", rank, "sample", i, inputs, targets)

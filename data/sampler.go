@@ -1,4 +1,5 @@
-// Package data divides the samples of a data set among the ranks of a job.
+// Package data reads and writes files of tokens, and divides the samples of a data set among the
+// ranks of a job.
 package data
 
 import (

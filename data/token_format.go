@@ -1,18 +1,21 @@
 package data
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"fmt"
+)
 
 // TokenFormat is the format of a file of tokens. All numbers are little-endian.
 //
-// nanoGPT writes TokensUint16. llm.c writes the other two, with a header of 256 int32: a magic
-// number, a version and the number of tokens; the rest is 0 (dev/data/data_common.py of llm.c).
+// llm.c writes files with a header of 256 int32: a magic number, a version and the number of
+// tokens; the rest is 0 (its dev/data/data_common.py). nanoGPT writes files without a header.
 type TokenFormat int
 
 // The formats.
 const (
-	TokensUint16       TokenFormat = iota // uint16, without a header
-	TokensHeaderUint16                    // uint16: magic number 20240520, version 1
+	TokensHeaderUint16 TokenFormat = iota // uint16: magic number 20240520, version 1
 	TokensHeaderUint32                    // uint32: magic number 20240801, version 7
+	TokensUint16                          // uint16, without a header
 )
 
 // headerBytes is the length of a header.
@@ -21,31 +24,57 @@ const headerBytes = 256 * 4
 // formatOf returns the format of a file that begins with b.
 func formatOf(b []byte) TokenFormat {
 	for _, f := range []TokenFormat{TokensHeaderUint16, TokensHeaderUint32} {
-		if len(b) >= 12 && binary.LittleEndian.Uint32(b) == f.magic() {
+		if magic, _ := f.header(); len(b) >= 12 && binary.LittleEndian.Uint32(b) == magic {
 			return f
 		}
 	}
 	return TokensUint16
 }
 
-// String returns "uint16", "uint16 with header" or "uint32 with header".
+// String returns "uint16 with header", "uint32 with header" or "uint16 without header".
 func (f TokenFormat) String() string {
-	return [...]string{"uint16", "uint16 with header", "uint32 with header"}[f]
+	switch f {
+	case TokensHeaderUint16:
+		return "uint16 with header"
+	case TokensHeaderUint32:
+		return "uint32 with header"
+	case TokensUint16:
+		return "uint16 without header"
+	}
+	return fmt.Sprintf("TokenFormat(%d)", int(f))
 }
 
-func (f TokenFormat) magic() uint32   { return [...]uint32{0, 20240520, 20240801}[f] }
-func (f TokenFormat) version() uint32 { return [...]uint32{0, 1, 7}[f] }
+// header returns the magic number and the version; 0 without a header.
+func (f TokenFormat) header() (magic, version uint32) {
+	switch f {
+	case TokensHeaderUint16:
+		return 20240520, 1
+	case TokensHeaderUint32:
+		return 20240801, 7
+	}
+	return 0, 0
+}
 
 // width returns the bytes of a token.
-func (f TokenFormat) width() int { return [...]int{2, 2, 4}[f] }
+func (f TokenFormat) width() int {
+	if f == TokensHeaderUint32 {
+		return 4
+	}
+	return 2
+}
 
-// header returns the bytes before the first token.
-func (f TokenFormat) header() int {
+// begin returns the bytes before the first token.
+func (f TokenFormat) begin() int {
 	if f == TokensUint16 {
 		return 0
 	}
 	return headerBytes
 }
 
-// most returns the largest token.
-func (f TokenFormat) most() int { return [...]int{1<<16 - 1, 1<<16 - 1, 1<<31 - 1}[f] }
+// maxToken returns the largest token.
+func (f TokenFormat) maxToken() int {
+	if f == TokensHeaderUint32 {
+		return 1<<31 - 1
+	}
+	return 1<<16 - 1
+}

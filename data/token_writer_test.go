@@ -16,7 +16,7 @@ import (
 func TestWrittenTokensAreRead(t *testing.T) {
 	for format, most := range map[data.TokenFormat]int{data.TokensHeaderUint16: 1<<16 - 1, data.TokensHeaderUint32: 1<<31 - 1} {
 		dir := filepath.Join(t.TempDir(), "new")
-		w, err := data.NewTokenWriter(data.TokenWriterConfig{Dir: dir, Name: "text", Format: format, Shard: 4})
+		w, err := data.NewTokenWriter(data.TokenWriterConfig{Dir: dir, Name: "text", Format: format, ShardTokens: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,8 +25,11 @@ func TestWrittenTokensAreRead(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := w.Close(); err != nil {
+		if err := errors.Join(w.Close(), w.Close(), w.Abandon()); err != nil {
 			t.Fatal(err)
+		}
+		if err := w.Write([]int{1}); !errors.Is(err, dist.ErrClosed) {
+			t.Errorf("after Close: %v", err)
 		}
 		names, err := os.ReadDir(dir)
 		if err != nil || len(names) != 3 || names[2].Name() != "text_000002.bin" || len(w.Paths()) != 3 {
@@ -47,11 +50,11 @@ func TestWrittenTokensAreRead(t *testing.T) {
 	}
 }
 
-// TestTokensThatDoNotFit: the incomplete file is removed, the complete ones stay.
+// TestTokensThatDoNotFit: no file of the writer stays.
 func TestTokensThatDoNotFit(t *testing.T) {
 	for _, token := range []int{-1, 1 << 16} {
 		dir := t.TempDir()
-		w, err := data.NewTokenWriter(data.TokenWriterConfig{Dir: dir, Name: "text", Format: data.TokensHeaderUint16, Shard: 2})
+		w, err := data.NewTokenWriter(data.TokenWriterConfig{Dir: dir, Name: "text", Format: data.TokensHeaderUint16, ShardTokens: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,9 +66,28 @@ func TestTokensThatDoNotFit(t *testing.T) {
 		if err := w.Close(); !errors.Is(err, dist.ErrInvalid) {
 			t.Errorf("Close: %v", err)
 		}
-		if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
+		if names, err := os.ReadDir(dir); err != nil || len(names) != 0 || len(w.Paths()) != 0 {
 			t.Errorf("%v, %v", names, err)
 		}
+	}
+}
+
+// TestAFileThatCannotBeNamed: a folder has the name of the second file.
+func TestAFileThatCannotBeNamed(t *testing.T) {
+	dir := t.TempDir()
+	w, err := data.NewTokenWriter(data.TokenWriterConfig{Dir: dir, Name: "text", ShardTokens: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := filepath.Join(dir, "text_000001.bin")
+	if err := errors.Join(w.Write([]int{1, 2, 3}), os.Mkdir(taken, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "text_000001.bin") {
+		t.Errorf("%v", err)
+	}
+	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
+		t.Errorf("%v, %v", names, err)
 	}
 }
 
@@ -75,7 +97,8 @@ func TestTokenWriterRefuses(t *testing.T) {
 		{Dir: dir, Format: data.TokensHeaderUint16},
 		{Dir: dir, Name: "a/b", Format: data.TokensHeaderUint16},
 		{Dir: dir, Name: "text", Format: data.TokensUint16},
-		{Dir: dir, Name: "text", Format: data.TokensHeaderUint16, Shard: -1},
+		{Dir: dir, Name: "text", Format: 7},
+		{Dir: dir, Name: "text", Format: data.TokensHeaderUint16, ShardTokens: -1},
 	} {
 		if _, err := data.NewTokenWriter(c); !errors.Is(err, dist.ErrInvalid) {
 			t.Errorf("%+v: %v", c, err)

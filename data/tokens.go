@@ -19,7 +19,7 @@ import (
 
 // TokensConfig names the files of a text that is encoded as tokens.
 type TokensConfig struct {
-	Paths      []string // files, in this order; a folder means its files *.bin, sorted by name
+	Paths      []string // files, in this order; a folder means all its files *.bin, sorted by name
 	Vocabulary int      // tokens are 0 to Vocabulary-1; 0 means any
 }
 
@@ -31,7 +31,7 @@ type Shard struct {
 }
 
 // Tokens is the text in the files of a TokensConfig, one after the other. The files are mapped: so
-// they may be larger than memory, and ranks of one host share their pages.
+// they may be larger than memory, and ranks of one host share their pages. (Windows reads them.)
 //
 // Formats: see TokenFormat. Concurrency: any number of goroutines, except Close.
 type Tokens struct {
@@ -75,24 +75,26 @@ func OpenTokens(c TokensConfig) (t *Tokens, err error) {
 func tokenFiles(paths []string) ([]string, error) {
 	var all []string
 	for _, path := range paths {
-		inside, err := filepath.Glob(filepath.Join(escaped(path), "*.bin"))
-		switch {
-		case err != nil:
+		info, err := os.Stat(path)
+		if err != nil || !info.IsDir() {
+			all = append(all, path) // to open it gives the error
+			continue
+		}
+		inside, err := os.ReadDir(path) // sorted
+		if err != nil {
 			return nil, err
-		case len(inside) > 0:
-			all = append(all, inside...) // sorted
-		case isFolder(path):
+		}
+		before := len(all)
+		for _, file := range inside {
+			if strings.HasSuffix(file.Name(), ".bin") {
+				all = append(all, filepath.Join(path, file.Name()))
+			}
+		}
+		if len(all) == before {
 			return nil, fmt.Errorf("%w: folder %s has no file *.bin", dist.ErrInvalid, path)
-		default:
-			all = append(all, path)
 		}
 	}
 	return all, nil
-}
-
-// escaped returns a pattern that matches path alone.
-func escaped(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
 func openShard(path string) (s shard, err error) {
@@ -120,31 +122,52 @@ func openShard(path string) (s shard, err error) {
 	return s, err
 }
 
-// isFolder reports whether path is a folder.
-func isFolder(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
-}
-
 // measure sets Format and Tokens.
 func (s *shard) measure() (err error) {
 	defer catch(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	size := len(s.mapped)
 	if s.Format = formatOf(s.mapped); s.Format != TokensUint16 {
+		_, want := s.Format.header()
 		version := binary.LittleEndian.Uint32(s.mapped[4:])
 		said := int(binary.LittleEndian.Uint32(s.mapped[8:]))
 		s.Tokens = (size - headerBytes) / s.Format.width()
 		switch {
-		case version != s.Format.version():
-			return fmt.Errorf("%w: version %d in byte 4 of the header, want %d", dist.ErrInvalid, version, s.Format.version())
+		case version != want:
+			return fmt.Errorf("%w: version %d in byte 4 of the header, want %d", dist.ErrInvalid, version, want)
 		case size < headerBytes || said != s.Tokens || size != headerBytes+said*s.Format.width():
 			return fmt.Errorf("%w: %d tokens by byte 8 of the header, which need %d bytes; the file has %d: it is incomplete, or another file's end is in it",
 				dist.ErrInvalid, said, headerBytes+said*s.Format.width(), size)
 		}
-	} else if s.Tokens = size / 2; size%2 != 0 {
-		return fmt.Errorf("%w: %d bytes, and 2 bytes are a token%s", dist.ErrInvalid, size, kindOf(s.mapped))
+		return s.full()
 	}
+	switch s.Tokens = size / 2; {
+	case size%2 != 0:
+		return fmt.Errorf("%w: %d bytes, and 2 bytes are a token%s", dist.ErrInvalid, size, kindOf(s.mapped))
+	case damagedHeader(s.mapped):
+		return fmt.Errorf("%w: the magic number in byte 0 of the header is %d, want 20240520 or 20240801", dist.ErrInvalid, binary.LittleEndian.Uint32(s.mapped))
+	case filepath.Ext(s.Path) != ".bin":
+		return fmt.Errorf("%w: it has no header of tokens, and its name does not end in .bin, as those of files without a header must", dist.ErrInvalid)
+	}
+	return s.full()
+}
+
+// damagedHeader reports whether b begins with a header that fits, except for its first number.
+func damagedHeader(b []byte) bool {
+	if len(b) < headerBytes {
+		return false
+	}
+	version, tokens := binary.LittleEndian.Uint32(b[4:]), int64(binary.LittleEndian.Uint32(b[8:]))
+	for _, f := range []TokenFormat{TokensHeaderUint16, TokensHeaderUint32} {
+		if _, v := f.header(); v == version && int64(len(b)) == headerBytes+tokens*int64(f.width()) {
+			return true
+		}
+	}
+	return false
+}
+
+// full returns an error for a file without tokens.
+func (s *shard) full() error {
 	if s.Tokens == 0 {
 		return fmt.Errorf("%w: the file has no tokens", dist.ErrInvalid)
 	}
@@ -174,7 +197,8 @@ func (t *Tokens) Shards() []Shard {
 // Read copies the tokens from number at on into into. They may be in several files.
 //
 // Errors: dist.ErrInvalid for a range outside the text, and for a token that is not in the
-// vocabulary; a file that was cut since it was opened, or cannot be read. They name file and byte.
+// vocabulary, naming file and byte; pages of a file that are gone since it was opened, or cannot be
+// read, naming the file. In a page that was cut in the middle, tokens after the cut are 0.
 func (t *Tokens) Read(at int, into []int32) error {
 	if at < 0 || len(into) > t.Len() || at > t.Len()-len(into) {
 		return fmt.Errorf("tokens: %w: %d tokens from number %d, and there are %d", dist.ErrInvalid, len(into), at, t.Len())
@@ -196,7 +220,7 @@ func (s *shard) read(from int, into []int32, vocabulary int) (err error) {
 	defer catch(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	width := s.Format.width()
-	begin := s.Format.header() + from*width
+	begin := s.Format.begin() + from*width
 	b := s.mapped[begin:]
 	if width == 2 {
 		for i := range into {
@@ -230,8 +254,8 @@ func catch(err *error) {
 	}
 }
 
-// Samples returns the number of samples of context tokens: each has the next token as the target of
-// each token, so that the last target is the first token of the next sample.
+// Samples returns the number of samples of context tokens. The target of a token is the next token,
+// so the last target of a sample is the first token of the next sample.
 func (t *Tokens) Samples(context int) int {
 	if context < 1 {
 		return 0

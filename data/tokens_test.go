@@ -86,7 +86,7 @@ func TestTokensOfAllFormatsAreOneText(t *testing.T) {
 	for _, s := range tokens.Shards() {
 		formats = append(formats, s.Format.String())
 	}
-	if got := strings.Join(formats, ", "); got != "uint16, uint16 with header, uint32 with header, uint16" {
+	if got := strings.Join(formats, ", "); got != "uint16 without header, uint16 with header, uint32 with header, uint16 without header" {
 		t.Errorf("formats %s", got)
 	}
 	for _, r := range []struct{ at, n int }{{-1, 1}, {10, 1}, {0, 11}, {11, 0}} {
@@ -138,12 +138,17 @@ func TestDamagedTokensAreNamed(t *testing.T) {
 		"half":      {headed(20240801, 7, 1, raw(1, 2, 3)), "the file has 1030"},
 		"header":    {headed(20240520, 1, 0, nil), "the file has no tokens"},
 		"no header": {headed(20240520, 1, 0, nil)[:100], "which need 1024 bytes; the file has 100"},
+		"magic":     {headed(20240521, 1, 2, raw(1, 2)), "the magic number in byte 0 of the header is 20240521, want 20240520"},
 		"version":   {headed(20240520, 2, 0, nil), "version 2 in byte 4 of the header, want 1"},
 	} {
 		path := filepath.Join(files(t, map[string][]byte{"a.bin": c.content}), "a.bin")
 		if _, err := data.OpenTokens(data.TokensConfig{Paths: []string{path}}); !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
+	}
+	text := filepath.Join(files(t, map[string][]byte{"a.txt": []byte("four")}), "a.txt")
+	if _, err := data.OpenTokens(data.TokensConfig{Paths: []string{text}}); !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), "its name does not end in .bin") {
+		t.Errorf("a text: %v", err)
 	}
 	folder := t.TempDir()
 	missing := filepath.Join(folder, "x.bin")

@@ -198,7 +198,7 @@ func (on *onDevice) checkLate() error {
 	return e.DDP.Machine().CheckSum(on.late[0])
 }
 
-// turn makes on the current program, ordered after the previous one.
+// turn makes on's program the current one, after the previous program.
 func (on *onDevice) turn() error {
 	d, x := on.m.device, on.exec
 	if d.current != x {

@@ -76,6 +76,7 @@ func moments(p *program.Program) []Moment {
 // cfg.Solver. With Device CPU it uses memory only for the program. Without a Device it makes a
 // machine and closes it. Nodes need no values, except with DualValues. A graph that ddp has seen
 // may be attached to a world of the host, since a Footprint has no sizes of buckets.
+// As New, it sets ops such as dropout to training, or to evaluation with Config.Eval.
 //
 // Errors: those of New.
 func Foresee(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (f Footprint, err error) {

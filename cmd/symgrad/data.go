@@ -11,6 +11,7 @@ import (
 
 	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/data/bpe"
+	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/internal/foreign"
 )
 
@@ -30,11 +31,12 @@ func newDataTokenizeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tokenize [flags] --out DIR FILE...",
 		Short: "Encode texts as tokens",
-		Long: `Encode texts as tokens, in files that package data, llm.c and nanoGPT's successors read.
+		Long: `Encode texts as tokens, in files that package data and llm.c read.
 
-Each FILE is a text in UTF-8, which may be larger than memory. The token <|endoftext|>
-stands before each. Files have a header and tokens of 2 bytes, or of 4 bytes if the
-encoding has more than 65,536. r50k_base is the encoding of GPT-2.`,
+Each FILE is a text in UTF-8, which may be larger than memory. Each text begins with the
+token <|endoftext|>. Files have a header and tokens of 2 bytes, or of 4 bytes if the
+encoding has more than 65,536 tokens. r50k_base is the encoding of GPT-2. After an error
+no file stays.`,
 		Example: `  symgrad data tokenize --out tokens/train book-1.txt book-2.txt
   symgrad data tokenize --encoding cl100k_base --out tokens/val --name val held-out.txt`,
 		Args: usageArgs(someFiles),
@@ -52,20 +54,23 @@ encoding has more than 65,536. r50k_base is the encoding of GPT-2.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.encoding, "encoding", "r50k_base", "one of "+strings.Join(bpe.Names(), ", "))
 	flags.StringVar(&f.out, "out", "", "folder for the tokens")
-	flags.StringVar(&f.name, "name", "tokens", "begin of the files' names")
-	flags.IntVar(&f.shard, "shard", 0, "tokens of a file (default 100 million)")
+	flags.StringVar(&f.name, "name", "tokens", "start of the files' names")
+	flags.IntVar(&f.shard, "shard-tokens", 0, "tokens of a file (default 100 million)")
 	return cmd
 }
 
 // run encodes the files, and prints a line for each.
 func (f tokenizing) run(cmd *cobra.Command, enc *bpe.Encoding, files []string) (err error) {
 	format := data.TokensHeaderUint16
-	if enc.Tokens() > 1<<16 {
+	if enc.Vocabulary() > 1<<16 {
 		format = data.TokensHeaderUint32
 	}
-	w, err := data.NewTokenWriter(data.TokenWriterConfig{Dir: f.out, Name: f.name, Format: format, Shard: f.shard})
-	if err != nil {
+	w, err := data.NewTokenWriter(data.TokenWriterConfig{Dir: f.out, Name: f.name, Format: format, ShardTokens: f.shard})
+	if errors.Is(err, dist.ErrInvalid) {
 		return usageError{err}
+	}
+	if err != nil {
+		return err
 	}
 	for _, path := range files {
 		n, size, err := encodeFile(w, enc, path)
@@ -85,7 +90,7 @@ func (f tokenizing) run(cmd *cobra.Command, enc *bpe.Encoding, files []string) (
 
 // encodeFile appends a text to w, with <|endoftext|> before it.
 //
-// Returns: its tokens, and its bytes.
+// Returns: the tokens written, and the bytes of the text.
 func encodeFile(w *data.TokenWriter, enc *bpe.Encoding, path string) (n int, size int64, err error) {
 	in, err := foreign.Open(path)
 	if err != nil {
@@ -103,20 +108,22 @@ func encodeFile(w *data.TokenWriter, enc *bpe.Encoding, path string) (n int, siz
 	if err != nil {
 		return 0, 0, err
 	}
-	return n, info.Size(), enc.EncodeAll(in, func(tokens []int) error {
+	n = 1
+	err = enc.EncodeAll(in, func(tokens []int) error {
 		n += len(tokens)
 		return w.Write(tokens)
 	})
+	return n, info.Size(), err
 }
 
 func newDataShowCommand() *cobra.Command {
 	var encoding string
 	cmd := &cobra.Command{
 		Use:   "show [flags] PATH...",
-		Short: "Print what files of tokens have",
-		Long: `Print what files of tokens have: format, number of tokens, and their sum. A PATH that is
-a folder means its files *.bin. With --encoding all tokens are read and compared with the
-vocabulary, and the begin of the text is printed.`,
+		Short: "Print the contents of files of tokens",
+		Long: `Print the format and the number of tokens of each file, and the sum. A PATH that is a
+folder means all its files *.bin. With --encoding all tokens are read and compared with the
+vocabulary, and the start of the text is printed.`,
 		Example: `  symgrad data show tokens/train
   symgrad data show --encoding r50k_base tokens/train/tokens_000000.bin`,
 		Args: usageArgs(someFiles),
@@ -137,7 +144,7 @@ func showTokens(paths []string, encoding string) (text string, err error) {
 		if enc, err = bpe.Open(encoding); err != nil {
 			return "", usageError{err}
 		}
-		c.Vocabulary = enc.Tokens()
+		c.Vocabulary = enc.Vocabulary()
 	}
 	tokens, err := data.OpenTokens(c)
 	if err != nil {
@@ -153,22 +160,27 @@ func showTokens(paths []string, encoding string) (text string, err error) {
 	if err := table.Flush(); err != nil || enc == nil {
 		return out.String(), err
 	}
+	for _, s := range tokens.Shards() {
+		if s.Format != data.TokensHeaderUint32 && enc.Vocabulary() > 1<<16 {
+			return out.String(), fmt.Errorf("%s: tokens of 2 bytes are not of %s, which has %d", s.Path, encoding, enc.Vocabulary())
+		}
+	}
 	largest, err := largestToken(tokens)
 	if err != nil {
 		return out.String(), err
 	}
-	begin := make([]int32, min(tokens.Len(), 64))
-	if err := tokens.Read(0, begin); err != nil {
+	start := make([]int32, min(tokens.Len(), 64))
+	if err := tokens.Read(0, start); err != nil {
 		return out.String(), err
 	}
-	ids := make([]int, len(begin))
-	for i, token := range begin {
+	ids := make([]int, len(start))
+	for i, token := range start {
 		ids[i] = int(token)
 	}
-	fmt.Fprintf(&out, "largest token: %d of %d\n", largest, enc.Tokens())
+	fmt.Fprintf(&out, "largest token: %d of %d\n", largest, enc.Vocabulary())
 	shown, err := enc.Decode(ids)
 	if err == nil {
-		fmt.Fprintf(&out, "begin: %q\n", shown)
+		fmt.Fprintf(&out, "start: %q\n", shown)
 	}
 	return out.String(), err
 }

@@ -20,11 +20,11 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// encodings are the known ones. tokens counts special tokens too, as OpenAI's tiktoken does.
+// encodings are the known ones. vocabulary counts special tokens too, as OpenAI's tiktoken does.
 var encodings = map[string]struct {
-	library   tokenizer.Encoding
-	endOfText int
-	tokens    int
+	library    tokenizer.Encoding
+	endOfText  int
+	vocabulary int
 }{
 	"r50k_base":   {tokenizer.R50kBase, 50256, 50257},
 	"p50k_base":   {tokenizer.P50kBase, 50256, 50281},
@@ -32,14 +32,14 @@ var encodings = map[string]struct {
 	"o200k_base":  {tokenizer.O200kBase, 199999, 200019},
 }
 
-// Encoding is one encoding.
+// Encoding is a byte-pair encoding with its vocabulary.
 //
 // Concurrency: Encode from any number of goroutines; Decode not.
 type Encoding struct {
-	name      string
-	codec     tokenizer.Codec
-	endOfText int
-	tokens    int
+	name       string
+	codec      tokenizer.Codec
+	endOfText  int
+	vocabulary int
 }
 
 // Names returns the names of all encodings, sorted.
@@ -57,24 +57,28 @@ func Open(name string) (*Encoding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bpe: %s: %w", name, err)
 	}
-	return &Encoding{name, codec, e.endOfText, e.tokens}, nil
+	return &Encoding{name, codec, e.endOfText, e.vocabulary}, nil
 }
 
 // Name returns the encoding's name.
 func (e *Encoding) Name() string { return e.name }
 
-// Tokens returns the number of tokens, special ones too: tokens are 0 to Tokens-1.
-func (e *Encoding) Tokens() int { return e.tokens }
+// Vocabulary returns the number of tokens, special ones too: tokens are 0 to Vocabulary-1.
+func (e *Encoding) Vocabulary() int { return e.vocabulary }
 
 // EndOfText returns the token between two texts, <|endoftext|>.
 func (e *Encoding) EndOfText() int { return e.endOfText }
 
 // Encode returns the tokens of text. Names of special tokens in it are ordinary text.
 //
-// Errors: dist.ErrInvalid for text that is not UTF-8, naming the byte.
-func (e *Encoding) Encode(text string) ([]int, error) {
-	if at := invalid(text); at >= 0 {
-		return nil, fmt.Errorf("bpe: %w: byte %d is not UTF-8", dist.ErrInvalid, at)
+// The time grows with the square of the length of a word: a million letters without a space take
+// hours. Errors: dist.ErrInvalid for text that is not UTF-8, naming the byte.
+func (e *Encoding) Encode(text string) ([]int, error) { return e.encode(text, 0) }
+
+// encode is Encode for a part of a text, from byte at on.
+func (e *Encoding) encode(text string, at int64) ([]int, error) {
+	if i := invalid(text); i >= 0 {
+		return nil, fmt.Errorf("bpe: %w: byte %d is not UTF-8: is it a text?", dist.ErrInvalid, at+int64(i))
 	}
 	ids, _, err := e.codec.Encode(text)
 	if err != nil {
@@ -104,7 +108,7 @@ func invalid(text string) int {
 }
 
 // Decode returns the text of tokens. Bytes that are no whole character, as after a cut between
-// tokens, are in it as they are; EndOfText is <|endoftext|>.
+// tokens, are in it as they are; EndOfText is <|endoftext|>. No other special token is known.
 //
 // Errors: dist.ErrInvalid for a token that the encoding does not have, naming its place.
 func (e *Encoding) Decode(tokens []int) (string, error) {

@@ -58,8 +58,8 @@ func TestTextsComeBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if slices.Max(tokens) >= e.Tokens() || slices.Contains(tokens, e.EndOfText()) {
-				t.Errorf("%s: tokens to %d of %d", name, slices.Max(tokens), e.Tokens())
+			if slices.Max(tokens) >= e.Vocabulary() || slices.Contains(tokens, e.EndOfText()) {
+				t.Errorf("%s: tokens to %d of %d", name, slices.Max(tokens), e.Vocabulary())
 			}
 			if back, err := e.Decode(tokens); err != nil || back != text {
 				t.Errorf("%s: %.60q came back as %.60q (%v)", name, text, back, err)
@@ -71,33 +71,61 @@ func TestTextsComeBack(t *testing.T) {
 	}
 }
 
-// TestPartsHaveTheTokensOfTheWhole encodes a text of several parts from a reader, with lines of all
-// kinds at the places where it may be cut.
-func TestPartsHaveTheTokensOfTheWhole(t *testing.T) {
+// words are parts of texts at which encodings split differently.
+var words = []string{
+	"a", "Word", " the", "!", ".", " ", "  ", "\t", "7", "é", "\r", "don't", "\u00a0", "\u2028", "/", "//", "}", "\n", "\n\n", "\r\n", "\n \n", "字", "\u0301", "\n// x",
+}
+
+// TestNoTokenGoesOnAtACut cuts texts of all kinds at every place where they may be cut.
+func TestNoTokenGoesOnAtACut(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	var text strings.Builder
-	for text.Len() < 5<<18 {
-		for range r.IntN(12) {
-			text.WriteString([]string{"a", "word", " the", "!", ".", " ", "  ", "\t", "7", "é", "\r", "don't", "\u00a0", "\u2028"}[r.IntN(14)])
-		}
-		text.WriteString([]string{"\n", "\n\n", "\r\n", "\n \n"}[r.IntN(4)])
+	var all []*bpe.Encoding
+	for _, name := range bpe.Names() {
+		all = append(all, open(t, name))
 	}
-	text.WriteString("no end of line")
-	for _, name := range []string{"r50k_base", "o200k_base"} {
-		e := open(t, name)
-		want, err := e.Encode(text.String())
+	cuts := 0
+	for range 2000 {
+		var b strings.Builder
+		for range 30 {
+			b.WriteString(words[r.IntN(len(words))])
+		}
+		text := b.String()
+		for cut := bpe.LastCut([]byte(text), 0); cut >= 0; cut = bpe.LastCut([]byte(text[:cut]), 0) {
+			cuts++
+			for _, e := range all {
+				whole, err1 := e.Encode(text)
+				first, err2 := e.Encode(text[:cut])
+				second, err3 := e.Encode(text[cut:])
+				if err := errors.Join(err1, err2, err3); err != nil || !slices.Equal(whole, append(first, second...)) {
+					t.Errorf("%s: %q and %q have other tokens than together (%v)", e.Name(), text[:cut], text[cut:], err)
+				}
+			}
+		}
+	}
+	if cuts < 500 {
+		t.Errorf("%d cuts", cuts)
+	}
+}
+
+// TestPartsHaveTheTokensOfTheWhole encodes texts of several parts from a reader.
+func TestPartsHaveTheTokensOfTheWhole(t *testing.T) {
+	bpe.SetPartBytes(t, 1<<12)
+	e := open(t, "o200k_base")
+	for _, line := range []string{"Some words of a line.\r\n", "no\nspaces\nhere\n", "one long line with words "} {
+		text := strings.Repeat(line, 1<<15/len(line)) + "end"
+		want, err := e.Encode(text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []int
 		calls := 0
-		err = e.EncodeAll(strings.NewReader(text.String()), func(tokens []int) error {
+		err = e.EncodeAll(iotest.HalfReader(strings.NewReader(text)), func(tokens []int) error {
 			calls++
 			got = append(got, tokens...)
 			return nil
 		})
-		if err != nil || !slices.Equal(got, want) || calls < 2 {
-			t.Errorf("%s: %d tokens in %d parts (%v), want %d", name, len(got), calls, err, len(want))
+		if err != nil || !slices.Equal(got, want) || calls < 4 {
+			t.Errorf("%q: %d tokens in %d parts (%v), want %d", line, len(got), calls, err, len(want))
 		}
 	}
 }
@@ -115,9 +143,10 @@ func TestBadTextsAndTokensAreNamed(t *testing.T) {
 			t.Errorf("%v: %v", tokens, err)
 		}
 	}
-	long := strings.Repeat("x\n", 1<<20) + "\xff"
+	bpe.SetPartBytes(t, 1<<12)
+	long := strings.Repeat("x\n", 1<<13) + "\xff"
 	drop := func([]int) error { return nil }
-	if err := e.EncodeAll(strings.NewReader(long), drop); err == nil || !strings.Contains(err.Error(), "byte 2097152 is not UTF-8") {
+	if err := e.EncodeAll(strings.NewReader(long), drop); !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), "byte 16384 is not UTF-8") {
 		t.Errorf("%v", err)
 	}
 	broken := errors.New("broken")

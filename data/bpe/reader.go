@@ -1,71 +1,68 @@
 package bpe
 
 import (
-	"bufio"
 	"errors"
-	"fmt"
 	"io"
 	"unicode"
 	"unicode/utf8"
 )
 
-// partBytes is the length from which EncodeAll encodes a part of a text.
-const partBytes = 1 << 20
+// partBytes is the length from which EncodeAll encodes a part of a text. Tests change it.
+var partBytes = 1 << 20
 
 // EncodeAll calls write with the tokens of a text, which may be larger than memory. They are those
-// of Encode: the text is cut only at ends of lines where no token can go on, between a line that
-// ends with a character that is no space and one that begins with such a character.
+// of Encode: the text is cut only between two words, where no token can go on. A text without words
+// is encoded as one part, in memory.
 //
-// Errors: those of Encode, whose byte counts from the begin of the text, of r and of write.
+// Errors: those of Encode, with the byte's place in the whole text; those of r and of write.
 func (e *Encoding) EncodeAll(r io.Reader, write func(tokens []int) error) error {
-	in := bufio.NewReaderSize(r, 1<<16)
 	var part []byte
-	done := int64(0)
-	flush := func() error {
-		if at := invalid(string(part)); at >= 0 {
-			return fmt.Errorf("byte %d is not UTF-8: is it a text?", done+int64(at))
-		}
-		tokens, err := e.Encode(string(part))
-		if err == nil {
-			err = write(tokens)
-		}
-		done += int64(len(part))
-		part = part[:0]
-		return err
-	}
+	done, searched := int64(0), 0 // bytes encoded; bytes of part without a cut
+	block := make([]byte, min(partBytes, 1<<16))
 	for {
-		line, err := in.ReadSlice('\n')
-		part = append(part, line...)
-		switch {
-		case err == io.EOF:
-			return flush()
-		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
-			return err
-		case len(part) < partBytes || !endsLine(part):
-			continue
-		}
-		next, err := in.Peek(utf8.UTFMax)
-		if len(next) == 0 {
-			if err == io.EOF {
-				return flush()
+		n, err := r.Read(block)
+		part = append(part, block[:n]...)
+		end := len(part)
+		if err == nil {
+			if end < partBytes {
+				continue
 			}
+			if end = lastCut(part, searched); end < 0 {
+				searched = max(0, len(part)-2*utf8.UTFMax)
+				continue
+			}
+		} else if !errors.Is(err, io.EOF) {
 			return err
 		}
-		if first, _ := utf8.DecodeRune(next); unicode.IsSpace(first) {
-			continue
+		tokens, failed := e.encode(string(part[:end]), done)
+		if failed == nil {
+			failed = write(tokens)
 		}
-		if err := flush(); err != nil {
-			return err
+		if failed != nil || err != nil {
+			return failed
 		}
+		done, searched = done+int64(end), 0
+		part = part[:copy(part, part[end:])]
 	}
 }
 
-// endsLine reports whether text ends with a line's end after a character that is no space.
-func endsLine(text []byte) bool {
-	n := len(text)
-	if n < 2 || text[n-1] != '\n' {
-		return false
+// lastCut returns the last place in text, from a place on, where no token of any encoding goes on:
+// before a single space, or after a single end of line, between two letters. It returns -1 for
+// none.
+func lastCut(text []byte, from int) int {
+	for i := len(text) - 1; i >= from; i-- {
+		if text[i] != ' ' && text[i] != '\n' {
+			continue
+		}
+		before, _ := utf8.DecodeLastRune(text[:i])
+		after, _ := utf8.DecodeRune(text[i+1:])
+		switch {
+		case !unicode.IsLetter(before) || !unicode.IsLetter(after):
+		case text[i] == ' ':
+			return i
+		default:
+			return i + 1
+		}
 	}
-	last, _ := utf8.DecodeLastRune(text[:n-1])
-	return !unicode.IsSpace(last)
+	return -1
 }

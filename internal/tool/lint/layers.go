@@ -178,7 +178,7 @@ var layers = []layer{
 	{
 		"train",
 		[]string{
-			"config", "data", "data/bpe", "dist", "dist/launch", "dist/backend", "tensor", "ops", "optim", "checkpoint", "dist/ddp", "machine", "internal/host/blas",
+			"config", "data", "dist", "dist/launch", "dist/backend", "tensor", "ops", "optim", "checkpoint", "dist/ddp", "machine", "internal/host/blas",
 			"internal/tool/cli", "internal/tool/plan", "internal/settings", "train/internal/exchange", "train/internal/measure", "train/internal/output",
 			"train/internal/report", "train/internal/save", "train/internal/timeline",
 		},
