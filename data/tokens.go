@@ -31,7 +31,8 @@ type Shard struct {
 }
 
 // Tokens is the text in the files of a TokensConfig, one after the other. The files are mapped: so
-// they may be larger than memory, and ranks of one host share their pages. (Windows reads them.)
+// they may be larger than memory, and ranks of one host share their pages. On Windows they are read
+// into memory.
 //
 // Formats: see TokenFormat. Concurrency: any number of goroutines, except Close.
 type Tokens struct {
@@ -50,8 +51,8 @@ type shard struct {
 // OpenTokens opens the files, and compares their lengths with their headers.
 //
 // Owns: the caller closes the tokens. Errors: dist.ErrInvalid for a file of another format, without
-// tokens, or shorter or longer than its header says, naming the file and the place; a folder
-// without *.bin; those of the operating system.
+// tokens, or shorter or longer than its header says, naming the file and the place; a file without
+// a header whose name does not end in .bin; a folder without *.bin; those of the operating system.
 func OpenTokens(c TokensConfig) (t *Tokens, err error) {
 	if len(c.Paths) == 0 || c.Vocabulary < 0 {
 		return nil, fmt.Errorf("tokens: %w: %d paths, a vocabulary of %d; want at least one path and 0 or more", dist.ErrInvalid, len(c.Paths), c.Vocabulary)
@@ -77,7 +78,7 @@ func tokenFiles(paths []string) ([]string, error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil || !info.IsDir() {
-			all = append(all, path) // to open it gives the error
+			all = append(all, path) // openShard returns the error
 			continue
 		}
 		inside, err := os.ReadDir(path) // sorted

@@ -17,7 +17,7 @@ import (
 
 // outside makes a module in a new folder that has testdata/own/main.go and requires this module, as
 // a user's does, and builds its program. Its other requirements are those of this module. So it
-// needs only what the module cache has, and no network.
+// needs the module cache and no network.
 //
 // Returns: the program's path.
 func outside(t *testing.T) string {

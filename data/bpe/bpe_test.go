@@ -43,7 +43,7 @@ func TestTokensAreThoseOfTiktoken(t *testing.T) {
 	}
 }
 
-// TestTextsComeBack decodes what was encoded, of texts with many kinds of characters.
+// TestTextsComeBack encodes texts with many kinds of characters, and decodes the tokens.
 func TestTextsComeBack(t *testing.T) {
 	stories, err := os.ReadFile("../../examples/lm/stories.txt")
 	if err != nil {
