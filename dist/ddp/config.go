@@ -168,23 +168,9 @@ func (c Config) fits(w *dist.Group) error {
 	if n := w.Size(); c.VirtualRanks%n != 0 {
 		return fmt.Errorf("ddp config: %w: VirtualRanks is %d, which %d ranks do not divide", dist.ErrInvalid, c.VirtualRanks, n)
 	}
-	if w.Device() == tensor.Host {
-		return nil
-	}
-	for _, f := range [...]struct {
-		name string
-		set  bool
-	}{
-		{"ErrorFeedback", c.ErrorFeedback},
-		{"Hook", c.Hook != nil},
-		{"Average", c.Average != Mean},
-		{"VirtualRanks", c.VirtualRanks > 0},
-		{"LocalSteps", c.LocalSteps > 0},
-	} {
-		if f.set {
-			return fmt.Errorf("ddp config: %w: %s works on buckets in the memory of the host, and the group is on %v (%s); use a backend of the host, or leave it out",
-				dist.ErrUnsupported, f.name, w.Device(), w.Backend())
-		}
+	if w.Device() != tensor.Host && c.Hook != nil && c.cast() == nil {
+		return fmt.Errorf("ddp config: %w: Hook %v works on buckets in the memory of the host, and the group is on %v (%s); use a WireDType, or a backend of the host",
+			dist.ErrUnsupported, c.Hook, w.Device(), w.Backend())
 	}
 	return nil
 }

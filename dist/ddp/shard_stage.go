@@ -187,14 +187,6 @@ func (x *stagings) full() error {
 	return nil
 }
 
-// part returns the factor of a rank's gradients that is the same for all micro-batches.
-func (a Average) part(factor float64) float64 {
-	if a == PreMulSum {
-		return factor
-	}
-	return 1
-}
-
 // partFactor writes the factor of a micro-batch for the buckets' collectives. It is a dist.Runner.
 type partFactor struct {
 	mem    *memory

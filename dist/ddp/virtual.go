@@ -118,14 +118,20 @@ func (v *virtual) memory() int64 { return v.mem.raw.Bytes() }
 
 func (v *virtual) close() error { return v.mem.close() }
 
-// check rejects a run that is not the next virtual rank's.
 func (v *virtual) check() error {
-	d, inside := v.d, v.runs-1
-	if d.run.local && d.batch.micro < inside || !d.run.local && d.batch.micro == inside {
+	d := v.d
+	return d.cfg.checkVirtual(d.team.Size(), d.batch.micro, d.run.local)
+}
+
+// checkVirtual rejects a run, inside NoSync or outside, that is not the next virtual rank's after
+// so many runs inside.
+func (c *Config) checkVirtual(ranks, before int, local bool) error {
+	inside := c.VirtualRanks/ranks - 1
+	if c.VirtualRanks == 0 || local && before < inside || !local && before == inside {
 		return nil
 	}
 	return fmt.Errorf("%w: with %d virtual ranks on %d ranks, a step is %d runs inside NoSync and one outside; this one is outside: %v, after %d inside",
-		dist.ErrInvalid, d.cfg.VirtualRanks, d.team.Size(), inside, !d.run.local, d.batch.micro)
+		dist.ErrInvalid, c.VirtualRanks, ranks, inside, !local, before)
 }
 
 func (v *virtual) keep() error {
@@ -184,7 +190,7 @@ func (v *virtual) Run(*dist.Op, uint64) error {
 		sum += w
 	}
 	for i, w := range all {
-		v.shares[i] = v.d.cfg.Average.share(w, sum, 1, 1)
+		v.shares[i] = v.d.shares.factor.share.Of(w, sum)
 	}
 	weights, err := tensor.Data[float64](v.d.mem.weights)
 	if err != nil {

@@ -158,10 +158,15 @@ func (x *hooked) close() error { return x.mem.close() }
 
 func (x *hooked) check() error {
 	if d := x.d; d.run.local && d.plan.staged() && x.stateful() {
-		return fmt.Errorf("%w: hook %v keeps state of whole steps, and with Stage %d runs inside NoSync are reduced one by one; use Stage 1, or no error feedback",
-			dist.ErrUnsupported, x.hook, d.cfg.Stage)
+		return d.cfg.needsWholeSteps()
 	}
 	return nil
+}
+
+// needsWholeSteps returns the error of a run inside NoSync with a hook that has state.
+func (c *Config) needsWholeSteps() error {
+	return fmt.Errorf("%w: hook %v keeps state of whole steps, and with Stage %d runs inside NoSync are reduced one by one; use Stage 1, or no error feedback",
+		dist.ErrUnsupported, c.hook(), c.Stage)
 }
 
 func (x *hooked) start(b *bucket) (dist.Work, error) {

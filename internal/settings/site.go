@@ -69,19 +69,8 @@ func hostOnly(c *config.Config) string {
 
 // hostRule returns the setting that needs buckets in host memory; "" if there is none.
 func hostRule(c *config.Config) string {
-	for _, s := range []struct {
-		set        bool
-		name, back string
-	}{
-		{c.Comm.WireDType != "f32" && c.Comm.ErrorFeedback, "comm.error_feedback=true", "false"},
-		{c.DDP.Hook != "none", "ddp.hook=" + c.DDP.Hook, "none"},
-		{c.DDP.Average != "mean", "ddp.average=" + c.DDP.Average, "mean"},
-		{c.DDP.VirtualRanks > 0, fmt.Sprintf("ddp.virtual_ranks=%d", c.DDP.VirtualRanks), "0"},
-		{c.DDP.LocalSteps > 1, fmt.Sprintf("ddp.local_steps=%d", c.DDP.LocalSteps), "1"},
-	} {
-		if s.set {
-			return fmt.Sprintf("%s works in the memory of the host; set it to %s for GPUs", s.name, s.back)
-		}
+	if c.DDP.Hook != "none" {
+		return fmt.Sprintf("ddp.hook=%s works in the memory of the host; set it to none for GPUs", c.DDP.Hook)
 	}
 	return ""
 }
