@@ -299,7 +299,7 @@ func (d *DDP) allocateWire() error {
 	rest := c.Average.rest(float64(d.team.total()), c.Factor)
 	var err error
 	switch h := c.hook(); {
-	case d.team.onGPU():
+	case d.team.onGPU() && (h == nil || c.cast() != nil):
 		d.wire, err = newBySteps(d)
 	case h != nil:
 		d.wire, err = newHooked(d, h, rest)

@@ -75,6 +75,8 @@ func (x *driver) exchange(l *drive.Layout) {
 	d := x.d
 	ranks := float64(d.team.total())
 	l.Share = d.cfg.share(ranks)
+	l.Hosted = d.cfg.hook() != nil && d.cfg.cast() == nil
+	l.Overlap = l.Overlap && !l.Hosted
 	messages := 0
 	if h := d.cfg.cast(); h != nil {
 		l.WireDType, messages = h.DType, 1
@@ -162,8 +164,11 @@ func (x *driver) Ran(err error) {
 
 // restart says whether the residuals of error feedback restart in the next run.
 func (x *driver) restart(again bool) {
-	if w, ok := x.d.wire.(*bySteps); ok {
+	switch w := x.d.wire.(type) {
+	case *bySteps:
 		w.again = again
+	case *hooked:
+		w.begin(again)
 	}
 }
 

@@ -59,8 +59,7 @@ func (p PlanParam) check() error {
 // Supports returns the error of Attach for these settings on so many ranks, on GPUs or on the host,
 // for any model. It returns nil if Attach accepts them.
 //
-// Errors: those of Config.Validate; dist.ErrInvalid; dist.ErrUnsupported for settings that GPUs do
-// not support.
+// Errors: those of Config.Validate; dist.ErrInvalid.
 func Supports(cfg Config, ranks int, gpu bool) error {
 	if err := cfg.Validate(); err != nil {
 		return err

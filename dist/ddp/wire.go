@@ -1,12 +1,14 @@
 package ddp
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp/compress"
 	"github.com/symgrad/symgrad/internal/host/reduce"
+	"github.com/symgrad/symgrad/symmetric"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -63,6 +65,9 @@ type hooked struct {
 	hook  compress.Hook
 	mem   *messageMemory
 	lines []*line // in the order of the buckets
+
+	heap   symmetric.Heap // of messages on GPUs; else nil
+	region symmetric.Region
 }
 
 // line is the exchange of one bucket. It is a dist.Runner whose parts are the rounds, and then the
@@ -77,9 +82,10 @@ type line struct {
 	sums     []dist.Work // of the messages
 	whole    bool        // the message is elements of the bucket
 	owned    [1]tensor.Buffer
-	err      error // of a part of this step; the stream owns it, and the fields below
-	ran      bool  // the codec has read gradients of this step
-	bad      bool  // the gradient is not finite, so that the step is undone
+	far      *farLine // on GPUs; else nil
+	err      error    // of a part of this step; the stream owns it, and the fields below
+	ran      bool     // the codec has read gradients of this step
+	bad      bool     // the gradient is not finite, so that the step is undone
 }
 
 // newHooked compares errors and messages over the ranks before it allocates memory. The result is
@@ -97,11 +103,19 @@ func newHooked(d *DDP, hook compress.Hook, rest float64) (*hooked, error) {
 	if err := agree(d.team, lines, err); err != nil {
 		return x, err
 	}
-	if x.mem, err = newMessageMemory(d.team.Group, longest); err != nil {
+	if d.team.onGPU() {
+		err = x.allocateFar(longest)
+	} else {
+		x.mem, err = newMessageMemory(d.team.Group, longest)
+	}
+	if err != nil {
 		return x, err
 	}
 	for i, l := range x.lines {
 		if err := x.mem.carve(l.messages, all[i]); err != nil {
+			return x, err
+		}
+		if err := x.carveFar(l, all[i]); err != nil {
 			return x, err
 		}
 	}
@@ -154,7 +168,7 @@ func (x *hooked) memory() int64 {
 	return n
 }
 
-func (x *hooked) close() error { return x.mem.close() }
+func (x *hooked) close() error { return errors.Join(x.mem.close(), x.closeFar()) }
 
 func (x *hooked) check() error {
 	if d := x.d; d.run.local && d.plan.staged() && x.stateful() {
@@ -230,24 +244,51 @@ func spoil(message tensor.Buffer) {
 
 func (l *line) compress(round int) error {
 	if l.undo != nil {
-		if err := l.d.shares.check(); err != nil {
+		if err := l.check(); err != nil {
 			return err // on all ranks: the step is undone, and no residual is sent for it
 		}
 	}
-	share, err := l.d.shares.of(l.b.buf.DType())
+	share, err := l.share()
 	if err != nil {
 		return err
 	}
 	l.ran = true
-	if err := l.codec.Compress(round, share, l.b.buf, l.messages); err != nil {
+	if err := l.codec.Compress(round, share, l.bucket(), l.messages); err != nil {
 		return fmt.Errorf("%s round %s: %w", l.b.name, strconv.Itoa(round), err)
+	}
+	return nil
+}
+
+// bucket returns the gradients that the codec reads and writes.
+func (l *line) bucket() tensor.Buffer {
+	if l.far != nil {
+		return l.far.copy
+	}
+	return l.b.buf
+}
+
+// share returns the factor of this rank's gradients.
+func (l *line) share() (float64, error) {
+	if l.far != nil {
+		return l.far.share, nil
+	}
+	return l.d.shares.of(l.b.dtype)
+}
+
+// check returns an error if the sum of weights gives no mean.
+func (l *line) check() error {
+	switch {
+	case l.far == nil:
+		return l.d.shares.check()
+	case l.d.shares.factor.share.Exchanged():
+		return checkSum(l.far.sum)
 	}
 	return nil
 }
 
 // decompress makes the gradient of the sums; with sharding, this rank's part of it.
 func (l *line) decompress() error {
-	to, from := l.b.buf, l.messages
+	to, from := l.bucket(), l.messages
 	if l.whole && l.d.plan.sharded() {
 		var err error
 		if to, err = l.d.stage.part(l.b, to); err != nil {

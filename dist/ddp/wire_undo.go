@@ -34,8 +34,8 @@ func (x *hooked) judge(failed bool) {
 			l.undo.Undo()
 		}
 		d := l.d
-		if !d.plan.staged() && !d.closed && d.team.open() == nil { // else gaps are cleared before the bucket fills, or it is freed
-			l.b.clearGaps()
+		if l.far == nil && !d.plan.staged() && !d.closed && d.team.open() == nil { // else gaps are cleared before the bucket fills, or it is freed
+			l.b.clearGaps(l.b.buf)
 		}
 	}
 	x.forget()

@@ -76,6 +76,14 @@ func (s Share) Exchanged() bool { return s.Divides && !s.Alone }
 type Recipe struct {
 	Share   Share      // formula of the factors
 	Actions [][]Action // of each bucket, in Plan's order
+	Hosted  bool       // a hook needs memory of the host: Exchange.Hook replaces Actions
+}
+
+// HookCall is the exchange of one bucket by a hook that needs memory of the host.
+type HookCall struct {
+	Gradients tensor.Buffer // a copy of the bucket on the host, which gets the result: this rank's part of it
+	Share     float64       // factor of this rank's gradients
+	Sum       float64       // of the ranks' weights, if the share needs it
 }
 
 // Feedback is the memory of error feedback. The zero value means none.

@@ -41,6 +41,12 @@ type Exchange interface {
 	// Collective: all ranks, same number of updates. Errors: those of AverageWeights.
 	Stepped(skipped bool) error
 
+	// Hook exchanges a bucket by the hook of the settings, with Layout.Hosted.
+	//
+	// Collective: all ranks, the buckets in order. Errors: the hook's and those of the group. Then
+	// the group is broken.
+	Hook(bucket int, c HookCall) error
+
 	// Await makes Wait, Adopt and the DDP's Consolidate and Close call f, which waits for queued
 	// runs of a machine. Machines whose runs return before they are done need it. Returns: the
 	// function that unregisters f.

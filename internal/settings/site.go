@@ -1,8 +1,6 @@
 package settings
 
 import (
-	"fmt"
-
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
@@ -63,14 +61,6 @@ func hostOnly(c *config.Config) string {
 		return "run.machine=tape runs on the host; set it to compiled for GPUs"
 	case backend.OnHost(c.Comm.Backend):
 		return "comm.backend=" + c.Comm.Backend + " is between ranks of the host"
-	}
-	return hostRule(c)
-}
-
-// hostRule returns the setting that needs buckets in host memory; "" if there is none.
-func hostRule(c *config.Config) string {
-	if c.DDP.Hook != "none" {
-		return fmt.Sprintf("ddp.hook=%s works in the memory of the host; set it to none for GPUs", c.DDP.Hook)
 	}
 	return ""
 }

@@ -315,7 +315,7 @@ func (e *exchanging) scaleGradients() {
 // accumulate writes a weighted gradient to its slot, or adds it.
 func (e *exchanging) accumulate(slot, g draft.Operand) error {
 	c := e.NewCode(slot.Shape)
-	r := c.Do(program.Mul, c.Load(e.scales[factorOf(slot.DType)]), c.Load(g))
+	r := c.Do(program.Product, c.Load(e.scales[factorOf(slot.DType)]), c.Load(g))
 	rest := -1
 	if e.Manner.joins() && !e.staged() { // with staged, the sums are accumulated
 		rest = c.Load(slot)

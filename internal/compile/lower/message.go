@@ -33,8 +33,12 @@ func (x *bucketSteps) add() {
 		x.pack(x.runs(), x.Manner.part(), false)
 		return
 	}
-	for _, a := range x.Layout.Actions[x.i] {
-		x.do(a)
+	if x.Layout.Hosted {
+		x.callHook()
+	} else {
+		for _, a := range x.Layout.Actions[x.i] {
+			x.do(a)
+		}
 	}
 	if x.sum.DType != tensor.Invalid {
 		x.doubt(x.settle())
@@ -65,6 +69,33 @@ func (x *bucketSteps) do(a drive.Action) {
 		x.addUpSlices()
 	case drive.Gather:
 		x.gather()
+	}
+}
+
+// callHook adds a call of ddp's hook, which works on a copy of the bucket on the host.
+func (x *bucketSteps) callHook() {
+	in := []program.View{x.all.View}
+	if !x.Manner.Local() {
+		in = append(in, x.Program.Whole(x.factors[factorOf(x.all.DType)]))
+	}
+	if x.Sum != program.None {
+		in = append(in, x.Program.Whole(x.Sum))
+	}
+	of, i, part := x.DDP.Machine(), x.i, x.Layout.Share.Part
+	x.sum, x.by = x.Fresh(x.all.DType, x.all.Shape), 1
+	x.call(&Call{label: fmt.Sprintf("hook of bucket %d", i), hook: func(in, out []tensor.Buffer) error {
+		copy(out[0].Raw(), in[0].Raw())
+		c := drive.HookCall{Gradients: out[0], Share: part}
+		if len(in) > 1 {
+			c.Share = program.Element(in[1].DType(), in[1].Raw(), 0)
+		}
+		if len(in) > 2 {
+			c.Sum = program.Element(tensor.F64, in[2].Raw(), 0)
+		}
+		return of.Hook(i, c)
+	}}, in, []program.View{x.sum.View})
+	if x.shard != nil {
+		x.sum = draft.Cut(x.sum, 0, x.shard.rank*x.plan.Buckets[i].Shard, 1, x.plan.Buckets[i].Shard)
 	}
 }
 

@@ -286,7 +286,7 @@ func (s *sharding) join(to, part draft.Operand) {
 	m := e.NewCode(to.Shape)
 	before := m.Load(to)
 	if !e.Manner.Local() && e.Layout.Share.Part == 1 { // else the parts have it
-		before = m.Do(program.Mul, m.Load(e.Whole(e.factors[factorOf(to.DType)])), before)
+		before = m.Do(program.Product, m.Load(e.Whole(e.factors[factorOf(to.DType)])), before)
 	}
 	e.Add(m.MapTo(m.Do(program.Add, before, m.Load(part)), to))
 }
