@@ -54,7 +54,7 @@ func attach(on dist.Members, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg
 	d.driver.d = d
 	d.stage = newStage(d)
 	d.local = localSGD{d: d, every: cfg.LocalSteps}
-	d.wire = plain{d}
+	d.wire = plain{d: d}
 	b := builder{d: d, cost: cost}
 	err = b.agree(learnables, b.tryBuild(learnables))
 	if err == nil {

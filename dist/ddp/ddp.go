@@ -305,10 +305,8 @@ func (d *DDP) allocateWire() error {
 		d.wire, err = newHooked(d, h, rest)
 	case c.VirtualRanks > 0:
 		d.wire, err = newVirtual(d)
-	case c.LocalSteps > 0:
-		d.wire = newScaled(d, 1, true)
-	case rest != 1:
-		d.wire = newScaled(d, rest, false)
+	default:
+		d.wire = newPlain(d, rest)
 	}
 	return err
 }

@@ -124,7 +124,7 @@ var _ exchanger = (*bySteps)(nil)
 //
 // Collective: all ranks. Errors: those of Heap and Alloc.
 func newBySteps(d *DDP) (x *bySteps, err error) {
-	x = &bySteps{plain: plain{d}}
+	x = &bySteps{plain: plain{d: d}}
 	x.form, err = newForm(&d.plan, &d.cfg, d.team.Size(), func(bytes int64) (tensor.Buffer, error) {
 		var err error
 		if x.heap, err = d.team.Heap(bytes); err != nil {

@@ -45,7 +45,7 @@ func (x *hooked) allocateFar(bytes int64) error {
 }
 
 // carveFar gives a line on GPUs the places of its messages.
-func (x *hooked) carveFar(l *line, messages []compress.Message) error {
+func (x *hooked) carveFar(l *coding, messages []compress.Message) error {
 	if x.region == nil {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (x *driver) Hook(bucket int, c drive.HookCall) error {
 	if !ok {
 		return d.stepError(fmt.Errorf("%w: the settings have no hook of this kind", dist.ErrInvalid))
 	}
-	if err := h.exchangeFar(h.lines[bucket], c); err != nil {
+	if err := h.exchangeFar(h.codings[bucket], c); err != nil {
 		err = d.stepError(err)
 		return errors.Join(err, d.team.Abort(err)) // other ranks wait for the next bucket
 	}
@@ -89,7 +89,7 @@ func (x *driver) Hook(bucket int, c drive.HookCall) error {
 }
 
 // exchangeFar exchanges one bucket.
-func (x *hooked) exchangeFar(l *line, c drive.HookCall) error {
+func (x *hooked) exchangeFar(l *coding, c drive.HookCall) error {
 	if l.far == nil { // a program for GPUs in memory of the host, as tests have it
 		l.far = &farLine{}
 		defer func() { l.far = nil }()
@@ -104,12 +104,12 @@ func (x *hooked) exchangeFar(l *line, c drive.HookCall) error {
 			return fmt.Errorf("%s: %w", l.b.name, err)
 		}
 	}
-	l.err = l.decompress()
+	l.err = l.decompress(l.actions[len(l.actions)-1].By)
 	return l.err
 }
 
 // sumFar sums message r over the ranks, and waits.
-func (x *hooked) sumFar(l *line, r int) error {
+func (x *hooked) sumFar(l *coding, r int) error {
 	message, me := l.messages[r], x.d.team.Rank()
 	place := message
 	if x.region != nil {

@@ -14,7 +14,7 @@
 //	team.go, weight.go                the group, its stream, names of operations; weights of ranks
 //	config.go, plan.go, planfor.go    settings, layout of the buckets, planning without ranks
 //	bucket.go, place.go, placer.go    slots and buckets, and their memory
-//	recipe.go                         the exchange of a full bucket, as a list of actions
+//	recipe.go, line.go                actions of a full bucket, and their run on the host
 //	wire*.go, hook.go                 exchangers: plain sums, averages, hooks of package compress
 //	virtual.go, local.go              exchangers: virtual ranks, local steps
 //	stage.go, shard*.go, zero3*.go    stages: 0 and 1, 2, 3

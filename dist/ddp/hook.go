@@ -70,7 +70,7 @@ func (x *hooked) state() ([]compress.State, error) {
 	x.d.settle()
 	x.judge(x.d.run.running) // as after a failed run
 	var all []compress.State
-	for _, l := range x.lines {
+	for _, l := range x.codings {
 		if c, ok := l.codec.(compress.Stateful); ok {
 			all = append(all, c.State()...)
 		}
@@ -81,7 +81,7 @@ func (x *hooked) state() ([]compress.State, error) {
 func (x *hooked) setState(state []compress.State) error {
 	x.d.settle()
 	x.forget() // replaces the state of the last step
-	for _, l := range x.lines {
+	for _, l := range x.codings {
 		if c, ok := l.codec.(compress.Stateful); ok {
 			if err := c.SetState(state); err != nil {
 				return fmt.Errorf("%s: %w", l.b.name, err)

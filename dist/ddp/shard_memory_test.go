@@ -358,13 +358,13 @@ func TestHooksOfGPUsSumInTheHeap(t *testing.T) {
 		}
 		x, _ := far.wire.(*hooked)
 		longest := int64(0)
-		for _, l := range x.lines {
+		for _, l := range x.codings {
 			longest = max(longest, messageBytes(l.codec.Messages()))
 		}
 		if err := x.allocateFar(longest); err != nil {
 			return err
 		}
-		for _, l := range x.lines {
+		for _, l := range x.codings {
 			messages := l.codec.Messages()
 			if err := errors.Join(x.mem.carve(l.messages, messages), x.carveFar(l, messages)); err != nil {
 				return err

@@ -19,11 +19,12 @@ const (
 	// multiplies the part by By.
 	Decode
 	// Pack puts the bucket of the step's last run next to those of the runs before it, in one slice
-	// for each rank, and multiplies each run by its share.
+	// for each rank.
 	Pack
 	// Trade gives each rank its slices of all virtual ranks.
 	Trade
-	// Add adds up these slices, one virtual rank after the other.
+	// Add adds up these slices, one virtual rank after the other, each times its share. A machine
+	// multiplies in Pack, which gives the same bits.
 	Add
 	// Gather copies all ranks' sums to the bucket.
 	Gather
