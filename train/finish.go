@@ -19,8 +19,15 @@ func (t *trainer) finish(ctx context.Context, facts *report.Run, s *report.Summa
 		return err
 	}
 	if t.job.cfg.Run.Eval {
-		if err := t.evaluate(ctx, s); err != nil {
+		result, err := t.evaluate(ctx)
+		if err != nil {
 			return err
+		}
+		if err := t.records.tested(t.steps, result); err != nil {
+			return err
+		}
+		if result.all > 0 {
+			s.Tested(result.right, result.all, result.loss)
 		}
 	}
 	digest, err := t.digest()

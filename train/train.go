@@ -38,6 +38,9 @@ type trainer struct {
 	costs  costs          // predicted and measured
 	meter  *measure.Meter // losses and times, summed over the ranks
 	timing *measure.Steps // ends of steps, for --json
+
+	records   records // metrics of steps and evaluations, on rank 0
+	evaluates bool    // the model is evaluated after this step
 }
 
 // train is a whole run on one rank.
@@ -138,7 +141,7 @@ func newTrainer(k *exchange.Values, j *job, e ends) (*trainer, error) {
 // close frees the trainer after a run that ended with cause. If a peer was lost, it does not wait
 // for a checkpoint that cannot be completed. Idempotent.
 func (t *trainer) close(cause error) error {
-	err := errors.Join(t.from.Close(), t.claim.Close())
+	err := errors.Join(t.records.out.Close(), t.from.Close(), t.claim.Close())
 	if launch.ExitCode(cause) == launch.ExitPeerLost {
 		err = errors.Join(err, t.keeper.Abandon())
 	} else {
