@@ -148,6 +148,9 @@ func (x *text) Fill(m *train.Model, indices []int) error {
 	return nil
 }
 
+// TokensPerSample returns the number of characters of a sample.
+func (x *text) TokensPerSample() int { return x.model.Context }
+
 // Tests returns the end of the text.
 func (x *text) Tests() train.Tests { return tests{x} }
 
@@ -159,6 +162,9 @@ func (t tests) Len() int { return t.tests }
 
 // Rows is a small batch.
 func (tests) Rows() int { return 8 }
+
+// HasLoss reports that Fill sets the next characters too.
+func (tests) HasLoss() bool { return true }
 
 // first returns the index of the first test sample.
 func (t tests) first() int { return (len(t.tokens)-1)/t.model.Context - t.tests }
