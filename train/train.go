@@ -11,6 +11,7 @@ import (
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/settings"
 	"github.com/symgrad/symgrad/internal/tool/cli"
+	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/train/internal/exchange"
 	"github.com/symgrad/symgrad/train/internal/measure"
 	"github.com/symgrad/symgrad/train/internal/output"
@@ -41,6 +42,8 @@ type trainer struct {
 
 	records   records // metrics of steps and evaluations, on rank 0
 	evaluates bool    // the model is evaluated after this step
+
+	profiled *machine.Timeline // of a step, on GPUs after the last
 }
 
 // train is a whole run on one rank.
