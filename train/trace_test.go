@@ -49,6 +49,18 @@ func TestTraceHasTheStepsOfAProfile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	want := "rank 1, compute, batch, gpu compute, x×w 2000 of step 3, gpu comm, allreduce 3000 of step 3"
+	if got := strings.Join(spansOfRank1(t, path), ", "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if _, err := NewTrace(nil, nil); !errors.Is(err, dist.ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+// spansOfRank1 returns the names and spans of rank 1, with their times in microseconds.
+func spansOfRank1(t *testing.T, path string) (got []string) {
+	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +76,6 @@ func TestTraceHasTheStepsOfAProfile(t *testing.T) {
 	if err := json.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)
 	}
-	var got []string
 	for _, e := range file.TraceEvents {
 		switch {
 		case e.PID == 0:
@@ -76,11 +87,5 @@ func TestTraceHasTheStepsOfAProfile(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s %v of step %v", e.Name, e.Dur, e.Args["step"]))
 		}
 	}
-	want := "rank 1, compute, batch, gpu compute, x×w 2000 of step 3, gpu comm, allreduce 3000 of step 3"
-	if got := strings.Join(got, ", "); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-	if _, err := NewTrace(nil, nil); !errors.Is(err, dist.ErrInvalid) {
-		t.Error(err)
-	}
+	return got
 }
