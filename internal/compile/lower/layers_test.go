@@ -19,9 +19,9 @@ type layer struct {
 	build  func(x G.Nodes) (*G.Node, error)
 }
 
-// compiled returns the steps of a layer on a GPU with Compute bf16, by the names of their ops, and
-// the number of launches. With a gradient the steps have those of all inputs' gradients.
-func (l layer) compiled(t *testing.T, gradient bool) (steps []string, launches int) {
+// program returns the program of a layer on a GPU, planned; with a gradient also that of all
+// inputs' gradients.
+func (l layer) program(t *testing.T, gradient, narrow bool) *program.Program {
 	t.Helper()
 	g := G.NewGraph()
 	node := func(name string, shape []int) *G.Node {
@@ -37,30 +37,51 @@ func (l layer) compiled(t *testing.T, gradient bool) (steps []string, launches i
 	}
 	outputs := G.Nodes{y}
 	if gradient {
-		cost := G.Must(G.Sum(G.Must(G.HadamardProd(y, node("dy", y.Shape())))))
+		cost := y
+		if !y.IsScalar() {
+			cost = G.Must(G.Sum(G.Must(G.HadamardProd(y, node("dy", y.Shape())))))
+		}
 		grads, err := G.Grad(cost, x...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		outputs = append(outputs, grads...)
 	}
-	p, err := Graph(Collect(g, outputs), Options{OnGPU: true, Narrow: true})
+	p, err := Graph(Collect(g, outputs), Options{OnGPU: true, Narrow: narrow})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := program.Plan(p.Program); err != nil {
 		t.Fatal(err)
 	}
-	_, kernels, err := cudagen.Generate(p.Program, cudagen.Target{})
+	return p.Program
+}
+
+// opsOf returns the names of the steps' ops.
+func opsOf(p *program.Program) (steps []string) {
+	for i := range p.Steps {
+		name, _, _ := strings.Cut(p.Steps[i].Op.String(), " ")
+		steps = append(steps, name)
+	}
+	return steps
+}
+
+// compiled returns the ops of a layer on a GPU with Compute bf16, and the number of launches.
+func (l layer) compiled(t *testing.T, gradient bool) (steps []string, launches int) {
+	t.Helper()
+	p := l.program(t, gradient, true)
+	_, kernels, err := cudagen.Generate(p, cudagen.Target{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, k := range kernels {
+	for _, k := range kernels {
 		launches += len(k.Kernels)
-		name, _, _ := strings.Cut(p.Program.Steps[i].Op.String(), " ")
-		steps = append(steps, name)
 	}
-	return steps, launches
+	return opsOf(p), launches
+}
+
+func occurs(steps []string, op string) int {
+	return len(slices.DeleteFunc(slices.Clone(steps), func(s string) bool { return s != op }))
 }
 
 // On a GPU a normalization and an activation are one launch each, forward; an activation also
@@ -108,11 +129,36 @@ func TestAttentionOfLayersIsOneStep(t *testing.T) {
 			return nn.Attention(q, k, x[2], c)
 		}}
 		steps, _ := l.compiled(t, true)
-		count := func(op string) int {
-			return len(slices.DeleteFunc(slices.Clone(steps), func(s string) bool { return s != op }))
-		}
-		if count("attention") != 1 || count("attentiongrad") != 1 || count("softmax") != 0 || count("matmul") != 0 {
+		if occurs(steps, "attention") != 1 || occurs(steps, "attentiongrad") != 1 || occurs(steps, "softmax")+occurs(steps, "matmul") != 0 {
 			t.Errorf("%s: steps %v", name, steps)
+		}
+	}
+}
+
+// The loss of a large vocabulary and its gradient are one step on bf16 logits, and the gradient has
+// the memory of the logits. So the arena has nothing of rows by classes except these.
+func TestSparseCrossEntropyTakesTheMemoryOfTheLogits(t *testing.T) {
+	const rows, width, classes = 4096, 64, 50304
+	l := layer{[][]int{{rows, width}, {width, classes}}, func(x G.Nodes) (*G.Node, error) {
+		logits, err := nn.Linear(x[0], x[1], nil)
+		if err != nil {
+			return nil, err
+		}
+		targets := G.NewVector(x[0].Graph(), gtensor.Int, G.WithName("targets"), G.WithShape(rows))
+		return nn.SparseCrossEntropy(logits, targets, nn.CrossEntropyConfig{})
+	}}
+	for _, narrow := range []bool{false, true} {
+		bytes := int64(rows * classes * 4)
+		if narrow {
+			bytes /= 2
+		}
+		p := l.program(t, true, narrow)
+		steps := opsOf(p)
+		if n := occurs(steps, "sparsecrossentropy"); n != 1 || occurs(steps, "matmul") != 3 {
+			t.Errorf("narrow %v: steps %v", narrow, steps)
+		}
+		if rest := p.Arena - bytes; rest < 0 || rest > 32<<20 {
+			t.Errorf("narrow %v: the arena has %d bytes, the logits %d", narrow, p.Arena, bytes)
 		}
 	}
 }
