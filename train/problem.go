@@ -50,7 +50,7 @@ type LossTests interface {
 	HasLoss() bool
 }
 
-// Tokens is implemented by a Problem whose samples are sequences. A run then records tokens per
+// Tokens is implemented by a Problem, or a DatasetProblem, whose samples are sequences. A run then records tokens per
 // second.
 type Tokens interface {
 	// TokensPerSample is the number of tokens of a sample that the model learns to predict.
@@ -63,6 +63,8 @@ type Model struct {
 	Params gorgonia.Nodes // in the order of the layers
 	Cost   *gorgonia.Node // mean loss of the samples that Fill has set
 	Output *gorgonia.Node // the node that Count reads
+
+	rows int // of the batch
 }
 
 // Summary is the result of a run, as in the file config.SummaryName of run.output_dir.

@@ -43,9 +43,7 @@ func (r *records) open(t *trainer) error {
 	if t.vm.compiled != nil { // the tape machine's work is unknown
 		c.FLOPPerSample = float64(t.vm.compiled.FLOP()) / float64(t.rows)
 	}
-	if of, ok := t.job.problem.(Tokens); ok {
-		c.TokensPerSample = of.TokensPerSample()
-	}
+	c.TokensPerSample = tokensOf(t.job.problem)
 	r.t = t
 	err := r.resume()
 	if err == nil {
@@ -56,6 +54,18 @@ func (r *records) open(t *trainer) error {
 	}
 	r.values = metrics.Values{}
 	return nil
+}
+
+// tokensOf returns the tokens of a sample; 0 if samples are no sequences.
+func tokensOf(p Problem) int {
+	var of any = p
+	if d, ok := p.(*fromDataset); ok {
+		of = d.DatasetProblem
+	}
+	if t, ok := of.(Tokens); ok {
+		return t.TokensPerSample()
+	}
+	return 0
 }
 
 // resume copies the metrics of the run that this one resumes, if it ended or had other

@@ -33,7 +33,7 @@ type learner struct {
 	vm     *vm          // runs the graph
 	rule   optim.Config // the solver's settings
 	solver optim.Solver // updates the weights
-	filled bool         // with --resident: the inputs are filled and stay
+	inputs inputs       // fills the inputs of the model
 	tester *tester      // nil before the first evaluation
 }
 
@@ -89,6 +89,7 @@ func (l *learner) newSolver() (optim.Solver, error) {
 
 // close frees the learner. Idempotent.
 func (l *learner) close() error {
+	l.inputs.close()
 	if err := l.tester.close(); err != nil { // it may share the weights of vm, which closes last
 		return err
 	}
@@ -142,6 +143,9 @@ func (j *job) newModel(rows int, weights []*gtensor.Dense) (*Model, error) {
 	m, err := j.problem.New(rows, weights)
 	if err == nil && len(m.Params) == 0 {
 		err = errors.New("the problem's model has no parameters: its New must set Params")
+	}
+	if err == nil {
+		m.rows = rows
 	}
 	if err != nil || weights == nil {
 		return m, err

@@ -19,7 +19,7 @@ func TestProductsOfEveryOperationAreCounted(t *testing.T) {
 	}
 	for _, name := range []string{
 		"Map", "Reduce", "Integer", "Im2Col", "Col2Im", "MaxPool", "MaxPoolGrad", "AvgPool", "AvgPoolGrad", "Softmax", "SoftmaxGrad",
-		"CrossEntropy", "Gather", "GatherGrad", "BatchNorm", "BatchNormGrad", "Collective", "Call",
+		"CrossEntropy", "SparseCrossEntropy", "Gather", "GatherGrad", "BatchNorm", "BatchNormGrad", "Collective", "Call",
 	} {
 		want["*program."+name] = 0
 	}

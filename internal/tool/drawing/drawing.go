@@ -102,13 +102,15 @@ func Style(p *plot.Plot) {
 }
 
 // DecadeTicks returns powers of ten with names, and the numbers between them without. With fewer
-// than two powers of ten, all have names.
+// than two powers of ten all have names or, if there is no room for all, those with the digits 1, 2,
+// 3 and 5.
 func DecadeTicks(low, high float64) []plot.Tick {
 	var ticks []plot.Tick
+	var digits []int
 	named := 0
 	for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {
-		for digit := 1.0; digit < 10; digit++ {
-			v := digit * math.Pow(10, e)
+		for digit := 1; digit < 10; digit++ {
+			v := float64(digit) * math.Pow(10, e)
 			if v < low*(1-1e-9) || v > high*(1+1e-9) {
 				continue
 			}
@@ -117,13 +119,19 @@ func DecadeTicks(low, high float64) []plot.Tick {
 				t.Label = fmt.Sprintf("%.6g", v)
 				named++
 			}
-			ticks = append(ticks, t)
+			ticks, digits = append(ticks, t), append(digits, digit)
 		}
 	}
-	if named < 2 {
-		for i := range ticks {
+	if named > 1 {
+		return ticks
+	}
+	for i := range ticks {
+		if digit := digits[i]; len(ticks) <= mostNamed || digit <= 3 || digit == 5 {
 			ticks[i].Label = fmt.Sprintf("%.6g", ticks[i].Value)
 		}
 	}
 	return ticks
 }
+
+// mostNamed is the number of names for which a vertical axis has room.
+const mostNamed = 6

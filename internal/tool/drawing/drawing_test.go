@@ -31,7 +31,7 @@ func TestTicksAreNamedWhereTheyAreFew(t *testing.T) {
 		}
 		return strings.Join(names, " ")
 	}
-	for want, of := range map[string][2]float64{"0.01 0.1 1": {0.005, 3}, "0.2 0.3 0.4": {0.15, 0.45}, "2 3": {1.5, 3}} {
+	for want, of := range map[string][2]float64{"0.01 0.1 1": {0.005, 3}, "0.2 0.3 0.4": {0.15, 0.45}, "2 3": {1.5, 3}, "0.2 0.3 0.5 1 2": {0.15, 2.5}} {
 		if got := named(of[0], of[1]); got != want {
 			t.Errorf("from %v to %v: %s, want %s", of[0], of[1], got, want)
 		}
