@@ -51,9 +51,7 @@ func (t *trainer) loop(ctx context.Context) error {
 		if err := t.step(step, batch); err != nil {
 			return fmt.Errorf("step %d: %w", step, plain(err))
 		}
-		if !t.job.site.GPU || t.wanted(step) {
-			t.records.note(step, rate)
-		}
+		t.records.note(step, rate)
 		shared, err := t.after(step, stops)
 		if err != nil {
 			return err
@@ -196,6 +194,9 @@ func (t *trainer) evaluatesAfter(step int, b data.Batch) bool {
 func (t *trainer) test(ctx context.Context, steps int, p *report.Progress) (err error) {
 	if t.job.problem.Tests() == nil {
 		return nil
+	}
+	if t.keeper != nil { // a signal ends the run after the next step, on all ranks together
+		ctx = context.WithoutCancel(ctx)
 	}
 	from := time.Now()
 	defer func() { t.meter.Pause(time.Since(from)) }()

@@ -50,8 +50,8 @@ type LossTests interface {
 	HasLoss() bool
 }
 
-// Tokens is implemented by a Problem, or a DatasetProblem, whose samples are sequences. A run then records tokens per
-// second.
+// Tokens is implemented by a Problem, or a DatasetProblem, whose samples are sequences. A run then
+// records tokens per second.
 type Tokens interface {
 	// TokensPerSample is the number of tokens of a sample that the model learns to predict.
 	TokensPerSample() int

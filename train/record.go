@@ -99,9 +99,10 @@ func (r *records) resume() error {
 	return nil
 }
 
-// note notes the numbers of a step whose loss is wanted. rate is its learning rate.
+// note notes the numbers of a step whose loss is known. On a GPU these are the wanted ones. rate is
+// its learning rate.
 func (r *records) note(step int, rate float64) {
-	if r.out == nil {
+	if r.out == nil || r.t.job.site.GPU && !r.t.wanted(step) {
 		return
 	}
 	m := r.t.meter

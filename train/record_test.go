@@ -1,11 +1,14 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/symgrad/symgrad/config"
@@ -147,5 +150,49 @@ func TestConfigKnowsTheFilesOfMetrics(t *testing.T) {
 	got := []string{config.MetricsName, config.TableName, config.EventsFolder}
 	if want := []string{metrics.FileName, metrics.CSVName, metrics.EventsFolder}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// interrupting is a problem whose tests send a signal to this process in the first evaluation.
+type interrupting struct {
+	*patterns
+	once *sync.Once
+}
+
+func (p interrupting) Tests() Tests { return interruptingTests{patternTests{p.patterns}, p.once} }
+
+type interruptingTests struct {
+	patternTests
+	once *sync.Once
+}
+
+func (p interruptingTests) Fill(m *Model, first, n int) error {
+	var err error
+	p.once.Do(func() { err = syscall.Kill(syscall.Getpid(), syscall.SIGTERM) })
+	return errors.Join(err, p.patternTests.Fill(m, first, n))
+}
+
+// A signal during an evaluation ends all ranks: after the next step, with a checkpoint, if the run
+// saves.
+func TestSignalDuringAnEvaluationEndsAllRanks(t *testing.T) {
+	interrupted := Program{Name: "patterns", Open: func(c *config.Config) (Problem, error) {
+		p, err := openPatterns(c)
+		return interrupting{p.(*patterns), &sync.Once{}}, err
+	}}
+	how := []string{ranks(3), steps(100000), "run.epochs=0", "run.eval_every=4", "log.every=1000000"}
+	if r := run(t, interrupted, how...); r.code != 143 || strings.Contains(r.err, "saved in") {
+		t.Errorf("without checkpoints: code %d, %s", r.code, r.err)
+	}
+	ck := t.TempDir()
+	r := run(t, interrupted, append(how, "checkpoint.dir="+ck)...)
+	if r.code != 143 || !strings.Contains(r.err, "saved in "+ck) {
+		t.Fatalf("code %d, %s", r.code, r.err)
+	}
+	h, err := metrics.Read(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at, _ := points(t, h, metrics.Loss); len(at) < 5 || !strings.Contains(r.err, fmt.Sprintf("after step %d,", len(at))) {
+		t.Errorf("records of %d steps, %s", len(at), r.err)
 	}
 }

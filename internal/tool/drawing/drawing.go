@@ -102,8 +102,8 @@ func Style(p *plot.Plot) {
 }
 
 // DecadeTicks returns powers of ten with names, and the numbers between them without. With fewer
-// than two powers of ten all have names or, if there is no room for all, those with the digits 1, 2,
-// 3 and 5.
+// than two powers of ten all have names or, if there is no room for all, those with the digits 1,
+// 2, 3 and 5.
 func DecadeTicks(low, high float64) []plot.Tick {
 	var ticks []plot.Tick
 	var digits []int
