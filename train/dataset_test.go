@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/data"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 )
 
 // streamed is the problem patterns as a data set: its fields are the image and the one-hot label.
@@ -86,6 +88,21 @@ func TestDatasetsTrainAsTheirProblemDoes(t *testing.T) {
 	got := summary(t, streaming(0), t.TempDir(), append(how, ck)...)
 	if got.ResumedStep != 9 || got.ParamsSHA256 != want.ParamsSHA256 {
 		t.Errorf("from step %d to losses %v, want 9 and %v", got.ResumedStep, got.Losses, want.Losses)
+	}
+}
+
+// On a GPU, the memory of a batch is used again while earlier runs are in flight: inputs are copied
+// when RunAll returns.
+func TestDatasetsTrainOnAGPU(t *testing.T) {
+	cudatest.Devices(t, 1)
+	for _, more := range [][]string{nil, {"data.accum_steps=3"}} {
+		how := append([]string{"comm.backend=auto", "run.device=cuda", "run.max_steps=40", "data.ahead=1"}, more...)
+		want, got := summarized(t, how...), summary(t, streaming(0), t.TempDir(), how...)
+		for i, loss := range want.Losses { // another batch changes the loss by far more
+			if d := math.Abs(got.Losses[i]-loss) / loss; !(d < 1e-3) || got.Device == "cpu" {
+				t.Fatalf("%v: on %s the loss of step %d is %v, want %v", more, got.Device, i, got.Losses[i], loss)
+			}
+		}
 	}
 }
 
