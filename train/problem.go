@@ -47,6 +47,8 @@ type Model struct {
 	Params gorgonia.Nodes // in the order of the layers
 	Cost   *gorgonia.Node // mean loss of the samples that Fill has set
 	Output *gorgonia.Node // the node that Count reads
+
+	rows int // of the batch
 }
 
 // Summary is the result of a run, as in the file config.SummaryName of run.output_dir.
