@@ -98,6 +98,7 @@ var layers = []layer{
 	{"checkpoint", []string{"tensor", "internal/foreign"}, "it stores tensors and runs; the program decides their owners and purpose"},
 	{"data", []string{"dist", "internal/foreign"}, "samples and their order are independent of graphs; dist has the errors"},
 	{"data/bpe", []string{"dist"}, "programs that train on tokens need no vocabulary of text"},
+	{"nn/transformer", []string{"checkpoint", "dist", "internal/foreign", "tensor"}, "a model is a graph with weights in files; programs choose data and machine"},
 	{"internal/drive", []string{"dist", "tensor"}, "dist/ddp implements it for machines, which it does not import"},
 	{"dist/ddp/compress", []string{"dist", "tensor", "internal/host/reduce"}, "a codec gets buckets as values; ddp sums its messages"},
 	{
