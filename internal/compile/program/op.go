@@ -81,6 +81,7 @@ const (
 	Tanh
 	Sigmoid
 	Softplus
+	Erf // the error function
 	Add
 	Sub
 	Mul

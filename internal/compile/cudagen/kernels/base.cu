@@ -106,6 +106,7 @@ UNARY(opInverse, 1.0f / x, 1.0 / x)
 UNARY(opTanh, tanhf(x), tanh(x))
 UNARY(opSigmoid, 1.0f / (1.0f + expf(-x)), 1.0 / (1.0 + exp(-x)))
 UNARY(opSoftplus, (x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x))), (x > 0.0 ? x : 0.0) + log1p(exp(-fabs(x))))
+UNARY(opErf, erff(x), erf(x))
 #undef UNARY
 
 #define BINARY(name, f, d)                         \
