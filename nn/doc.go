@@ -1,12 +1,13 @@
 // Package nn has the layers of today's models as functions on Gorgonia graphs: embeddings, linear
-// layers, normalizations, activations and attention. Each function adds nodes and returns the last
-// one; parameters are nodes of the caller.
+// layers, normalizations, activations, attention and losses. Each function adds nodes and returns
+// the last one; parameters are nodes of the caller.
 //
 //	x, err := nn.Embedding(table, tokens) // (batch, context) to (batch, context, width)
 //	h, err := nn.LayerNorm(x, gain, offset, 1e-5)
 //	q, err := nn.Linear(h, wq, bq)
 //	...
 //	y, err := nn.Attention(q, k, v, nn.AttentionConfig{Heads: 12, Causal: true})
+//	cost, err := nn.SparseCrossEntropy(logits, targets, nn.CrossEntropyConfig{})
 //
 // The graphs run on tape machines and in package machine, on the CPU and on GPUs, with float32 or
 // float64. Package machine compiles them to few steps: a normalization is one kernel on a GPU, and
@@ -23,7 +24,7 @@
 //
 // A function checks types and shapes before it adds nodes. Its error names the function, the node
 // and the shapes: dist.ErrInvalid, dist.ErrCount for a shape, dist.ErrDType for a type. Errors of a
-// run, such as a token outside the table, come from the machine's RunAll.
+// run, such as a target outside the classes, come from the machine's RunAll.
 //
 // Sources: the definitions are those of PyTorch 2.11's torch.nn and torch.nn.functional; each
 // function names its own.

@@ -149,6 +149,54 @@ func rope(name string, c RoPEConfig) example {
 	}
 }
 
+// entropyOf is the definition of SparseCrossEntropy.
+func entropyOf(x []float64, targets []int, classes, ignore int, smoothing float64) float64 {
+	loss, counted := 0.0, 0.0
+	for row, target := range targets {
+		if target == ignore {
+			continue
+		}
+		counted++
+		sum, mean := 0.0, 0.0
+		for _, v := range x[row*classes : (row+1)*classes] {
+			sum += math.Exp(v)
+			mean += v / float64(classes)
+		}
+		loss += (1-smoothing)*(math.Log(sum)-x[row*classes+target]) + smoothing*(math.Log(sum)-mean)
+	}
+	return loss / max(counted, 1)
+}
+
+// entropy is an example of SparseCrossEntropy.
+func entropy(name string, shape []int, targets []int, c CrossEntropyConfig) example {
+	return example{
+		name: name, shapes: [][]int{shape}, ints: targets, bare: true,
+		build: func(x []*G.Node, ints *G.Node) (*G.Node, error) { return SparseCrossEntropy(x[0], ints, c) },
+		want: func(x [][]float64, ints []int) []float64 {
+			return []float64{entropyOf(x[0], ints, shape[len(shape)-1], c.ignore(), c.LabelSmoothing)}
+		},
+	}
+}
+
+// squared is an example whose cost is the square of another cost, so that the gradient of the loss
+// is no constant.
+func squared(e example) example {
+	build, want := e.build, e.want
+	e.name += " squared"
+	e.build = func(x []*G.Node, ints *G.Node) (*G.Node, error) {
+		y, err := build(x, ints)
+		if err != nil {
+			return nil, err
+		}
+		return G.HadamardProd(y, y)
+	}
+	e.want = func(x [][]float64, ints []int) []float64 {
+		y := want(x, ints)[0]
+		return []float64{y * y}
+	}
+	return e
+}
+
 func examples() []example {
 	affine := func(y, gain, offset []float64) []float64 {
 		for i := range y {
@@ -251,6 +299,11 @@ func examples() []example {
 		attention("Attention causal", 2, 4, 4, 2, AttentionConfig{Heads: 2, Causal: true}),
 		attention("Attention causal with groups", 2, 3, 3, 2, AttentionConfig{Heads: 4, KVHeads: 2, Causal: true, Scale: 0.7}),
 		attention("Attention of one head of keys", 1, 3, 3, 2, AttentionConfig{Heads: 3, KVHeads: 1}),
+		entropy("SparseCrossEntropy", []int{3, 5}, []int{4, 0, 2}, CrossEntropyConfig{}),
+		entropy("SparseCrossEntropy of tokens", []int{2, 3, 5}, []int{4, -100, 2, 0, 0, -100}, CrossEntropyConfig{LabelSmoothing: 0.1}),
+		entropy("SparseCrossEntropy ignoring a class", []int{3, 40}, []int{7, 0, 7}, CrossEntropyConfig{IgnoreIndex: new(7)}),
+		entropy("SparseCrossEntropy of nothing", []int{2, 5}, []int{-100, -100}, CrossEntropyConfig{}),
+		squared(entropy("SparseCrossEntropy", []int{3, 5}, []int{4, -100, 2}, CrossEntropyConfig{})),
 		rope("RoPE", RoPEConfig{Heads: 2}),
 		rope("RoPE interleaved", RoPEConfig{Heads: 2, Base: 100, Offset: 5, Interleaved: true}),
 	}

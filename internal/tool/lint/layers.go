@@ -208,11 +208,11 @@ var inTests = map[string][]string{
 	"internal/net/hosts":        {"internal/net/hostcost", "internal/host/shm"},                                                     // it predicts their times; one is the transport of a host
 	"internal/compile/hostexec": {"internal/compile/program/oracle"},
 	"machine":                   {"internal/compile/program/oracle", "internal/host/shm", "machine/machinetest", "dist/backend"},
-	"internal/compile/lower":    {"internal/compile/program/oracle", "internal/compile/cudaexec", "machine/machinetest"}, // its programs run, and have kernels
+	"internal/compile/lower":    {"internal/compile/program/oracle", "internal/compile/cudaexec", "internal/compile/cudagen", "machine/machinetest", "nn"}, // its programs run, and have kernels
 	"internal/compile/cudaexec": {"internal/compile/program/oracle"},
 	"internal/compile/update":   {"internal/compile/program/oracle", "internal/compile/values"},
 	"internal/compile/cudagen":  {"internal/compile/program/oracle", "internal/gpu/cuda"}, // runs its kernels
-	"nn":                        {"machine", "ops", "dist/ddp", "internal/host/shm"}, // layers are compared on both machines, and over ranks
+	"nn":                        {"machine", "ops", "dist/ddp"},                           // layers are compared on both machines, and over ranks
 	"data":                      {"data/bpe"},                                             // an example encodes a text
 	"dist/launch":               {"internal/tool/cli/clitest"},
 	"internal/host/shm":         {"dist/launch"},                                  // its ranks are processes, started there
