@@ -84,6 +84,17 @@ func (c Config) JSON() ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
+// Annotations returns c for the Extra values of checkpoints.
+//
+// Errors: those of JSON.
+func (c Config) Annotations() (map[string]json.RawMessage, error) {
+	text, err := c.JSON()
+	if err != nil {
+		return nil, err
+	}
+	return map[string]json.RawMessage{ConfigKey: text}, nil
+}
+
 // tokens returns null, a number, or a list.
 func tokens(all []int) any {
 	switch len(all) {

@@ -70,6 +70,26 @@ func form(v *gtensor.Dense) string {
 	return fmt.Sprintf("%v %v", v.Dtype(), []int(v.Shape()))
 }
 
+// ConfigKey is the key under which a checkpoint of a training has the config.json of its model, in
+// Manifest.Extra of package checkpoint. Package train stores it from State.Extra, or from a Problem
+// that is Annotated.
+const ConfigKey = "huggingface_config"
+
+// ConfigOf returns the configuration that a checkpoint has under ConfigKey.
+//
+// Errors: dist.ErrInvalid for a checkpoint without one; those of ParseConfig.
+func ConfigOf(c *checkpoint.Checkpoint) (Config, error) {
+	text, there := c.Manifest().Extra[ConfigKey]
+	if !there {
+		return Config{}, fmt.Errorf("transformer: %s: %w: it has no configuration of a transformer (%s)", c.Path(), dist.ErrInvalid, ConfigKey)
+	}
+	cfg, err := ParseConfig(text)
+	if err != nil {
+		return Config{}, fmt.Errorf("%s: %s: %w", c.Path(), ConfigKey, err)
+	}
+	return cfg, nil
+}
+
 // FromCheckpoint returns the weights in a checkpoint of a model of this package.
 //
 // Errors: dist.ErrInvalid for a parameter that is missing or has another shape or dtype, naming the
