@@ -62,6 +62,8 @@ var samples = map[string][3]string{
 	"data.drop_last":              {"true", "false", "true"},
 	"data.accum_steps":            {"2", "3", "4"},
 	"data.limit":                  {"1000", "1001", "1002"},
+	"data.workers":                {"1", "2", "3"},
+	"data.ahead":                  {"1", "3", "4"},
 	"data.encoding":               {"p50k_base", "cl100k_base", "o200k_base"},
 	"data.val_path":               {"v/a", "v/b", "v/c"},
 	"data.val_limit":              {"10", "11", "12"},

@@ -93,6 +93,8 @@ type Data struct {
 	DropLast    bool   `yaml:"drop_last" resume:"fixed" help:"skip the last batch of an epoch if it is smaller"`
 	AccumSteps  int    `yaml:"accum_steps" in:"[1,)" help:"number of parts in which each rank computes its share of a batch; gradients are exchanged after the last (shard.stage 2 and 3: after each)"`
 	Limit       int    `yaml:"limit" resume:"fixed" in:"[0,)" help:"number of training samples to use, from the first; 0 means all"`
+	Workers     int    `yaml:"workers" hash:"-" in:"[0,4096]" help:"goroutines of each rank that read samples ahead, for programs with a data set such as files of tokens or images; 0 means cpu.threads"`
+	Ahead       int    `yaml:"ahead" hash:"-" in:"[0,1024]" help:"batches that each rank reads ahead; they take memory; 0 means 2"`
 	Encoding    string `yaml:"encoding" resume:"fixed" in:"r50k_base|p50k_base|cl100k_base|o200k_base" only:"model.name=gpt2|llama" help:"encoding of the tokens; r50k_base is that of GPT-2"`
 	ValPath     string `yaml:"val_path" only:"model.name=gpt2|llama" help:"file or folder with the tokens of the test set; empty means no test set"`
 	ValLimit    int    `yaml:"val_limit" in:"[0,)" only:"model.name=gpt2|llama" help:"number of test samples to use, from the first; 0 means all"`

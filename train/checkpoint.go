@@ -82,7 +82,7 @@ func (t *trainer) save(step int) error {
 		return fmt.Errorf("checkpoint of step %d: %w", step, err)
 	}
 	meta.Solver.Skipped = t.skipped()
-	if p, ok := t.job.problem.(Annotated); ok {
+	if p, ok := own(t.job.problem).(Annotated); ok {
 		annotate(meta.Extra, p.Annotations())
 	}
 	meta.Config, meta.ConfigHash, meta.PlanHash = t.job.cfg.String(), t.job.cfg.Hash(), t.planHash()

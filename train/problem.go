@@ -29,10 +29,9 @@ type Problem interface {
 	Tests() Tests
 }
 
-// Annotated is a Problem whose checkpoints have further values for other programs, such as the
-// configuration of the model.
+// Annotated is implemented by a Problem or DatasetProblem whose checkpoints have further values for
+// other programs, such as the configuration of the model.
 type Annotated interface {
-	Problem
 	// Annotations returns JSON texts by key, for Manifest.Extra of package checkpoint. The key
 	// "train" is taken.
 	Annotations() map[string]json.RawMessage
@@ -58,6 +57,8 @@ type Model struct {
 	Params gorgonia.Nodes // in the order of the layers
 	Cost   *gorgonia.Node // mean loss of the samples that Fill has set
 	Output *gorgonia.Node // the node that Count reads
+
+	rows int // of the batch
 }
 
 // Summary is the result of a run, as in the file config.SummaryName of run.output_dir.

@@ -12,6 +12,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/checkpoint"
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/examples/language"
 	"github.com/symgrad/symgrad/internal/foreign"
 	"github.com/symgrad/symgrad/internal/tool/cli"
@@ -61,21 +62,22 @@ func (f *use) evalOne(dir string, out io.Writer) (err error) {
 	if f.window > 0 {
 		context = f.window
 	}
-	text, samples, err := open("--data", f.data, w.Config.Vocabulary, context, f.limit)
+	tokens, text, err := open("--data", f.data, w.Config.Vocabulary, context, f.limit)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, text.Close()) }()
-	loss, err := f.loss(w, text, samples, context)
+	defer func() { err = errors.Join(err, tokens.Close()) }()
+	loss, err := f.loss(w, text, context)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%s: loss %.4f, perplexity %.2f, of %d samples of %d tokens\n", path, loss, math.Exp(loss), samples, context)
+	_, err = fmt.Fprintf(out, "%s: loss %.4f, perplexity %.2f, of %d samples of %d tokens\n", path, loss, math.Exp(loss), text.Len(), context)
 	return err
 }
 
-// loss returns the mean loss over so many samples of a text.
-func (f *use) loss(w *transformer.Weights, text language.Text, samples, context int) (loss float64, err error) {
+// loss returns the mean loss over the samples of a text.
+func (f *use) loss(w *transformer.Weights, text data.Dataset, context int) (loss float64, err error) {
+	samples := text.Len()
 	rows := min(f.batch, samples)
 	c := w.Config
 	c.EmbeddingDropout, c.ResidualDropout, c.AttentionDropout = 0, 0, 0 // they do not act here
@@ -90,7 +92,7 @@ func (f *use) loss(w *transformer.Weights, text language.Text, samples, context 
 	defer func() { err = errors.Join(err, vm.Close()) }()
 	for first := 0; first < samples; first += rows {
 		n := min(rows, samples-first)
-		if err := language.Fill(gorgonia.Nodes{m.Tokens, m.Targets}, context, text, n, func(i int) int { return first + i }); err != nil {
+		if err := language.Read(gorgonia.Nodes{m.Tokens, m.Targets}, text, first, n); err != nil {
 			return 0, err
 		}
 		if err := vm.RunAll(); err != nil {

@@ -86,7 +86,7 @@ func TestRanksLearnTheSame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var one train.Summary
 			for _, run := range [][]string{
-				{ranks(1)}, {ranks(2)}, {ranks(2), "--set=comm.backend=sim", "--set=data.accum_steps=2", "--set=shard.stage=2"},
+				{ranks(1)}, {ranks(2)}, {ranks(2), "--set=comm.backend=sim", "--set=data.accum_steps=2", "--set=shard.stage=2", "--set=data.workers=3", "--set=data.ahead=1"},
 			} {
 				dir := t.TempDir()
 				o := ranktest.Process(t, small(t, dir, slices.Concat(model, run, []string{"--below=1.9", "--verify"})...)...)

@@ -10,37 +10,36 @@ import (
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/nn/transformer"
 	"github.com/symgrad/symgrad/train"
 )
 
-// Text is samples of tokens, such as a data.Tokens. Several goroutines use it.
-type Text interface {
-	// Sample reads the tokens of sample i, and the token after each.
-	Sample(i int, inputs, targets []int32) error
-}
-
-// Problem is the problem. It implements train.Problem and train.Annotated.
+// Problem is the problem, for train.FromDataset. Its data sets have the fields of
+// data.Tokens.Dataset: the tokens of a sample, and the token after each.
 type Problem struct {
 	Model   transformer.Config // valid, and without dropout
 	Weights *transformer.Weights
 	Seed    int64 // of initial weights, if Weights is nil
 	Context int   // tokens of a sample
 
-	Train, Held   Text   // Held is the test set; nil for none
-	Samples, Test int    // numbers of samples of both
-	Source        string // identifies the samples: see train.Problem.Digest
-	About         string // the samples in a few words
+	Train  data.Dataset
+	Held   data.Dataset // the test set; nil for none
+	Source string       // identifies the samples: see train.Problem.Digest
+	About  string       // the samples in a few words
 }
 
-// Len returns the number of training samples.
-func (p *Problem) Len() int { return p.Samples }
+// Dataset returns the training samples.
+func (p *Problem) Dataset() data.Dataset { return p.Train }
+
+// TokensPerSample returns the number of tokens that are predicted.
+func (p *Problem) TokensPerSample() int { return p.Context }
 
 // Digest identifies the samples.
 func (p *Problem) Digest() string { return p.Source }
 
 // Describe returns summaries of the samples and of the model.
-func (p *Problem) Describe() (data, model string) { return p.About, Describe(p.Model, p.Context) }
+func (p *Problem) Describe() (text, model string) { return p.About, Describe(p.Model, p.Context) }
 
 // Annotations returns the configuration of the model for checkpoints.
 func (p *Problem) Annotations() map[string]json.RawMessage {
@@ -66,32 +65,36 @@ func (p *Problem) New(rows int, weights []*gtensor.Dense) (*train.Model, error) 
 	return &train.Model{Inputs: gorgonia.Nodes{m.Tokens, m.Targets}, Params: m.Params, Cost: m.Cost, Output: m.Logits}, nil
 }
 
-// Fill sets the inputs to training samples.
-func (p *Problem) Fill(m *train.Model, indices []int) error {
-	return Fill(m.Inputs, p.Context, p.Train, len(indices), func(i int) int { return indices[i] })
-}
+// Set sets the inputs of m to a batch.
+func (p *Problem) Set(m *train.Model, rows *data.Rows) error { return Set(m.Inputs, rows) }
 
-// Fill sets the inputs tokens and targets of a model to n samples of a text. The targets of the
-// remaining rows are Ignored.
-func Fill(inputs gorgonia.Nodes, context int, text Text, n int, sample func(i int) int) error {
-	words, targets := inputs[0].Value().Data().([]int), inputs[1].Value().Data().([]int)
-	if n*context > len(words) {
-		return fmt.Errorf("%d samples for %d rows", n, len(words)/context)
+// Set sets the inputs tokens and targets of a model to a batch. The targets of rows without a
+// sample are Ignored.
+func Set(inputs gorgonia.Nodes, rows *data.Rows) error {
+	tokens, targets := inputs[0].Value().Data().([]int), inputs[1].Value().Data().([]int)
+	if n := len(rows.Values(0).Int); n > len(tokens) {
+		return fmt.Errorf("%d tokens for a model of %d", n, len(tokens))
 	}
-	clear(words)
-	for i := range targets {
-		targets[i] = transformer.Ignored
-	}
-	these, next := make([]int32, context), make([]int32, context)
-	for row := range n {
-		if err := text.Sample(sample(row), these, next); err != nil {
-			return err
-		}
-		for j := range these {
-			words[row*context+j], targets[row*context+j] = int(these[j]), int(next[j])
-		}
+	clear(tokens[copy(tokens, rows.Values(0).Int):])
+	used := rows.Len() * rows.Fields()[1].Shape[0]
+	copy(targets, rows.Values(1).Int[:used])
+	for i := range targets[used:] {
+		targets[used+i] = transformer.Ignored
 	}
 	return nil
+}
+
+// Read sets the inputs tokens and targets of a model to n samples of a text.
+func Read(inputs gorgonia.Nodes, text data.Dataset, first, n int) error {
+	indices := make([]int, n)
+	for i := range indices {
+		indices[i] = first + i
+	}
+	batch, err := data.ReadRows(text, indices, 0, inputs[0].Shape()[0])
+	if err != nil {
+		return err
+	}
+	return Set(inputs, batch)
 }
 
 // Tests returns the held-out samples.
@@ -106,7 +109,7 @@ func (p *Problem) Tests() train.Tests {
 type tests struct{ *Problem }
 
 // Len returns the number of test samples.
-func (t tests) Len() int { return t.Test }
+func (t tests) Len() int { return t.Held.Len() }
 
 // mostLogits is the number of logits of a test batch, 64 MiB, which are copied from a GPU.
 const mostLogits = 16 << 20
@@ -114,9 +117,12 @@ const mostLogits = 16 << 20
 // Rows is a small batch.
 func (t tests) Rows() int { return min(8, max(1, mostLogits/(t.Context*t.Model.Vocabulary))) }
 
+// HasLoss reports that Fill sets the targets.
+func (tests) HasLoss() bool { return true }
+
 // Fill sets the inputs to n test samples.
 func (t tests) Fill(m *train.Model, first, n int) error {
-	return Fill(m.Inputs, t.Context, t.Held, n, func(i int) int { return first + i })
+	return Read(m.Inputs, t.Held, first, n)
 }
 
 // Count compares the most likely next token with the right one, for all tokens.

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"os"
 
+	gtensor "gorgonia.org/tensor"
+
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/examples/language"
 	"github.com/symgrad/symgrad/internal/foreign"
@@ -15,19 +18,26 @@ import (
 // heldOut sets the test set: one part in heldOut of the text.
 const heldOut = 10
 
-// text is the characters of a file as tokens. Sample i has those from first+i*context on, each with
-// its successor as the target.
+// text is the characters of a file as tokens. Sample i has those from i*context on, each with its
+// successor as the target.
 type text struct {
-	tokens  []int32
-	first   int
+	tokens  []int
 	context int
 }
 
-// Sample reads a sample.
-func (x text) Sample(i int, inputs, targets []int32) error {
-	sample := x.tokens[x.first+i*x.context:][:x.context+1]
-	copy(inputs, sample)
-	copy(targets, sample[1:])
+// Len returns the number of samples. The last character of a sample needs a successor.
+func (x text) Len() int { return (len(x.tokens) - 1) / x.context }
+
+// Fields returns the fields of data.Tokens.Dataset.
+func (x text) Fields() []data.Field {
+	return []data.Field{{Name: "tokens", DType: gtensor.Int, Shape: []int{x.context}}, {Name: "targets", DType: gtensor.Int, Shape: []int{x.context}}}
+}
+
+// Read copies sample i.
+func (x text) Read(i, _ int, row []data.Values) error {
+	sample := x.tokens[i*x.context:][:x.context+1]
+	copy(row[0].Int, sample)
+	copy(row[1].Int, sample[1:])
 	return nil
 }
 
@@ -71,38 +81,37 @@ func openText(c *config.Config) (train.Problem, error) {
 	if err := enough(c, int64(len(raw))); err != nil {
 		return nil, err
 	}
-	var token [256]int32
+	var token [256]int
 	for _, b := range raw {
 		token[b] = 1
 	}
 	characters := 0
 	for b, there := range token {
 		if there == 1 {
-			token[b] = int32(characters)
+			token[b] = characters
 			characters++
 		}
 	}
-	tokens := make([]int32, len(raw))
+	x := text{make([]int, len(raw)), c.Model.Context}
 	for i, b := range raw {
-		tokens[i] = token[b]
+		x.tokens[i] = token[b]
 	}
 	m := language.Sized(c.Model)
 	m.Vocabulary = characters
 	if err := m.Validate(); err != nil {
 		return nil, train.Usage("%w", err)
 	}
-	all := (len(raw) - 1) / c.Model.Context // the last character of a sample needs a successor
-	held := (all + heldOut - 1) / heldOut
-	n := all - held
-	p := &language.Problem{
-		Model: m, Seed: c.Run.Seed, Context: c.Model.Context, Samples: n, Test: held,
-		Train: text{tokens, 0, c.Model.Context}, Held: text{tokens, n * c.Model.Context, c.Model.Context},
-		Source: fmt.Sprintf("SHA-256 of the text: %x", sha256.Sum256(raw)),
-	}
+	held := (x.Len() + heldOut - 1) / heldOut
+	n := x.Len() - held
+	used := n
 	if limit := c.Data.Limit; limit > 0 { // the test set is independent of it
-		p.Samples = min(n, limit)
+		used = min(n, limit)
+	}
+	p := &language.Problem{Model: m, Seed: c.Run.Seed, Context: c.Model.Context, Source: fmt.Sprintf("SHA-256 of the text: %x", sha256.Sum256(raw))}
+	if p.Train, err = data.Subset(x, 0, used); err == nil {
+		p.Held, err = data.Subset(x, n, held)
 	}
 	p.About = fmt.Sprintf("%s: %d characters, %d different; %d training and %d test samples of %d",
-		c.Data.Path, len(raw), characters, p.Samples, held, p.Context)
-	return p, nil
+		c.Data.Path, len(raw), characters, used, held, p.Context)
+	return train.FromDataset(p), err
 }
