@@ -32,8 +32,9 @@ func (b *builder) network(m *Model) {
 		return
 	}
 	m.Targets = b.input("targets", rows)
+	weight := b.transposed(head)
 	m.Cost = b.do(func() (*G.Node, error) {
-		return nn.SparseCrossEntropy(m.Logits, m.Targets, nn.CrossEntropyConfig{}) // which ignores Ignored
+		return nn.LinearCrossEntropy(x, weight, m.Targets, nn.CrossEntropyConfig{}) // which ignores Ignored
 	})
 }
 
