@@ -22,6 +22,7 @@ var samples = map[string][3]string{
 	"run.max_steps":               {"500", "600", "700"},
 	"run.epochs":                  {"2", "3", "4"},
 	"run.eval":                    {"false", "true", "false"},
+	"run.eval_every":              {"1", "2", "3"},
 	"run.device":                  {"cpu", "cpu", "cpu"},
 	"run.machine":                 {"tape", "compiled", "tape"},
 	"run.precision":               {"tf32", "bf16", "tf32"},
@@ -112,6 +113,9 @@ var samples = map[string][3]string{
 	"log.losses":                  {"true", "false", "true"},
 	"log.trace":                   {"a.json", "b.json", "c.json"},
 	"log.trace_steps":             {"[0, 0]", "[1, 2]", "[3, 4]"},
+	"log.csv":                     {"true", "false", "true"},
+	"log.tensorboard":             {"true", "false", "true"},
+	"log.peak_tflops":             {"1", "0.5", "989"},
 	"log.progress":                {"bar", "plain", "none"},
 }
 

@@ -30,12 +30,13 @@ type Config struct {
 // Run sets the length of a run and the place of its results.
 type Run struct {
 	Name      string `yaml:"name" hash:"-" help:"name of the run, used as its title in logs and its folder under runs/"`
-	OutputDir string `yaml:"output_dir" hash:"-" help:"folder for summary, effective config and traces, used by one run at a time; results of an earlier run get a number, as summary-1.json; empty means runs/<run.name>"`
+	OutputDir string `yaml:"output_dir" hash:"-" help:"folder for summary, metrics, effective config and traces, used by one run at a time; results of an earlier run get a number, as summary-1.json; empty means runs/<run.name>"`
 	Resume    string `yaml:"resume" hash:"-" help:"checkpoint to resume from: auto is the newest complete one in checkpoint.dir, if any; none starts a new training; else the path of a checkpoint, or of a folder, meaning its newest complete one"`
 	Seed      int64  `yaml:"seed" resume:"fixed" help:"seed of the initial weights and of the sample order"`
 	MaxSteps  int    `yaml:"max_steps" in:"[0,)" help:"maximum number of optimizer steps; the run ends earlier if its epochs do; 0 means no limit"`
 	Epochs    int    `yaml:"epochs" in:"[0,)" help:"maximum number of passes over the training set; the run ends earlier if its steps do; 0 means no limit"`
-	Eval      bool   `yaml:"eval" help:"measure the accuracy on the test set at the end"`
+	Eval      bool   `yaml:"eval" help:"measure loss and accuracy on the test set at the end, and as run.eval_every says"`
+	EvalEvery int    `yaml:"eval_every" in:"[0,)" help:"with run.eval, steps between evaluations on the test set during the training; 0 means after each epoch; no effect with ddp.local_steps above 1, where only the end has the weights of all ranks"`
 	Device    string `yaml:"device" in:"auto|cpu|cuda" help:"device of a rank's tensors: cpu is the host, cuda is one GPU per rank; auto is cuda if the settings allow it and each rank has a GPU, else cpu"`
 	Machine   string `yaml:"machine" in:"compiled|tape" help:"machine that runs the graphs: compiled is package machine, tape is Gorgonia's own tape machine, on the host only"`
 	Precision string `yaml:"precision" in:"fp32|tf32|bf16" only:"run.device=auto|cuda" help:"precision of matrix products on a GPU, with sums in fp32: tf32 and bf16 are faster and have 10 and 7 bits of mantissa; weights stay in fp32"`
@@ -173,11 +174,14 @@ type GPU struct {
 
 // Log sets the reports and records of a run.
 type Log struct {
-	Every      int    `yaml:"every" hash:"-" in:"[1,)" help:"steps between lines of progress, and between exchanges of losses"`
-	Losses     bool   `yaml:"losses" hash:"-" help:"write the loss of every step to summary.json"`
-	Trace      string `yaml:"trace" hash:"-" help:"file in run.output_dir for a timeline in Chrome's trace format; empty means none"`
-	TraceSteps []int  `yaml:"trace_steps" hash:"-" in:"[0,)" only:"log.trace" help:"first and last step of the timeline, counted from 0"`
-	Progress   string `yaml:"progress" hash:"-" in:"auto|bar|plain|none" help:"progress display of rank 0: auto is a bar on a terminal and plain lines elsewhere"`
+	Every       int     `yaml:"every" hash:"-" in:"[1,)" help:"steps between lines of progress, between records in metrics.jsonl, and between exchanges of losses"`
+	Losses      bool    `yaml:"losses" hash:"-" help:"write the loss of every step to summary.json, and its metrics to metrics.jsonl"`
+	Trace       string  `yaml:"trace" hash:"-" help:"file in run.output_dir for a timeline in Chrome's trace format; empty means none"`
+	TraceSteps  []int   `yaml:"trace_steps" hash:"-" in:"[0,)" only:"log.trace" help:"first and last step of the timeline, counted from 0"`
+	CSV         bool    `yaml:"csv" hash:"-" help:"also write the metrics of metrics.jsonl to metrics.csv in run.output_dir"`
+	TensorBoard bool    `yaml:"tensorboard" hash:"-" help:"also write the metrics as event files for TensorBoard, in the folder tensorboard of run.output_dir"`
+	PeakTFLOPS  float64 `yaml:"peak_tflops" hash:"-" in:"[0,)" help:"peak rate of matrix products of a rank's device in TFLOP/s, for model FLOP utilization in the metrics; 0 means that of the data sheet, which is known for some GPUs"`
+	Progress    string  `yaml:"progress" hash:"-" in:"auto|bar|plain|none" help:"progress display of rank 0: auto is a bar on a terminal and plain lines elsewhere"`
 }
 
 // Default returns the default settings. They are valid, and train an MLP on MNIST.

@@ -140,7 +140,7 @@ func (c *Config) checkTrace(r *rules) {
 	own := filepath.Clean(c.Log.Trace)
 	r.require(own != ".", "log.trace", nil, "%q is the output folder itself: use a file name", c.Log.Trace)
 	first, _, _ := strings.Cut(filepath.ToSlash(own), "/")
-	r.require(first != FileName && first != SummaryName, "log.trace", nil, "%q is a file that the run writes itself: use another name", first)
+	r.require(!slices.Contains([]string{FileName, SummaryName, MetricsName, TableName, EventsFolder}, first), "log.trace", nil, "%q is a file that the run writes itself: use another name", first)
 	c.checkTraceFolder(r, own)
 	t := c.Log.TraceSteps
 	if len(t) != 2 || t[0] > t[1] {

@@ -51,6 +51,22 @@ type Tests interface {
 	Count(m *Model, first, n int) (right, all int)
 }
 
+// LossTests are Tests that have a loss: Fill also sets the targets, and weights of zero for the
+// other rows, so that Model.Cost is the mean loss of the n samples. A run then records the loss of
+// the test set too, often called validation loss.
+type LossTests interface {
+	Tests
+	// HasLoss reports whether Fill does so.
+	HasLoss() bool
+}
+
+// Tokens is implemented by a Problem, or a DatasetProblem, whose samples are sequences. A run then records tokens per
+// second.
+type Tokens interface {
+	// TokensPerSample is the number of tokens of a sample that the model learns to predict.
+	TokensPerSample() int
+}
+
 // Model is a graph for one batch.
 type Model struct {
 	Inputs gorgonia.Nodes // without parameters
