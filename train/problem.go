@@ -1,6 +1,8 @@
 package train
 
 import (
+	"encoding/json"
+
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
@@ -25,6 +27,14 @@ type Problem interface {
 	Fill(m *Model, indices []int) error
 	// Tests returns the test samples; nil if there are none.
 	Tests() Tests
+}
+
+// Annotated is implemented by a Problem or DatasetProblem whose checkpoints have further values for
+// other programs, such as the configuration of the model.
+type Annotated interface {
+	// Annotations returns JSON texts by key, for Manifest.Extra of package checkpoint. The key
+	// "train" is taken.
+	Annotations() map[string]json.RawMessage
 }
 
 // Tests are samples to measure accuracy on. They are evaluated in batches that are the same for any

@@ -58,11 +58,7 @@ func (r *records) open(t *trainer) error {
 
 // tokensOf returns the tokens of a sample; 0 if samples are no sequences.
 func tokensOf(p Problem) int {
-	var of any = p
-	if d, ok := p.(*fromDataset); ok {
-		of = d.DatasetProblem
-	}
-	if t, ok := of.(Tokens); ok {
+	if t, ok := own(p).(Tokens); ok {
 		return t.TokensPerSample()
 	}
 	return 0

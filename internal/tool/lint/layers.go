@@ -103,6 +103,7 @@ var layers = []layer{
 	{"internal/tool/curves", []string{"metrics", "internal/tool/drawing"}, "it draws records of any program"},
 	{"data", []string{"dist", "internal/foreign"}, "samples and their order are independent of graphs; dist has the errors"},
 	{"data/bpe", []string{"dist"}, "programs that train on tokens need no vocabulary of text"},
+	{"nn/transformer", []string{"checkpoint", "dist", "internal/foreign", "nn", "tensor"}, "a model is a graph with weights in files; programs choose data and machine"},
 	{"internal/drive", []string{"dist", "tensor"}, "dist/ddp implements it for machines, which it does not import"},
 	{"dist/ddp/compress", []string{"dist", "tensor", "internal/host/reduce"}, "a codec gets buckets as values; ddp sums its messages"},
 	{
@@ -215,6 +216,7 @@ var inTests = map[string][]string{
 	"internal/compile/update":   {"internal/compile/program/oracle", "internal/compile/values"},
 	"internal/compile/cudagen":  {"internal/compile/program/oracle", "internal/gpu/cuda"}, // runs its kernels
 	"nn":                        {"machine", "ops", "dist/ddp"},                           // layers are compared on both machines, and over ranks
+	"nn/transformer":            {"machine"},                                              // its graphs run on both machines
 	"data":                      {"data/bpe"},                                             // an example encodes a text
 	"dist/launch":               {"internal/tool/cli/clitest"},
 	"internal/host/shm":         {"dist/launch"},                                  // its ranks are processes, started there
