@@ -22,6 +22,9 @@ import (
 // Returns: the program's path.
 func outside(t *testing.T) string {
 	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skipf("needs the go command: %v", err)
+	}
 	tree, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,11 @@ const programVar = "SYMGRAD_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(programVar) == "1" {
-		main()
+		stdout, err := newKiller(os.Stdout)
+		if err != nil {
+			panic(err)
+		}
+		os.Exit(execute(os.Args[1:], stdout, os.Stderr))
 	}
 	cudatest.Hide()
 	goleak.VerifyTestMain(m)

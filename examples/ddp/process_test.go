@@ -185,13 +185,22 @@ func running(t *testing.T, n int) (p *process, wait func() outcome) {
 	}
 }
 
-// rankPIDs is the processes of the ranks that launcher has started, by rank.
+// rankPIDs is findRanks, for a test.
 func rankPIDs(t *testing.T, launcher, n int) []int {
 	t.Helper()
+	pids, err := findRanks(launcher, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pids
+}
+
+// findRanks finds the processes of the ranks that launcher has started, by rank.
+func findRanks(launcher, n int) ([]int, error) {
 	pids := make([]int, n)
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	for _, name := range stats {
 		stat, err := os.ReadFile(name)
@@ -212,16 +221,16 @@ func rankPIDs(t *testing.T, launcher, n int) []int {
 				r, errRank := strconv.Atoi(rank)
 				pid, errPID := strconv.Atoi(filepath.Base(dir))
 				if err := errors.Join(errRank, errPID); err != nil || r >= n {
-					t.Fatalf("rank %q of process %s: %v", rank, dir, err)
+					return nil, fmt.Errorf("rank %q of process %s: %v", rank, dir, err)
 				}
 				pids[r] = pid
 			}
 		}
 	}
 	if slices.Contains(pids, 0) {
-		t.Fatalf("ranks of %d are %v, want %d", launcher, pids, n)
+		return nil, fmt.Errorf("ranks of %d are %v, want %d", launcher, pids, n)
 	}
-	return pids
+	return pids, nil
 }
 
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }

@@ -3,16 +3,12 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/symgrad/symgrad/dist/launch"
@@ -20,30 +16,22 @@ import (
 	"github.com/symgrad/symgrad/internal/net/hosttest"
 )
 
-// supervised runs the program as two ranks that the launcher restarts, as symgrad run does. line
-// is called with each line of rank 0.
-func supervised(t *testing.T, args []string, line func(text string)) (launch.Result, string) {
+// supervised runs the program as two ranks that the launcher restarts, as symgrad run does, with a
+// killer.
+func supervised(t *testing.T, kills int, args []string) (launch.Result, string) {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, w := io.Pipe()
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		for lines := bufio.NewScanner(r); lines.Scan(); {
-			line(lines.Text())
-		}
-	}()
-	var stderr bytes.Buffer
+	var stdout, stderr bytes.Buffer
 	res, err := launch.Spawn(t.Context(), launch.SpawnConfig{
-		Program: program, Args: args, N: 2, MaxRestarts: 30, Pause: 1, Env: append(os.Environ(), programVar+"=1"), Stdout: w, Stderr: &stderr,
+		Program: program, Args: args, N: 2, MaxRestarts: 30, Pause: 1, Stdout: &stdout, Stderr: &stderr,
+		Env: append(os.Environ(), programVar+"=1", fmt.Sprint(killsVar, "=", kills)),
 	})
-	if err := errors.Join(err, w.Close()); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
-	<-read
 	return res, stderr.String()
 }
 
@@ -60,24 +48,13 @@ func TestRestartedJobEndsAsAnUndisturbedOne(t *testing.T) {
 	for _, resume := range []string{"auto", "none"} {
 		dir, folder := filepath.Join(t.TempDir(), "run"), filepath.Join(ck, resume)
 		args := settings(dir, data, append(how, "checkpoint.every=3", "checkpoint.keep=2", "checkpoint.dir="+folder, "run.resume="+resume)...)
-		seen, killed := 0, 0
-		res, text := supervised(t, args, func(line string) {
-			if !strings.HasPrefix(line, "step ") {
-				return
-			}
-			if seen++; seen%8 == 0 && killed < kills {
-				if err := syscall.Kill(rankPIDs(t, os.Getpid(), 2)[killed%2], syscall.SIGKILL); err != nil {
-					t.Error(err)
-				}
-				killed++
-			}
-		})
+		res, text := supervised(t, kills, args)
 		if res.Code != 0 || res.Restarts != kills || strings.Count(text, "was killed by signal: killed at step ") != kills {
-			t.Errorf("resume=%s: %d kills, %+v\n%s", resume, killed, res, text)
+			t.Errorf("resume=%s: %d kills, %+v\n%s", resume, kills, res, text)
 		}
 		end := outcome{0, "", text, dir}.summary(t)
 		if end.ParamsSHA256 != whole.ParamsSHA256 || end.ResumedStep == 0 || !slices.Equal(end.Losses, whole.Losses) {
-			t.Errorf("resume=%s: after %d kills, from step %d: parameters %.8s, want %.8s", resume, killed, end.ResumedStep, end.ParamsSHA256, whole.ParamsSHA256)
+			t.Errorf("resume=%s: after %d kills, from step %d: parameters %.8s, want %.8s", resume, kills, end.ResumedStep, end.ParamsSHA256, whole.ParamsSHA256)
 		}
 	}
 	hosttest.Record(t, fmt.Sprintf("training on one host/%d ranks killed", kills), 0, nil)

@@ -138,7 +138,7 @@ func (n *narrower) step(i int) {
 		id, there := n.of[v.Value]
 		wants := k < ins
 		switch {
-		case there && (wants || n.only[v.Value] && converts(s.Op)):
+		case there && (wants || n.only[v.Value] && (converts(s.Op) || k == 0 && takesLogits(s.Op))):
 			v.Value = id
 		case wants:
 			*v = n.rounded(&s, *v, in[k].Space)
@@ -153,7 +153,7 @@ func (n *narrower) step(i int) {
 			continue
 		}
 		id := n.like(v.Value, tensor.BF16)
-		if n.of[v.Value] = id; k < outs && n.only[v.Value] {
+		if n.of[v.Value] = id; (k < outs || k == 1 && takesLogits(s.Op)) && n.only[v.Value] {
 			v.Value = id
 			continue
 		}
@@ -220,6 +220,12 @@ func converts(op Op) bool {
 	return isMap || isReduce(op)
 }
 
+// takesLogits reports whether a step reads In 0 as bf16, and stores Out 1 as bf16, by itself.
+func takesLogits(op Op) bool {
+	_, ok := op.(*SparseCrossEntropy)
+	return ok
+}
+
 // goesByRows reports whether a step converts, or can run row by row together with a step that
 // converts for it.
 func goesByRows(op Op) bool {
@@ -227,5 +233,5 @@ func goesByRows(op Op) bool {
 	case *Softmax, *SoftmaxGrad:
 		return true
 	}
-	return converts(op)
+	return converts(op) || takesLogits(op)
 }
