@@ -81,7 +81,7 @@ type Model struct {
 
 // Data defines the training and test samples and their order.
 type Data struct {
-	Path        string `yaml:"path" help:"folder with the four idx files of MNIST, or of a data set in its format; for a language model the text file"`
+	Path        string `yaml:"path" help:"folder with the four idx files of MNIST, or of a data set in its format; for a language model the text file, or files of tokens with data.vocabulary"`
 	GlobalBatch int    `yaml:"global_batch" resume:"fixed" in:"[1,)" help:"samples of one optimizer step, over all ranks"`
 	Shuffle     bool   `yaml:"shuffle" resume:"fixed" help:"shuffle samples in each epoch, equally for any number of ranks"`
 	DropLast    bool   `yaml:"drop_last" resume:"fixed" help:"skip the last batch of an epoch if it is smaller"`
