@@ -178,6 +178,14 @@ func (l *layer) reshape(x *G.Node, shape ...int) *G.Node {
 	return l.do(func() (*G.Node, error) { return nnop.NewReshape(x, shape...) })
 }
 
+// slice returns a part of an axis.
+func (l *layer) slice(x *G.Node, axis, start, end int) *G.Node {
+	if l.err == nil && start == 0 && end == x.Shape()[axis] {
+		return x
+	}
+	return l.do(func() (*G.Node, error) { return nnop.NewSlice(x, axis, start, end) })
+}
+
 // transpose returns x with its axes reordered.
 func (l *layer) transpose(x *G.Node, axes ...int) *G.Node {
 	return l.do(func() (*G.Node, error) { return G.Transpose(x, axes...) })

@@ -2,6 +2,7 @@ package nn
 
 import (
 	"math"
+	"slices"
 
 	G "gorgonia.org/gorgonia"
 )
@@ -294,6 +295,31 @@ func examples() []example {
 				}
 				return y
 			},
+		},
+		{ // gorgonia.Slice has equal hashes for these
+			name: "Slice at multiples of 256", shapes: [][]int{{1, 520}},
+			build: func(x []*G.Node, _ *G.Node) (*G.Node, error) {
+				a, err := Slice(x[0], 1, 0, 256)
+				if err != nil {
+					return nil, err
+				}
+				b, err := Slice(x[0], 1, 256, 512)
+				if err != nil {
+					return nil, err
+				}
+				return G.HadamardProd(a, b)
+			},
+			want: func(x [][]float64, _ []int) (y []float64) {
+				for i := range 256 {
+					y = append(y, x[0][i]*x[0][256+i])
+				}
+				return y
+			},
+		},
+		{
+			name: "Slice of an inner axis", shapes: [][]int{{2, 3, 4}},
+			build: func(x []*G.Node, _ *G.Node) (*G.Node, error) { return Slice(x[0], 1, 2, 3) },
+			want:  func(x [][]float64, _ []int) []float64 { return slices.Concat(x[0][8:12], x[0][20:24]) },
 		},
 		{
 			name: "LayerNorm", shapes: [][]int{{2, 3, 4}, {4}, {1, 4}},

@@ -75,6 +75,23 @@ func Reshape(x *G.Node, shape ...int) (*G.Node, error) {
 	return l.reshape(x, shape...), l.err
 }
 
+// Slice returns the elements from start on, up to end, of an axis of x. Use it in place of
+// gorgonia.Slice: a graph takes two of those of one node for the same node if their bounds are equal
+// modulo 256, such as 0:768 and 768:1536.
+//
+// Shapes: that of x, with end-start for the axis, which stays if it is 1. Errors: dist.ErrCount for
+// an axis or a bound outside of the shape; dist.ErrInvalid without x.
+func Slice(x *G.Node, axis, start, end int) (*G.Node, error) {
+	l := &layer{name: "Slice"}
+	switch {
+	case x == nil || x.Graph() == nil:
+		l.fail(dist.ErrInvalid, "no input, or one without a graph")
+	case axis < 0 || axis >= len(x.Shape()) || start < 0 || end <= start || end > x.Shape()[axis]:
+		l.fail(dist.ErrCount, "%d:%d of axis %d of input %q of shape %v", start, end, axis, called(x), x.Shape())
+	}
+	return l.slice(x, axis, start, end), l.err
+}
+
 // Dropout returns x with each element set to 0 with probability p, and the others divided by 1-p,
 // as torch.nn.Dropout. In evaluation mode (gorgonia.EvalMode, machine.Config.Eval) it returns x.
 // It is gorgonia.Dropout, whose gradient on a tape machine is right only after ops.Grad or

@@ -139,7 +139,7 @@ func (l *layer) gate(all *G.Node, i, hidden int) *G.Node {
 	if l.err != nil {
 		return nil
 	}
-	part := l.do(func() (*G.Node, error) { return G.Slice(all, nil, G.S(i*hidden, (i+1)*hidden)) })
+	part := l.slice(all, 1, i*hidden, (i+1)*hidden)
 	return l.reshape(part, all.Shape()[0], hidden)
 }
 
@@ -181,7 +181,7 @@ func (l *layer) tokens(x, h *G.Node, w CellWeights, cell func(gates, h *G.Node) 
 	gates = l.reshape(gates, length*batch, width)
 	var all G.Nodes
 	for t := range length {
-		of := l.do(func() (*G.Node, error) { return G.Slice(gates, G.S(t*batch, (t+1)*batch)) })
+		of := l.slice(gates, 0, t*batch, (t+1)*batch)
 		if h = cell(l.reshape(of, batch, width), h); l.err != nil {
 			return nil, nil
 		}

@@ -58,6 +58,7 @@ def bare(model, folder):
 CASES = [
     ("gpt2", gpt2, torch.float32, plain),
     ("gpt2, exact GELU, inner 100", lambda: gpt2(activation_function="gelu", n_inner=100), torch.float32, plain),
+    ("gpt2, width 768", lambda: gpt2(n_embd=768, n_head=12, n_layer=1), torch.float32, plain),
     ("gpt2, untied", lambda: gpt2(tie_word_embeddings=False), torch.float32, plain),
     ("gpt2, bfloat16", gpt2, torch.bfloat16, plain),
     ("gpt2, several files", gpt2, torch.float32, sharded),
@@ -96,8 +97,10 @@ def compare(args, folder, case):
     theirs, ours = os.path.join(folder, "theirs"), os.path.join(folder, "ours")
     save(model, theirs)
     tokens = torch.randint(211, (3, 20))
+    if dtype != torch.float32:  # read anew, since model.to rounds the frequencies of rotary positions as well
+        model = AutoModelForCausalLM.from_pretrained(theirs, dtype=torch.float32).eval()
     with torch.no_grad():
-        want = model.float()(tokens).logits
+        want = model(tokens).logits
     text, out = os.path.join(folder, "tokens.json"), os.path.join(folder, "logits.safetensors")
     with open(text, "w") as file:
         json.dump(tokens.tolist(), file)

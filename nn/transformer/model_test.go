@@ -19,11 +19,13 @@ func models(t *testing.T) map[string]Config {
 	exact, untied := gpt2, gpt2
 	exact.Activation, exact.Inner = GELU, 20
 	untied.Tied = false
+	wide := gpt2 // slices of c_attn at multiples of 256
+	wide.Width, wide.HeadWidth, wide.Inner, wide.Layers = 256, 256/wide.Heads, 8, 1
 	llama := parse(t, llamaText)
-	tied, wide := llama, llama
+	tied, heads := llama, llama
 	tied.Tied, tied.KVHeads = true, 4
-	wide.KVHeads, wide.HeadWidth, wide.RopeTheta = 1, 6, 100
-	return map[string]Config{"gpt2": gpt2, "gpt2 exact": exact, "gpt2 untied": untied, "llama": llama, "llama tied": tied, "llama wide heads": wide}
+	heads.KVHeads, heads.HeadWidth, heads.RopeTheta = 1, 6, 100
+	return map[string]Config{"gpt2": gpt2, "gpt2 exact": exact, "gpt2 untied": untied, "llama": llama, "llama tied": tied, "llama wide heads": heads, "gpt2 wide": wide}
 }
 
 // drawn returns weights large enough that every part of a model shows in its logits.

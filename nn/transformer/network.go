@@ -156,10 +156,10 @@ func (b *builder) slice(x *G.Node, first, end int) *G.Node {
 	if b.err == nil && first == 0 && end == x.Shape()[0] {
 		return x
 	}
-	return b.do(func() (*G.Node, error) { return G.Slice(x, G.S(first, end)) })
+	return b.do(func() (*G.Node, error) { return nn.Slice(x, 0, first, end) })
 }
 
 // columns returns the columns from first on, up to end.
 func (b *builder) columns(x *G.Node, first, end int) *G.Node {
-	return b.do(func() (*G.Node, error) { return G.Slice(x, nil, G.S(first, end)) })
+	return b.do(func() (*G.Node, error) { return nn.Slice(x, 1, first, end) })
 }

@@ -8,6 +8,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/internal/compile/program/draft"
+	"github.com/symgrad/symgrad/internal/nnop"
 	"github.com/symgrad/symgrad/ops"
 )
 
@@ -21,6 +22,8 @@ func (sh *shapes) rules() map[string]rule {
 	return map[string]rule{
 		"gorgonia.reshapeOp":   {inputs: 1, lower: sh.reshaped, moves: true},
 		"*nnop.Reshape":        {inputs: 1, lower: sh.reshaped, moves: true},
+		"*nnop.Slice":          {inputs: 1, lower: sh.part, moves: true},
+		"*nnop.SliceGrad":      {inputs: 1, lower: sh.partGradient},
 		"gorgonia.transposeOp": {inputs: 1, lower: sh.transposed, moves: true},
 		"*gorgonia.repeatOp":   {inputs: 2, lower: sh.repeated, moves: true},
 		"gorgonia.repeatOp":    {inputs: 2, lower: sh.repeated, moves: true},
@@ -180,7 +183,11 @@ func (sh *shapes) sliceIncrement(c *current) (draft.Operand, error) {
 	if err != nil {
 		return draft.Operand{}, err
 	}
-	shape := c.in[0].Shape
+	return sh.placed(c, s, c.in[1], c.in[0].Shape)
+}
+
+// placed returns a tensor of a shape with dy in a slice, zeros elsewhere.
+func (sh *shapes) placed(c *current, s sliceOf, dy draft.Operand, shape []int) (draft.Operand, error) {
 	to := sh.Fresh(c.dtype, shape)
 	end := s.from + (s.n-1)*s.step + 1
 	switch {
@@ -195,12 +202,32 @@ func (sh *shapes) sliceIncrement(c *current) (draft.Operand, error) {
 		}
 	}
 	part := draft.Cut(to, s.axis, s.from, s.step, s.n)
-	dy := c.in[1]
 	if dy.Len() != part.Len() && dy.Len() != 1 {
 		return draft.Operand{}, fmt.Errorf("a gradient of shape %v for a slice of shape %v", dy.Shape, part.Shape)
 	}
 	sh.CopyTo(part, dy)
 	return to, nil
+}
+
+// part lowers an nnop.Slice.
+func (sh *shapes) part(c *current) (draft.Operand, error) {
+	op, ok := c.n.Op().(*nnop.Slice)
+	if x := c.in[0]; !ok || op.Axis >= len(x.Shape) || op.End > x.Shape[op.Axis] {
+		return draft.Operand{}, fmt.Errorf("%v of shape %v", c.n.Op(), x.Shape)
+	}
+	return draft.Cut(c.in[0], op.Axis, op.Start, 1, op.End-op.Start), nil
+}
+
+// partGradient lowers an nnop.SliceGrad.
+func (sh *shapes) partGradient(c *current) (draft.Operand, error) {
+	op, ok := c.n.Op().(*nnop.SliceGrad)
+	dy := c.in[0]
+	if !ok || op.Of.Axis >= len(dy.Shape) {
+		return draft.Operand{}, fmt.Errorf("%v of shape %v", c.n.Op(), dy.Shape)
+	}
+	shape := slices.Clone(dy.Shape)
+	shape[op.Of.Axis] = op.Length
+	return sh.placed(c, sliceOf{axis: op.Of.Axis, from: op.Of.Start, step: 1, n: op.Of.End - op.Of.Start}, dy, shape)
 }
 
 // concatenated lowers gorgonia.Concat.
