@@ -41,12 +41,22 @@ type Tests interface {
 	Count(m *Model, first, n int) (right, all int)
 }
 
+// Top5Tests are Tests of classifiers that also count the samples whose right class is among the
+// five most likely ones.
+type Top5Tests interface {
+	Tests
+	// CountTop5 returns their number among the samples of Fill.
+	CountTop5(m *Model, first, n int) int
+}
+
 // Model is a graph for one batch.
 type Model struct {
 	Inputs gorgonia.Nodes // without parameters
 	Params gorgonia.Nodes // in the order of the layers
 	Cost   *gorgonia.Node // mean loss of the samples that Fill has set
 	Output *gorgonia.Node // the node that Count reads
+
+	Buffers []Buffer // changed by runs in training, saved in checkpoints and used by tests; nil for none
 }
 
 // Summary is the result of a run, as in the file config.SummaryName of run.output_dir.
