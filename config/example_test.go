@@ -80,4 +80,5 @@ func ExampleKeys() {
 	// data.global_batch (int, 128): samples of one optimizer step, over all ranks
 	// data.limit (int, 0): number of training samples to use, from the first; 0 means all
 	// data.shuffle (bool, true): shuffle samples in each epoch, equally for any number of ranks
+	// data.vocabulary (int, 0): different tokens, if data.path has files of tokens; 0 means a text
 }

@@ -79,6 +79,7 @@ func TestHashCoversWhatRanksMustAgreeOn(t *testing.T) {
 		"comm.tune": true, "gpu.driver": true, "gpu.nvrtc": true, "gpu.nccl": true, "gpu.nvshmem": true,
 		"comm.timeout_init": true, "comm.timeout_step": true, "comm.trace_entries": true,
 		"log.every": true, "log.losses": true, "log.trace": true, "log.trace_steps": true, "log.progress": true,
+		"data.workers": true, "data.ahead": true,
 	}
 	for _, f := range schema() {
 		// Where the setting has an effect, and its value is the default or the first sample.

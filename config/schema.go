@@ -87,6 +87,9 @@ type Data struct {
 	DropLast    bool   `yaml:"drop_last" resume:"fixed" help:"skip the last batch of an epoch if it is smaller"`
 	AccumSteps  int    `yaml:"accum_steps" in:"[1,)" help:"number of parts in which each rank computes its share of a batch; gradients are exchanged after the last (shard.stage 2 and 3: after each)"`
 	Limit       int    `yaml:"limit" resume:"fixed" in:"[0,)" help:"number of training samples to use, from the first; 0 means all"`
+	Vocabulary  int    `yaml:"vocabulary" resume:"fixed" in:"[0,2147483647]" only:"model.name=transformer" help:"different tokens, if data.path has files of tokens; 0 means a text"`
+	Workers     int    `yaml:"workers" hash:"-" in:"[0,4096]" help:"goroutines of each rank that read samples ahead, for programs with a data set such as files of tokens or images; 0 means cpu.threads"`
+	Ahead       int    `yaml:"ahead" hash:"-" in:"[0,1024]" help:"batches that each rank reads ahead; they take memory; 0 means 2"`
 }
 
 // DDP sets the exchange of gradients.

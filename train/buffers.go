@@ -19,8 +19,8 @@ import (
 // use those of rank 0, as PyTorch's DistributedDataParallel does.
 type Buffer = save.Buffer
 
-// GroupProblem is implemented by a Problem whose ranks communicate in the graph, for example in
-// ops.SyncBatchNorm.
+// GroupProblem is implemented by a Problem or DatasetProblem whose ranks communicate in the graph,
+// for example in ops.SyncBatchNorm.
 type GroupProblem interface {
 	// NewOver is New for a training graph that the ranks of g run together. New then makes the
 	// graphs that one rank runs alone: for tests, and for all rows of a batch in --verify.
@@ -29,7 +29,11 @@ type GroupProblem interface {
 
 // newModelOver returns the model for training on the ranks of g.
 func (j *job) newModelOver(g *dist.Group, rows int) (*Model, error) {
-	over, ok := j.problem.(GroupProblem)
+	var p any = j.problem
+	if from, ok := p.(*fromDataset); ok {
+		p = from.DatasetProblem
+	}
+	over, ok := p.(GroupProblem)
 	if !ok {
 		return j.newModel(rows, nil)
 	}

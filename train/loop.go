@@ -26,6 +26,9 @@ func (t *trainer) loop(ctx context.Context) error {
 		p = report.NewProgress(t.job.out, t.job.cfg.Log.Progress, t.job.env.Columns)
 		defer p.End()
 	}
+	if err := t.inputs.start(t.learner, t.sampler.Cursor()); err != nil {
+		return err
+	}
 	stops := newStopper(ctx, t.values)
 	t.costs.began = newest(t.w)
 	for step := t.first; step < t.steps; step++ {

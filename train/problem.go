@@ -57,6 +57,8 @@ type Model struct {
 	Output *gorgonia.Node // the node that Count reads
 
 	Buffers []Buffer // changed by runs in training, saved in checkpoints and used by tests; nil for none
+
+	rows int // of the batch
 }
 
 // Summary is the result of a run, as in the file config.SummaryName of run.output_dir.

@@ -33,7 +33,7 @@ type learner struct {
 	vm     *vm          // runs the graph
 	rule   optim.Config // the solver's settings
 	solver optim.Solver // updates the weights
-	filled bool         // with --resident: the inputs are filled and stay
+	inputs inputs       // fills the inputs of the model
 }
 
 // build does the setup that every program of this library needs: model, ddp.Attach instead of
@@ -88,6 +88,7 @@ func (l *learner) newSolver() (optim.Solver, error) {
 
 // close frees the learner. Idempotent.
 func (l *learner) close() error {
+	l.inputs.close()
 	if l.vm != nil {
 		if err := l.vm.Close(); err != nil { // the last run may still use the rest
 			return err
@@ -145,6 +146,7 @@ func (j *job) checkedModel(rows int, weights []*gtensor.Dense, build func() (*Mo
 		err = errors.New("the problem's model has no parameters: its New must set Params")
 	}
 	if err == nil {
+		m.rows = rows
 		err = checkBuffers(m)
 	}
 	if err != nil || weights == nil {

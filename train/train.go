@@ -82,7 +82,7 @@ func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 			return err
 		}
 	}
-	t.filled = false
+	t.inputs.filled = false
 	if t.keeper != nil {
 		g.off() // a signal now ends the loop after a step, without an abort
 	}

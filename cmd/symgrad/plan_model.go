@@ -113,28 +113,23 @@ func classifier(m ddpmodel.Config) func(rows int, shapes bool) (machine.Model, e
 	}
 }
 
-// textModel returns the model of examples/lm, whose vocabulary is the characters of the text.
+// textModel returns the model of examples/lm, whose vocabulary is data.vocabulary or the characters
+// of the text.
 func textModel(c *config.Config) (planned, error) {
-	text, err := foreign.ReadNamed(c.Data.Path, 1<<30) // same limit as examples/lm
-	if err != nil {
-		return planned{}, fmt.Errorf("text: %w; set data.path to the training text: its characters are the vocabulary", err)
-	}
-	var occurs [256]bool
 	m := lmmodel.Config{
 		Context: c.Model.Context, Layers: c.Model.Layers, Heads: c.Model.Heads, Width: c.Model.Width,
-		Hidden: c.Model.Hidden, Tied: c.Model.Tied, Seed: c.Run.Seed,
+		Hidden: c.Model.Hidden, Tied: c.Model.Tied, Seed: c.Run.Seed, Vocabulary: c.Data.Vocabulary,
 	}
-	for _, b := range text {
-		if !occurs[b] {
-			occurs[b] = true
-			m.Vocabulary++
-		}
-	}
+	of := "vocabulary"
 	if m.Vocabulary == 0 {
-		return planned{}, fmt.Errorf("text: %s is empty", c.Data.Path)
+		var err error
+		if m.Vocabulary, err = characters(c); err != nil {
+			return planned{}, err
+		}
+		of = "characters"
 	}
-	name := fmt.Sprintf("transformer, layers %d, width %d, heads %d, hidden %v, context %d, characters %d",
-		m.Layers, m.Width, m.Heads, m.Hidden, m.Context, m.Vocabulary)
+	name := fmt.Sprintf("transformer, layers %d, width %d, heads %d, hidden %v, context %d, %s %d",
+		m.Layers, m.Width, m.Heads, m.Hidden, m.Context, of, m.Vocabulary)
 	return planned{name, func(rows int, shapes bool) (machine.Model, error) {
 		m := m
 		m.Batch, m.Shapes = rows, shapes
@@ -144,4 +139,23 @@ func textModel(c *config.Config) (planned, error) {
 		}
 		return machine.Model{Cost: made.Cost, Params: made.Params}, nil
 	}}, nil
+}
+
+// characters returns the number of different characters of the text.
+func characters(c *config.Config) (n int, err error) {
+	text, err := foreign.ReadNamed(c.Data.Path, 1<<30) // same limit as examples/lm
+	if err != nil {
+		return 0, fmt.Errorf("text: %w; set data.path to the training text: its characters are the vocabulary; for files of tokens set data.vocabulary", err)
+	}
+	var occurs [256]bool
+	for _, b := range text {
+		if !occurs[b] {
+			occurs[b] = true
+			n++
+		}
+	}
+	if n == 0 {
+		return 0, fmt.Errorf("text: %s is empty", c.Data.Path)
+	}
+	return n, nil
 }

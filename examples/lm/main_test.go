@@ -157,7 +157,7 @@ func TestSamplesAreTheText(t *testing.T) {
 	}
 	c := config.Default()
 	c.Data.Path, c.Model.Context, c.Model.Width, c.Model.Heads, c.Model.Hidden = file, 3, 4, 2, []int{4}
-	p, err := openText(&c)
+	p, err := open(&c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,14 +31,17 @@ type text struct {
 	n, tests   int    // number of training samples, and of test samples, which follow them
 }
 
-// findText reports a missing file, or one with too little text.
-func findText(c *config.Config) error {
+// find reports missing data, or too little of them.
+func find(c *config.Config) error {
+	if c.Data.Vocabulary > 0 {
+		return findTokens(c)
+	}
 	info, err := os.Stat(c.Data.Path)
 	if err != nil {
 		return fmt.Errorf("text: %w; set data.path to a file with text, such as examples/lm/stories.txt", err)
 	}
 	if info.IsDir() {
-		return train.Usage("data.path=%s is a folder: use a file with text, such as examples/lm/stories.txt", c.Data.Path)
+		return train.Usage("data.path=%s is a folder: use a file with text, such as examples/lm/stories.txt; for a folder of tokens set data.vocabulary", c.Data.Path)
 	}
 	if n := c.Launch.NprocPerNode; !info.Mode().IsRegular() && n > 1 && c.Comm.Backend != backend.Sim {
 		return train.Usage("data.path=%s: not a regular file, and each of %d ranks reads it: write the text to a file", c.Data.Path, n)
@@ -60,7 +63,11 @@ func enough(c *config.Config, characters int64) error {
 // maxText is the largest text in bytes. The whole text is held in memory, at 9 B per character.
 const maxText = 1 << 30
 
-func openText(c *config.Config) (train.Problem, error) {
+// open returns the problem of a text, or of files of tokens if data.vocabulary is set.
+func open(c *config.Config) (train.Problem, error) {
+	if c.Data.Vocabulary > 0 {
+		return openShards(c)
+	}
 	raw, err := foreign.ReadNamed(c.Data.Path, maxText)
 	if err != nil {
 		return nil, fmt.Errorf("text: %w", err)
@@ -83,18 +90,28 @@ func openText(c *config.Config) (train.Problem, error) {
 	for i, b := range raw {
 		x.tokens[i] = token[b]
 	}
-	all := (len(raw) - 1) / c.Model.Context // the last character of a sample needs a successor
+	x.split((len(raw)-1)/c.Model.Context, c.Data.Limit) // the last character of a sample needs a successor
+	x.model = network(c, len(x.characters))
+	return x, nil
+}
+
+// split sets the numbers of training and test samples of all, with at most limit for training; 0
+// means no limit.
+func (x *text) split(all, limit int) {
 	x.tests = (all + heldOut - 1) / heldOut
 	x.n = all - x.tests
-	if limit := c.Data.Limit; limit > 0 {
+	if limit > 0 {
 		x.n = min(x.n, limit)
 	}
+}
+
+// network returns the network for a vocabulary.
+func network(c *config.Config, vocabulary int) model.Config {
 	m := c.Model
-	x.model = model.Config{
-		Vocabulary: len(x.characters), Context: m.Context, Layers: m.Layers, Heads: m.Heads, Width: m.Width,
+	return model.Config{
+		Vocabulary: vocabulary, Context: m.Context, Layers: m.Layers, Heads: m.Heads, Width: m.Width,
 		Hidden: slices.Clone(m.Hidden), Tied: m.Tied, Seed: c.Run.Seed,
 	}
-	return x, nil
 }
 
 // Len returns the number of training samples.
@@ -107,12 +124,16 @@ func (x *text) Digest() string { return fmt.Sprintf("SHA-256 of the text: %x", x
 func (x *text) Describe() (data, name string) {
 	data = fmt.Sprintf("%s: %d characters, %d different; %d training and %d test samples of %d",
 		x.path, len(x.tokens), len(x.characters), x.n, x.tests, x.model.Context)
-	c := x.model
-	name = fmt.Sprintf("transformer, layers %d, width %d, heads %d, hidden %s, context %d", c.Layers, c.Width, c.Heads, graph.Widths(c.Hidden...), c.Context)
+	return data, described(x.model)
+}
+
+// described returns a network in a few words.
+func described(c model.Config) string {
+	name := fmt.Sprintf("transformer, layers %d, width %d, heads %d, hidden %s, context %d", c.Layers, c.Width, c.Heads, graph.Widths(c.Hidden...), c.Context)
 	if c.Tied {
 		name += ", tied"
 	}
-	return data, name
+	return name
 }
 
 // New returns the network.
