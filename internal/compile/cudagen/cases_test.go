@@ -244,6 +244,24 @@ func rowCases() *builder {
 			b.step(&program.CrossEntropy{Rows: s[0], Classes: s[1]}, views(x(), targets), views(b.empty(dt), x()))
 			b.step(&program.CrossEntropy{Rows: s[0], Classes: s[1]}, views(x(), targets), views(b.empty(dt)))
 		}
+		for k, s := range some(dt, 2, [][2]int{{128, 10}, {700, 64}, {5, 3000}, {40, 5001}, {1, 1}}) {
+			labels := b.whole([]tensor.DType{tensor.I64, tensor.I32}[k%2], bounds{0, float64(s[1])}, s[0])
+			if s[0] > 7 {
+				program.SetElement(b.p.Values[labels.Value].DType, b.memory[labels.Value], 7, -100)
+			}
+			number := tensor.F32
+			if dt == tensor.F64 {
+				number = dt
+			}
+			op := &program.SparseCrossEntropy{Rows: s[0], Classes: s[1], Ignore: -100, Scale: 0.5}
+			smooth := *op
+			smooth.Smoothing = 0.1
+			weight := b.whole(number, bounds{0.25, 0.25})
+			x := b.whole(dt, bounds{-3, 3}, s[:]...)
+			b.step(op, views(x, labels, weight), views(b.empty(number), b.empty(dt, s[:]...)))
+			b.step(&smooth, views(x, labels, weight), views(b.empty(number)))
+			b.step(&smooth, views(x, labels, weight), views(b.empty(number), x)) // in place
+		}
 	}
 	return b
 }

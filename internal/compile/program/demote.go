@@ -153,7 +153,7 @@ func (n *narrower) step(i int) {
 			continue
 		}
 		id := n.like(v.Value, tensor.BF16)
-		if n.of[v.Value] = id; k < outs && n.only[v.Value] {
+		if n.of[v.Value] = id; (k < outs || narrows(s.Op, k)) && n.only[v.Value] {
 			v.Value = id
 			continue
 		}
@@ -214,10 +214,19 @@ func isReduce(op Op) bool {
 	return ok
 }
 
-// converts reports whether a step takes operands of any dtype.
+// converts reports whether a step takes operands of any dtype, and computes in f32.
 func converts(op Op) bool {
-	_, isMap := op.(*Map)
-	return isMap || isReduce(op)
+	switch op.(type) {
+	case *Map, *Reduce, *SparseCrossEntropy:
+		return true
+	}
+	return false
+}
+
+// narrows reports whether a step stores Out number k as bf16 by itself.
+func narrows(op Op, k int) bool {
+	_, ok := op.(*SparseCrossEntropy)
+	return ok && k == 1
 }
 
 // goesByRows reports whether a step converts, or can run row by row together with a step that

@@ -81,6 +81,7 @@ const (
 	Tanh
 	Sigmoid
 	Softplus
+	Erf // the error function
 	Add
 	Sub
 	Mul
@@ -208,6 +209,22 @@ const LeastBias = -1 << 14
 // softmax(x)*sum_row(targets) - targets. All packed.
 type CrossEntropy struct{ Rows, Classes int }
 
+// SparseCrossEntropy is the cross-entropy of rows with one label each. In[0] = x (Rows, Classes),
+// In[1] = labels (Rows) of any integer dtype, In[2] = a number, the weight of a row. A row whose
+// label is Ignore does not count. Out[0], a scalar, = In[2] times the sum over rows that count of
+//
+//	(1-Smoothing)*(lse - x[label]) + Smoothing*(lse - mean(x))
+//
+// with lse = log sum exp(x). Out[1] (Rows, Classes) is optional: d Out[0] / d x, times Scale; zeros
+// in rows that do not count. It may be In[0]. Any other label outside 0 to Classes-1 stops the run
+// with an error that names its row, counted from First. All packed.
+type SparseCrossEntropy struct {
+	Rows, Classes    int
+	First            int
+	Ignore           int
+	Smoothing, Scale float64
+}
+
 // Gather is Out[0] (Outer, Count, Inner) = rows In[1][k] of In[0] (Outer, Axis, Inner) along the
 // middle. In[1] (Count) has any numeric dtype. An index out of range stops the run with an error
 // that names it. All packed.
@@ -263,26 +280,27 @@ type Call struct {
 	Copies bool
 }
 
-func (*Map) op()            {}
-func (*Reduce) op()         {}
-func (*MatMul) op()         {}
-func (*Conv) op()           {}
-func (*ConvGradInput) op()  {}
-func (*ConvGradFilter) op() {}
-func (*Im2Col) op()         {}
-func (*Col2Im) op()         {}
-func (*MaxPool) op()        {}
-func (*MaxPoolGrad) op()    {}
-func (*AvgPool) op()        {}
-func (*AvgPoolGrad) op()    {}
-func (*Softmax) op()        {}
-func (*SoftmaxGrad) op()    {}
-func (*Attention) op()      {}
-func (*AttentionGrad) op()  {}
-func (*CrossEntropy) op()   {}
-func (*Gather) op()         {}
-func (*GatherGrad) op()     {}
-func (*BatchNorm) op()      {}
-func (*BatchNormGrad) op()  {}
-func (*Collective) op()     {}
-func (*Call) op()           {}
+func (*Map) op()                {}
+func (*Reduce) op()             {}
+func (*MatMul) op()             {}
+func (*Conv) op()               {}
+func (*ConvGradInput) op()      {}
+func (*ConvGradFilter) op()     {}
+func (*Im2Col) op()             {}
+func (*Col2Im) op()             {}
+func (*MaxPool) op()            {}
+func (*MaxPoolGrad) op()        {}
+func (*AvgPool) op()            {}
+func (*AvgPoolGrad) op()        {}
+func (*Softmax) op()            {}
+func (*SoftmaxGrad) op()        {}
+func (*Attention) op()          {}
+func (*AttentionGrad) op()      {}
+func (*CrossEntropy) op()       {}
+func (*SparseCrossEntropy) op() {}
+func (*Gather) op()             {}
+func (*GatherGrad) op()         {}
+func (*BatchNorm) op()          {}
+func (*BatchNormGrad) op()      {}
+func (*Collective) op()         {}
+func (*Call) op()               {}

@@ -90,6 +90,8 @@ func (s Scalar) unary(a float64) float64 {
 		return 1 / (1 + math.Exp(-a))
 	case Softplus:
 		return max(a, 0) + math.Log1p(math.Exp(-math.Abs(a)))
+	case Erf:
+		return math.Erf(a)
 	}
 	return 0
 }

@@ -94,6 +94,8 @@ var layers = []layer{
 		"it probes the machine; training does not need it",
 	},
 	{"ops", []string{"dist", "tensor"}, "graph ops use a group, not a backend"},
+	{"internal/nnop", []string{"dist"}, "ops of layers run alone; compile/lower knows them, and package nn makes them"},
+	{"nn", []string{"dist", "internal/nnop"}, "layers are nodes of any graph, for any machine"},
 	{"optim", []string{"dist", "tensor", "ops"}, "an update uses memory and at most a group; ops reads graphs"},
 	{"checkpoint", []string{"tensor", "internal/foreign"}, "it stores tensors and runs; the program decides their owners and purpose"},
 	{"data", []string{"dist", "internal/foreign"}, "samples and their order are independent of graphs; dist has the errors"},
@@ -125,7 +127,7 @@ var layers = []layer{
 	{
 		"internal/compile/lower",
 		[]string{
-			"dist", "dist/ddp", "ops", "optim", "tensor", "internal/drive", "internal/compile/program", "internal/compile/program/draft", "internal/compile/update", "internal/compile/values",
+			"dist", "dist/ddp", "ops", "optim", "tensor", "internal/drive", "internal/nnop", "internal/compile/program", "internal/compile/program/draft", "internal/compile/update", "internal/compile/values",
 		},
 		"it turns graphs into programs, without a device and without a back half",
 	},
@@ -205,10 +207,11 @@ var inTests = map[string][]string{
 	"internal/net/hosts":        {"internal/net/hostcost", "internal/host/shm"},                                                     // it predicts their times; one is the transport of a host
 	"internal/compile/hostexec": {"internal/compile/program/oracle"},
 	"machine":                   {"internal/compile/program/oracle", "internal/host/shm", "machine/machinetest", "dist/backend"},
-	"internal/compile/lower":    {"internal/compile/program/oracle", "internal/compile/cudaexec", "machine/machinetest"}, // its programs run, and have kernels
+	"internal/compile/lower":    {"internal/compile/program/oracle", "internal/compile/cudaexec", "internal/compile/cudagen", "machine/machinetest", "nn"}, // its programs run, and have kernels
 	"internal/compile/cudaexec": {"internal/compile/program/oracle"},
 	"internal/compile/update":   {"internal/compile/program/oracle", "internal/compile/values"},
 	"internal/compile/cudagen":  {"internal/compile/program/oracle", "internal/gpu/cuda"}, // runs its kernels
+	"nn":                        {"machine", "ops", "dist/ddp"},                           // layers are compared on both machines, and over ranks
 	"data":                      {"data/bpe"},                                             // an example encodes a text
 	"dist/launch":               {"internal/tool/cli/clitest"},
 	"internal/host/shm":         {"dist/launch"},                                  // its ranks are processes, started there

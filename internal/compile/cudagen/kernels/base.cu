@@ -106,6 +106,7 @@ UNARY(opInverse, 1.0f / x, 1.0 / x)
 UNARY(opTanh, tanhf(x), tanh(x))
 UNARY(opSigmoid, 1.0f / (1.0f + expf(-x)), 1.0 / (1.0 + exp(-x)))
 UNARY(opSoftplus, (x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x))), (x > 0.0 ? x : 0.0) + log1p(exp(-fabs(x))))
+UNARY(opErf, erff(x), erf(x))
 #undef UNARY
 
 #define BINARY(name, f, d)                         \
@@ -209,9 +210,18 @@ INLINE bool lastOf(u32 *counter, u32 n) {
   return last;
 }
 
-// fault records the first fault of a run.
-__device__ __noinline__ void fault(u64 *words, u64 code, u64 step, double value) {
+// whole returns an index as an integer, negative if invalid.
+template <class K>
+INLINE s64 whole(K x) {
+  return (s64)x;
+}
+INLINE s64 whole(double x) { return x >= 0 && x < 9e18 ? (s64)x : -1; }
+INLINE s64 whole(float x) { return x >= 0 && x < 9e18f ? (s64)x : -1; }
+
+// fault records the first fault of a run: a value, and its place in a vector.
+__device__ __noinline__ void fault(u64 *words, u64 code, u64 step, double value, u64 place = 0) {
   if (atomicCAS(words, 0ull, code) != 0) return;
   words[1] = step;
   words[2] = (u64)__double_as_longlong(value);
+  words[3] = place;
 }

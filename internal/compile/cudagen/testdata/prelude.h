@@ -46,5 +46,6 @@ __device__ inline long long min(long long a, long long b) { return a < b ? a : b
 extern "C" {
 SYMGRAD_MATH1(fabs) SYMGRAD_MATH1(ceil) SYMGRAD_MATH1(floor) SYMGRAD_MATH1(sin) SYMGRAD_MATH1(cos) SYMGRAD_MATH1(exp)
 SYMGRAD_MATH1(log) SYMGRAD_MATH1(log2) SYMGRAD_MATH1(log1p) SYMGRAD_MATH1(expm1) SYMGRAD_MATH1(sqrt) SYMGRAD_MATH1(tanh)
+SYMGRAD_MATH1(erf)
 SYMGRAD_MATH2(pow)
 }
