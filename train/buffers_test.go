@@ -74,7 +74,7 @@ func (m *Model) norm(over *dist.Group, h *gorgonia.Node) (*gorgonia.Node, error)
 			return nil, err
 		}
 		mean, variance := n.Stats()
-		m.Buffers = []Buffer{{"mean", mean}, {"variance", variance}}
+		m.Buffers = []Buffer{{Name: "mean", Value: mean}, {Name: "variance", Value: variance}}
 		return y, nil
 	}
 	y, _, _, op, err := gorgonia.BatchNorm(h, m.Params[1], m.Params[2], 0.1, 1e-5)
@@ -82,7 +82,7 @@ func (m *Model) norm(over *dist.Group, h *gorgonia.Node) (*gorgonia.Node, error)
 		return nil, err
 	}
 	mean, variance := op.Stats()
-	m.Buffers = []Buffer{{"mean", mean.(*gtensor.Dense)}, {"variance", variance.(*gtensor.Dense)}}
+	m.Buffers = []Buffer{{Name: "mean", Value: mean.(*gtensor.Dense)}, {Name: "variance", Value: variance.(*gtensor.Dense)}}
 	return y, variance.Memset(float32(1))
 }
 
