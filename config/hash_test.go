@@ -164,7 +164,7 @@ func TestShippedConfigs(t *testing.T) {
 		sameAsPlainDecoder(t, path, cfg)
 		everyLineIsExplained(t, path)
 	}
-	for _, want := range []string{"mnist-mlp", "mnist-cnn", "mnist-zero1", "mnist-bf16", "wide-mlp", "lm"} {
+	for _, want := range []string{"mnist-mlp", "mnist-cnn", "mnist-zero1", "mnist-bf16", "wide-mlp", "lm", "resnet18-cifar10", "resnet50-images"} {
 		if !names[want] {
 			t.Errorf("there is no %s.yaml", want)
 		}
