@@ -18,7 +18,14 @@ type CrossEntropyConfig struct {
 	IgnoreIndex *int
 	// LabelSmoothing is the share of the loss that all classes get equally, 0 to 1.
 	LabelSmoothing float64
+	// ChunkRows is the most rows of LinearCrossEntropy whose logits exist at a time; 0 means as
+	// many as make 2^27 logits, at least 64. SparseCrossEntropy ignores it.
+	ChunkRows int
 }
+
+// chunkLogits is the number of logits of a default chunk. As bf16 they take 256 MiB; with fewer,
+// sums of the weight's gradient take longer: each chunk reads and writes it once.
+const chunkLogits = 1 << 27
 
 // defaultIgnore is the ignore_index of torch.nn.CrossEntropyLoss.
 const defaultIgnore = -100
@@ -28,6 +35,10 @@ func (c CrossEntropyConfig) ignore() int {
 		return defaultIgnore
 	}
 	return *c.IgnoreIndex
+}
+
+func (c CrossEntropyConfig) loss() nnop.Loss {
+	return nnop.Loss{Ignore: c.ignore(), Smoothing: c.LabelSmoothing}
 }
 
 // SparseCrossEntropy returns the mean, over the rows whose target is not IgnoreIndex, of
@@ -58,7 +69,40 @@ func SparseCrossEntropy(logits, targets *G.Node, c CrossEntropyConfig) (*G.Node,
 	targets = l.targets(targets, shape, c)
 	x := l.reshape(logits, rows(shape), last(shape))
 	return l.do(func() (*G.Node, error) {
-		return nnop.NewSparseCrossEntropy(x, targets, c.ignore(), c.LabelSmoothing)
+		return nnop.NewSparseCrossEntropy(x, targets, c.loss())
+	}), l.err
+}
+
+// LinearCrossEntropy returns SparseCrossEntropy of the logits x times w, without the memory for the
+// logits of all rows. They exist for ChunkRows rows at a time, in the forward pass, which also
+// computes the gradients of x and w; the backward pass computes nothing again. That is the fused
+// linear cross-entropy of Liger Kernel (Hsu et al., 2024), or torch.nn.functional.cross_entropy of
+// torch.nn.functional.linear(x, wᵀ).
+//
+// A tape machine computes the logits again for each of the two gradients.
+//
+// Shapes: x is (..., in) of 2 to 4 axes, w (in, classes), targets of int as in SparseCrossEntropy;
+// the result is a scalar. A tied output layer passes the transposed embedding. Errors: those of
+// Linear and SparseCrossEntropy.
+func LinearCrossEntropy(x, w, targets *G.Node, c CrossEntropyConfig) (*G.Node, error) {
+	l := start("LinearCrossEntropy", x, 2, maxAxes)
+	l.joins("weight", w, l.dt)
+	if l.err != nil {
+		return nil, l.err
+	}
+	shape := x.Shape()
+	in := last(shape)
+	if len(w.Shape()) != 2 || w.Shape()[0] != in {
+		l.fail(dist.ErrCount, "weight %q has shape %v, want (%d, classes) for input %q of shape %v", called(w), w.Shape(), in, called(x), shape)
+		return nil, l.err
+	}
+	targets = l.targets(targets, shape, c)
+	if c.ChunkRows == 0 {
+		c.ChunkRows = max(64, chunkLogits/w.Shape()[1])
+	}
+	x = l.reshape(x, rows(shape), in)
+	return l.do(func() (*G.Node, error) {
+		return nnop.NewLinearCrossEntropy(x, w, targets, c.loss(), c.ChunkRows)
 	}), l.err
 }
 
@@ -74,6 +118,8 @@ func (l *layer) targets(targets *G.Node, shape gtensor.Shape, c CrossEntropyConf
 		l.fail(dist.ErrCount, "targets %q have shape %v, want %v", called(targets), targets.Shape(), shape[:len(shape)-1])
 	case !(c.LabelSmoothing >= 0 && c.LabelSmoothing <= 1):
 		l.fail(dist.ErrInvalid, "label smoothing %v is not between 0 and 1", c.LabelSmoothing)
+	case c.ChunkRows < 0:
+		l.fail(dist.ErrInvalid, "chunks of %d rows", c.ChunkRows)
 	case c.ignore() < -most || c.ignore() > most:
 		l.fail(dist.ErrInvalid, "ignore index %d, want at most 2^24 from 0", c.ignore())
 	}

@@ -25,6 +25,11 @@ var losses = map[string]func(x, w, targets *G.Node, c CrossEntropyConfig) (*G.No
 		}
 		return SparseCrossEntropy(logits, targets, c)
 	},
+	"LinearCrossEntropy": LinearCrossEntropy,
+	"LinearCrossEntropy by rows": func(x, w, targets *G.Node, c CrossEntropyConfig) (*G.Node, error) {
+		c.ChunkRows = 1
+		return LinearCrossEntropy(x, w, targets, c)
+	},
 }
 
 // A target that is no class is an error of the run, with its row and value.

@@ -178,6 +178,39 @@ func entropy(name string, shape []int, targets []int, c CrossEntropyConfig) exam
 	}
 }
 
+// linearEntropy is an example of LinearCrossEntropy, of 5 rows of 3 features and 4 classes. With
+// tied the weight is a transposed table.
+func linearEntropy(name string, targets []int, tied bool, c CrossEntropyConfig) example {
+	e := example{
+		name: name, shapes: [][]int{{5, 3}, {3, 4}}, ints: targets, bare: true,
+		build: func(x []*G.Node, ints *G.Node) (*G.Node, error) { return LinearCrossEntropy(x[0], x[1], ints, c) },
+		want: func(x [][]float64, ints []int) []float64 {
+			return []float64{entropyOf(product(x[0], x[1], 5, 3, 4), ints, 4, c.ignore(), c.LabelSmoothing)}
+		},
+	}
+	if !tied {
+		return e
+	}
+	e.shapes[1] = []int{4, 3}
+	e.build = func(x []*G.Node, ints *G.Node) (*G.Node, error) {
+		w, err := G.Transpose(x[1], 1, 0)
+		if err != nil {
+			return nil, err
+		}
+		return LinearCrossEntropy(x[0], w, ints, c)
+	}
+	e.want = func(x [][]float64, ints []int) []float64 {
+		w := make([]float64, 12)
+		for i := range 4 {
+			for j := range 3 {
+				w[j*4+i] = x[1][i*3+j]
+			}
+		}
+		return []float64{entropyOf(product(x[0], w, 5, 3, 4), ints, 4, c.ignore(), c.LabelSmoothing)}
+	}
+	return e
+}
+
 // squared is an example whose cost is the square of another cost, so that the gradient of the loss
 // is no constant.
 func squared(e example) example {
@@ -304,6 +337,10 @@ func examples() []example {
 		entropy("SparseCrossEntropy ignoring a class", []int{3, 40}, []int{7, 0, 7}, CrossEntropyConfig{IgnoreIndex: new(7)}),
 		entropy("SparseCrossEntropy of nothing", []int{2, 5}, []int{-100, -100}, CrossEntropyConfig{}),
 		squared(entropy("SparseCrossEntropy", []int{3, 5}, []int{4, -100, 2}, CrossEntropyConfig{})),
+		linearEntropy("LinearCrossEntropy", []int{3, 0, -100, 2, 2}, false, CrossEntropyConfig{}),
+		linearEntropy("LinearCrossEntropy in chunks", []int{3, 0, -100, 2, 2}, false, CrossEntropyConfig{ChunkRows: 2, LabelSmoothing: 0.2}),
+		linearEntropy("LinearCrossEntropy with a tied weight", []int{3, 0, 1, 2, 2}, true, CrossEntropyConfig{ChunkRows: 3}),
+		squared(linearEntropy("LinearCrossEntropy", []int{3, 0, -100, 2, 2}, false, CrossEntropyConfig{ChunkRows: 2})),
 		rope("RoPE", RoPEConfig{Heads: 2}),
 		rope("RoPE interleaved", RoPEConfig{Heads: 2, Base: 100, Offset: 5, Interleaved: true}),
 	}

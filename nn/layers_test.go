@@ -125,7 +125,12 @@ var oneThread = machine.Config{Threads: 1, BLAS: "none"}
 // newMachine returns a machine and closes it at the end of the test.
 func newMachine(t testing.TB, g *G.ExprGraph, outputs ...*G.Node) *machine.Machine {
 	t.Helper()
-	m, err := machine.New(g, oneThread, outputs...)
+	return newMachineOf(t, oneThread, g, outputs...)
+}
+
+func newMachineOf(t testing.TB, c machine.Config, g *G.ExprGraph, outputs ...*G.Node) *machine.Machine {
+	t.Helper()
+	m, err := machine.New(g, c, outputs...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +176,7 @@ func TestLayers(t *testing.T) {
 			s := e.sample(t, gtensor.Float64)
 			want := e.want(s.values, e.ints)
 			differences := s.differences(t)
-			for _, vm := range []string{"tape machine", "machine"} {
+			for _, vm := range []string{"tape machine", "machine", "unoptimized machine"} {
 				s := e.sample(t, gtensor.Float64)
 				if _, err := ops.Grad(s.cost, s.in...); err != nil {
 					t.Fatal(err)
@@ -179,8 +184,8 @@ func TestLayers(t *testing.T) {
 				var y G.Value
 				G.Read(s.y, &y)
 				var m G.VM = G.NewTapeMachine(s.g)
-				if vm == "machine" {
-					m = newMachine(t, s.g)
+				if vm != "tape machine" {
+					m = newMachineOf(t, machine.Config{Threads: 1, BLAS: "none", NoOptimize: vm != "machine"}, s.g)
 				}
 				if err := m.RunAll(); err != nil {
 					t.Fatal(err)

@@ -10,22 +10,27 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// SparseCrossEntropy is the mean, over the rows whose target is not Ignore, of
+// Loss is the mean, over the rows whose target is not Ignore, of
 //
 //	(1-Smoothing)*(lse - x[target]) + Smoothing*(lse - mean(x))
 //
-// with lse = log sum exp(x) of the row. Without such a row it is 0. Inputs are the logits x (rows,
-// classes) and the targets (rows) of int.
-type SparseCrossEntropy struct {
-	result
+// with lse = log sum exp(x) of the logits x of the row. Without such a row it is 0.
+type Loss struct {
 	Ignore    int
 	Smoothing float64
 }
 
+// SparseCrossEntropy is a Loss of the logits (rows, classes) and the targets (rows) of int, its
+// inputs.
+type SparseCrossEntropy struct {
+	result
+	Loss
+}
+
 // NewSparseCrossEntropy returns the node of the loss, a scalar.
-func NewSparseCrossEntropy(logits, targets *gorgonia.Node, ignore int, smoothing float64) (*gorgonia.Node, error) {
-	s := &SparseCrossEntropy{Ignore: ignore, Smoothing: smoothing}
-	s.result = result{name: fmt.Sprintf("sparse cross-entropy ignore=%d smoothing=%v", ignore, smoothing), inputs: 2, dtype: logits.Dtype()}
+func NewSparseCrossEntropy(logits, targets *gorgonia.Node, loss Loss) (*gorgonia.Node, error) {
+	s := &SparseCrossEntropy{Loss: loss}
+	s.result = result{name: fmt.Sprintf("sparse cross-entropy %+v", loss), inputs: 2, dtype: logits.Dtype()}
 	return gorgonia.ApplyOp(s, logits, targets)
 }
 
@@ -33,14 +38,15 @@ func NewSparseCrossEntropy(logits, targets *gorgonia.Node, ignore int, smoothing
 //
 // Errors: dist.ErrInvalid for a target that is no class, with its row.
 func (s *SparseCrossEntropy) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
-	b, err := s.batch(&s.result, in)
+	all, err := s.check(in)
 	if err != nil {
 		return nil, err
 	}
-	if s.dtype == gtensor.Float32 {
-		return scalar(s.dtype, entropy(s, b, elements[float32](b.x), nil, 0)), nil
+	loss, err := s.of(all[0], all[1], nil, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", s, err)
 	}
-	return scalar(s.dtype, entropy(s, b, elements[float64](b.x), nil, 0)), nil
+	return scalar(s.dtype, loss), nil
 }
 
 // DiffWRT is true for the logits.
@@ -65,15 +71,13 @@ type SparseCrossEntropyGrad struct {
 //
 // Errors: those of the loss.
 func (g *SparseCrossEntropyGrad) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
-	b, err := g.Of.batch(&g.result, in)
+	all, err := g.check(in)
 	if err != nil {
 		return nil, err
 	}
 	to := g.fresh()
-	if g.dtype == gtensor.Float32 {
-		entropy(g.Of, b, elements[float32](b.x), elements[float32](to), float64(elements[float32](b.dy)[0]))
-	} else {
-		entropy(g.Of, b, elements[float64](b.x), elements[float64](to), elements[float64](b.dy)[0])
+	if _, err = g.Of.of(all[0], all[1], to, numberOf(all[2])); err != nil {
+		return nil, fmt.Errorf("%v: %w", g, err)
 	}
 	return to, nil
 }
@@ -86,38 +90,46 @@ func (g *SparseCrossEntropyGrad) SymDiff(gorgonia.Nodes, *gorgonia.Node, *gorgon
 	return nil, twice(g)
 }
 
-// entropyBatch has the checked inputs of a SparseCrossEntropy or its gradient.
-type entropyBatch struct {
-	x       *gtensor.Dense
-	targets []int
-	counted int            // rows that count
-	dy      *gtensor.Dense // of the gradient
+// of returns the loss of all rows, and stores its gradient times dy in dx unless that is nil.
+func (l *Loss) of(x, targets, dx *gtensor.Dense, dy float64) (float64, error) {
+	labels, err := labelsOf(targets)
+	if err == nil && (x.Dims() != 2 || x.Shape()[0] != len(labels)) {
+		err = fmt.Errorf("%w: logits of shape %v for %d targets", dist.ErrCount, x.Shape(), len(labels))
+	}
+	if err != nil {
+		return 0, err
+	}
+	n, err := Counted(labels, l.Ignore, x.Shape()[1])
+	if err != nil {
+		return 0, err
+	}
+	return l.rows(x, labels, 1/float64(max(n, 1)), dx, dy), nil
 }
 
-func (s *SparseCrossEntropy) batch(r *result, in []gorgonia.Value) (entropyBatch, error) {
-	all, err := r.check(in)
-	if err != nil {
-		return entropyBatch{}, err
+// rows returns weight times the sum of the losses of rows, for tensors of either type.
+func (l *Loss) rows(x *gtensor.Dense, labels []int, weight float64, dx *gtensor.Dense, dy float64) float64 {
+	if x.Dtype() == gtensor.Float32 {
+		return entropy(l, elements[float32](x), labels, weight, maybe[float32](dx), dy)
 	}
-	b := entropyBatch{x: all[0]}
-	if len(all) > 2 {
-		b.dy = all[2]
+	return entropy(l, elements[float64](x), labels, weight, maybe[float64](dx), dy)
+}
+
+func maybe[T real](d *gtensor.Dense) []T {
+	if d == nil {
+		return nil
 	}
-	var ok bool
-	if b.targets, ok = all[1].Data().([]int); !ok {
-		b.targets = []int{0}
-		if b.targets[0], ok = all[1].Data().(int); !ok {
-			return b, fmt.Errorf("%v: %w: targets of type %T, want int", r, dist.ErrDType, all[1].Data())
-		}
+	return elements[T](d)
+}
+
+// labelsOf returns the elements of a tensor of int.
+func labelsOf(targets *gtensor.Dense) ([]int, error) {
+	switch e := targets.Data().(type) {
+	case []int:
+		return e, nil
+	case int:
+		return []int{e}, nil
 	}
-	if b.x.Dims() != 2 || b.x.Shape()[0] != len(b.targets) {
-		return b, fmt.Errorf("%v: %w: logits of shape %v for %d targets", r, dist.ErrCount, b.x.Shape(), len(b.targets))
-	}
-	b.counted, err = Counted(b.targets, s.Ignore, b.x.Shape()[1])
-	if err != nil {
-		return b, fmt.Errorf("%v: %w", r, err)
-	}
-	return b, nil
+	return nil, fmt.Errorf("%w: targets of type %T, want int", dist.ErrDType, targets.Data())
 }
 
 // Counted returns the number of targets that are not ignored.
@@ -137,12 +149,12 @@ func Counted(targets []int, ignore, classes int) (n int, err error) {
 	return n, nil
 }
 
-// entropy returns the loss, and stores its gradient times dy in dx unless that is nil.
-func entropy[T real](s *SparseCrossEntropy, b entropyBatch, x, dx []T, dy float64) (loss float64) {
-	classes := b.x.Shape()[1]
-	weight := 1 / float64(max(b.counted, 1))
-	for row, target := range b.targets {
-		if target == s.Ignore {
+// entropy returns weight times the sum of the losses of rows, and stores its gradient times dy in
+// dx unless that is nil.
+func entropy[T real](l *Loss, x []T, labels []int, weight float64, dx []T, dy float64) (loss float64) {
+	classes := len(x) / max(len(labels), 1)
+	for row, target := range labels {
+		if target == l.Ignore {
 			continue
 		}
 		x := x[row*classes : (row+1)*classes]
@@ -155,17 +167,17 @@ func entropy[T real](s *SparseCrossEntropy, b entropyBatch, x, dx []T, dy float6
 			sum += math.Exp(float64(v) - top)
 		}
 		lse := top + math.Log(sum)
-		loss += weight * (1 - s.Smoothing) * (lse - float64(x[target]))
-		if s.Smoothing != 0 { // a mean of -inf has no weight without it
-			loss += weight * s.Smoothing * (lse - mean)
+		loss += weight * (1 - l.Smoothing) * (lse - float64(x[target]))
+		if l.Smoothing != 0 { // a mean of -inf has no weight without it
+			loss += weight * l.Smoothing * (lse - mean)
 		}
 		if dx == nil {
 			continue
 		}
 		for k, v := range x {
-			d := math.Exp(float64(v)-lse) - s.Smoothing/float64(classes)
+			d := math.Exp(float64(v)-lse) - l.Smoothing/float64(classes)
 			if k == target {
-				d -= 1 - s.Smoothing
+				d -= 1 - l.Smoothing
 			}
 			dx[row*classes+k] = T(dy * weight * d)
 		}

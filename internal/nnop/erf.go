@@ -21,11 +21,7 @@ func (e *Erf) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
 		return nil, err
 	}
 	if len(e.shape) == 0 {
-		x := append(elements[float64](all[0]), 0)[0]
-		if f := elements[float32](all[0]); len(f) > 0 {
-			x = float64(f[0])
-		}
-		return scalar(e.dtype, math.Erf(x)), nil
+		return scalar(e.dtype, math.Erf(numberOf(all[0]))), nil
 	}
 	to := e.fresh()
 	for i, x := range elements[float64](all[0]) {

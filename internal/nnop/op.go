@@ -127,6 +127,14 @@ func elements[T real](d *gtensor.Dense) []T {
 	return nil
 }
 
+// numberOf returns the only element of a tensor.
+func numberOf(d *gtensor.Dense) float64 {
+	if e := elements[float32](d); len(e) > 0 {
+		return float64(e[0])
+	}
+	return append(elements[float64](d), 0)[0]
+}
+
 // scalar returns a number as a value of Gorgonia's.
 func scalar(dt gtensor.Dtype, x float64) gorgonia.Value {
 	if dt == gtensor.Float32 {

@@ -8,6 +8,7 @@ import (
 	G "gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
+	"github.com/symgrad/symgrad/internal/compile/cudaexec"
 	"github.com/symgrad/symgrad/internal/compile/cudagen"
 	"github.com/symgrad/symgrad/internal/compile/program"
 	"github.com/symgrad/symgrad/nn"
@@ -47,7 +48,7 @@ func (l layer) program(t *testing.T, gradient, narrow bool) *program.Program {
 		}
 		outputs = append(outputs, grads...)
 	}
-	p, err := Graph(Collect(g, outputs), Options{OnGPU: true, Narrow: narrow})
+	p, err := Graph(Collect(g, outputs), Options{OnGPU: true, Narrow: narrow, Aside: cudaexec.Aside})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,6 +160,31 @@ func TestSparseCrossEntropyTakesTheMemoryOfTheLogits(t *testing.T) {
 		}
 		if rest := p.Arena - bytes; rest < 0 || rest > 32<<20 {
 			t.Errorf("narrow %v: the arena has %d bytes, the logits %d", narrow, p.Arena, bytes)
+		}
+	}
+}
+
+// The logits of a fused linear cross-entropy exist for one chunk of rows, and each chunk has three
+// products and a loss. The bf16 weight is made once.
+func TestLinearCrossEntropyHoldsTheLogitsOfOneChunk(t *testing.T) {
+	const rows, width, classes, chunk = 8192, 256, 50304, 2048
+	l := layer{[][]int{{rows, width}, {width, classes}}, func(x G.Nodes) (*G.Node, error) {
+		targets := G.NewVector(x[0].Graph(), gtensor.Int, G.WithName("targets"), G.WithShape(rows))
+		return nn.LinearCrossEntropy(x[0], x[1], targets, nn.CrossEntropyConfig{ChunkRows: chunk})
+	}}
+	for _, narrow := range []bool{false, true} {
+		p := l.program(t, true, narrow)
+		steps := opsOf(p)
+		if occurs(steps, "sparsecrossentropy") != 4 || occurs(steps, "matmul") != 12 {
+			t.Errorf("narrow %v: steps %v", narrow, steps)
+		}
+		size := int64(4)
+		if narrow {
+			size = 2
+		}
+		logits, rest := chunk*classes*size, width*(classes+2*rows)*size
+		if p.Arena > logits+rest {
+			t.Errorf("narrow %v: the arena has %d bytes; a chunk of logits has %d", narrow, p.Arena, logits)
 		}
 	}
 }

@@ -141,7 +141,7 @@ func newLowering(g *Parts, o *Options) *lowering {
 	l.integers = &integers{work: w, host: l.host}
 	for _, f := range []interface{ rules() map[string]rule }{
 		&elements{w}, l.integers, &products{w}, &shapes{w, l.values}, &reductions{w}, &rows{w}, &images{w},
-		newNorms(w, l.traffic), &randoms{w, o.Seed}, &layers{w}, newEntropies(w),
+		newNorms(w, l.traffic), &randoms{w, o.Seed}, &layers{w}, newEntropies(w, g),
 	} {
 		maps.Copy(l.rules, f.rules())
 	}

@@ -138,7 +138,7 @@ func (n *narrower) step(i int) {
 		id, there := n.of[v.Value]
 		wants := k < ins
 		switch {
-		case there && (wants || n.only[v.Value] && converts(s.Op)):
+		case there && (wants || n.only[v.Value] && (converts(s.Op) || k == 0 && takesLogits(s.Op))):
 			v.Value = id
 		case wants:
 			*v = n.rounded(&s, *v, in[k].Space)
@@ -153,7 +153,7 @@ func (n *narrower) step(i int) {
 			continue
 		}
 		id := n.like(v.Value, tensor.BF16)
-		if n.of[v.Value] = id; (k < outs || narrows(s.Op, k)) && n.only[v.Value] {
+		if n.of[v.Value] = id; (k < outs || k == 1 && takesLogits(s.Op)) && n.only[v.Value] {
 			v.Value = id
 			continue
 		}
@@ -214,19 +214,16 @@ func isReduce(op Op) bool {
 	return ok
 }
 
-// converts reports whether a step takes operands of any dtype, and computes in f32.
+// converts reports whether a step takes operands of any dtype.
 func converts(op Op) bool {
-	switch op.(type) {
-	case *Map, *Reduce, *SparseCrossEntropy:
-		return true
-	}
-	return false
+	_, isMap := op.(*Map)
+	return isMap || isReduce(op)
 }
 
-// narrows reports whether a step stores Out number k as bf16 by itself.
-func narrows(op Op, k int) bool {
+// takesLogits reports whether a step reads In 0 as bf16, and stores Out 1 as bf16, by itself.
+func takesLogits(op Op) bool {
 	_, ok := op.(*SparseCrossEntropy)
-	return ok && k == 1
+	return ok
 }
 
 // goesByRows reports whether a step converts, or can run row by row together with a step that
@@ -236,5 +233,5 @@ func goesByRows(op Op) bool {
 	case *Softmax, *SoftmaxGrad:
 		return true
 	}
-	return converts(op)
+	return converts(op) || takesLogits(op)
 }
