@@ -43,7 +43,7 @@ func Attention(q, k, v *G.Node, c AttentionConfig) (*G.Node, error) {
 		c.KVHeads = c.Heads
 	}
 	batch, tokens, width := q.Shape()[0], q.Shape()[1], q.Shape()[2]
-	l.heads(c, width)
+	checkHeads(l, c, width)
 	if len(k.Shape()) != 3 {
 		l.fail(dist.ErrCount, "keys %q have shape %v, want 3 axes", called(k), k.Shape())
 	}
@@ -73,7 +73,7 @@ func Attention(q, k, v *G.Node, c AttentionConfig) (*G.Node, error) {
 	scores := l.do(func() (*G.Node, error) { return G.BatchedMatMul(queries, of, false, true) })
 	scores = l.with(G.HadamardProd, scores, c.Scale)
 	if c.Causal {
-		scores = l.over(G.BroadcastAdd, scores, l.causal(tokens, group), 0)
+		scores = l.over(G.BroadcastAdd, scores, causalMask(l, tokens, group), 0)
 	}
 	shares := l.do(func() (*G.Node, error) { return G.SoftMax(scores, 2) })
 	y := l.do(func() (*G.Node, error) { return G.BatchedMatMul(shares, values) })
@@ -81,8 +81,8 @@ func Attention(q, k, v *G.Node, c AttentionConfig) (*G.Node, error) {
 	return l.reshape(y, batch, tokens, width), l.err
 }
 
-// heads checks numbers of heads for a width.
-func (l *layer) heads(c AttentionConfig, width int) {
+// checkHeads checks numbers of heads for a width.
+func checkHeads(l *layer, c AttentionConfig, width int) {
 	switch {
 	case l.err != nil:
 	case c.Heads < 1 || width%c.Heads != 0:
@@ -94,8 +94,8 @@ func (l *layer) heads(c AttentionConfig, width int) {
 	}
 }
 
-// causal returns the mask of a group of heads, (1, group*tokens, tokens).
-func (l *layer) causal(tokens, group int) *G.Node {
+// causalMask returns the mask of a group of heads, (1, group*tokens, tokens).
+func causalMask(l *layer, tokens, group int) *G.Node {
 	if l.err != nil {
 		return nil
 	}

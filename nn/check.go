@@ -2,6 +2,7 @@ package nn
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -93,6 +94,30 @@ func (l *layer) vector(what string, p *G.Node, n, dims int) *G.Node {
 	}
 	shape[dims-1] = n
 	return l.reshape(p, shape...)
+}
+
+// epsilon checks the number that keeps a division finite.
+func (l *layer) epsilon(e float64) {
+	if l.err == nil && (!(e >= 0) || math.IsInf(e, 1)) {
+		l.fail(dist.ErrInvalid, "epsilon %v, want a small number of at least 0", e)
+	}
+}
+
+// mean returns the means of the rows of x, (..., 1).
+func (l *layer) mean(x *G.Node) *G.Node {
+	if l.err != nil {
+		return nil
+	}
+	m := l.do(func() (*G.Node, error) { return G.Mean(x, len(x.Shape())-1) })
+	return l.reshape(m, lastTo(x.Shape(), 1)...)
+}
+
+// channels returns a parameter of n elements as (1, n, 1, 1).
+func (l *layer) channels(what string, p *G.Node, n int) *G.Node {
+	if row := l.vector(what, p, n, 1); row != nil {
+		return l.reshape(row, 1, n, 1, 1)
+	}
+	return nil
 }
 
 // do returns the node of f, or nil after an error.

@@ -1,6 +1,6 @@
 // Package nn has the layers of today's models as functions on Gorgonia graphs: embeddings, linear
-// layers, normalizations, activations, attention and losses. Each function adds nodes and returns
-// the last one; parameters are nodes of the caller.
+// layers, normalizations, activations, attention, convolutions, recurrent cells and losses. Each
+// function adds nodes and returns the last one; parameters are nodes of the caller.
 //
 //	x, err := nn.Embedding(table, tokens) // (batch, context) to (batch, context, width)
 //	h, err := nn.LayerNorm(x, gain, offset, 1e-5)

@@ -66,7 +66,7 @@ func SparseCrossEntropy(logits, targets *G.Node, c CrossEntropyConfig) (*G.Node,
 		return nil, l.err
 	}
 	shape := logits.Shape()
-	targets = l.targets(targets, shape, c)
+	targets = targetsOf(l, targets, shape, c)
 	x := l.reshape(logits, rows(shape), last(shape))
 	return l.do(func() (*G.Node, error) {
 		return nnop.NewSparseCrossEntropy(x, targets, c.loss())
@@ -96,7 +96,7 @@ func LinearCrossEntropy(x, w, targets *G.Node, c CrossEntropyConfig) (*G.Node, e
 		l.fail(dist.ErrCount, "weight %q has shape %v, want (%d, classes) for input %q of shape %v", called(w), w.Shape(), in, called(x), shape)
 		return nil, l.err
 	}
-	targets = l.targets(targets, shape, c)
+	targets = targetsOf(l, targets, shape, c)
 	if c.ChunkRows == 0 {
 		c.ChunkRows = max(64, chunkLogits/w.Shape()[1])
 	}
@@ -106,8 +106,8 @@ func LinearCrossEntropy(x, w, targets *G.Node, c CrossEntropyConfig) (*G.Node, e
 	}), l.err
 }
 
-// targets checks the targets of logits or features of a shape, and returns them as a vector.
-func (l *layer) targets(targets *G.Node, shape gtensor.Shape, c CrossEntropyConfig) *G.Node {
+// targetsOf checks the targets of logits or features of a shape, and returns them as a vector.
+func targetsOf(l *layer, targets *G.Node, shape gtensor.Shape, c CrossEntropyConfig) *G.Node {
 	const most = 1 << 24 // float32 holds integers up to it
 	l.joins("targets", targets, gtensor.Int)
 	switch {

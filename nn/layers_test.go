@@ -171,7 +171,7 @@ func (s *sample) differences(t testing.TB) [][]float64 {
 // TestLayers compares the values of each layer with its definition, and its gradients with central
 // differences, on the tape machine and on package machine.
 func TestLayers(t *testing.T) {
-	for _, e := range examples() {
+	for _, e := range append(examples(), moreExamples()...) {
 		t.Run(e.name, func(t *testing.T) {
 			s := e.sample(t, gtensor.Float64)
 			want := e.want(s.values, e.ints)

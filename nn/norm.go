@@ -1,11 +1,7 @@
 package nn
 
 import (
-	"math"
-
 	G "gorgonia.org/gorgonia"
-
-	"github.com/symgrad/symgrad/dist"
 )
 
 // LayerNorm normalizes each row of x, of n features:
@@ -27,7 +23,7 @@ func LayerNorm(x, gain, offset *G.Node, epsilon float64) (*G.Node, error) {
 	y := l.over(G.BroadcastSub, x, l.mean(x), axis)
 	deviation := l.of(G.Sqrt, l.with(G.Add, l.mean(l.of(G.Square, y)), epsilon))
 	y = l.over(G.BroadcastHadamardDiv, y, deviation, axis)
-	return l.affine(y, gain, offset), l.err
+	return affine(l, y, gain, offset), l.err
 }
 
 // RMSNorm divides each row of x, of n features, by its root mean square:
@@ -46,27 +42,11 @@ func RMSNorm(x, gain *G.Node, epsilon float64) (*G.Node, error) {
 	}
 	root := l.of(G.Sqrt, l.with(G.Add, l.mean(l.of(G.Square, x)), epsilon))
 	y := l.over(G.BroadcastHadamardDiv, x, root, byte(len(x.Shape())-1))
-	return l.affine(y, gain, nil), l.err
-}
-
-// epsilon checks the number that keeps a division finite.
-func (l *layer) epsilon(e float64) {
-	if l.err == nil && (!(e >= 0) || math.IsInf(e, 1)) {
-		l.fail(dist.ErrInvalid, "epsilon %v, want a small number of at least 0", e)
-	}
-}
-
-// mean returns the means of the rows of x, (..., 1).
-func (l *layer) mean(x *G.Node) *G.Node {
-	if l.err != nil {
-		return nil
-	}
-	m := l.do(func() (*G.Node, error) { return G.Mean(x, len(x.Shape())-1) })
-	return l.reshape(m, lastTo(x.Shape(), 1)...)
+	return affine(l, y, gain, nil), l.err
 }
 
 // affine returns x times a gain plus an offset for each column; each may be nil.
-func (l *layer) affine(x, gain, offset *G.Node) *G.Node {
+func affine(l *layer, x, gain, offset *G.Node) *G.Node {
 	if l.err != nil {
 		return nil
 	}

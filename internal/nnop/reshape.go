@@ -30,7 +30,7 @@ func (r *Reshape) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if all[0].DataSize() != r.shape.TotalSize() {
+	if all[0].Shape().TotalSize() != r.shape.TotalSize() {
 		return nil, fmt.Errorf("%v: the value has shape %v", r, all[0].Shape())
 	}
 	d, ok := all[0].Clone().(*gtensor.Dense)

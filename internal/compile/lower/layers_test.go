@@ -111,6 +111,19 @@ func TestLayersAreFewLaunches(t *testing.T) {
 	}
 }
 
+// A convolution and its gradients are one step each.
+func TestConvolutionsOfLayersAreConvolutions(t *testing.T) {
+	l := layer{[][]int{{8, 16, 14, 14}, {32, 16, 3, 3}, {32}}, func(x G.Nodes) (*G.Node, error) {
+		return nn.Conv2D(x[0], x[1], x[2], nn.Conv2DConfig{Stride: [2]int{2, 2}, Padding: [2]int{1, 1}})
+	}}
+	steps, _ := l.compiled(t, true)
+	for _, op := range []string{"conv", "convgradinput", "convgradfilter"} {
+		if occurs(steps, op) != 1 {
+			t.Errorf("%d of %s in %v", occurs(steps, op), op, steps)
+		}
+	}
+}
+
 // Attention is one step and its gradient another, also for groups of heads and after rotations. No
 // step has the probabilities in memory.
 func TestAttentionOfLayersIsOneStep(t *testing.T) {
