@@ -11,12 +11,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/symgrad/symgrad/checkpoint"
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/examples/internal/ranktest"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 	"github.com/symgrad/symgrad/train"
 )
 
@@ -166,6 +168,34 @@ func TestWeightsAreExchanged(t *testing.T) {
 	}
 }
 
+// GPUs learn what one rank on the host learns, and test with the same running statistics. The first
+// steps are compared, before rectifiers enlarge roundings.
+func TestGPUsLearnWhatTheHostDoes(t *testing.T) {
+	for _, n := range []int{1, 2} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			cudatest.Devices(t, n)
+			images := cifar(t)
+			how := []string{"--set=model.sync_bn=" + fmt.Sprint(n > 1), "--set=run.max_steps=5", "--set=optim.lr=0.01", "--set=optim.schedule.warmup_steps=0"}
+			host := learned(t, images, how...)
+			device := []string{ranks(n), "--set=run.device=cuda", "--set=comm.backend=auto"}
+			gpu := learned(t, images, append(how, device...)...)
+			for i, want := range host.Losses {
+				if d := math.Abs(gpu.Losses[i] - want); !(d < 1e-2*want) {
+					t.Errorf("the loss of step %d is %v, on the host %v", i, gpu.Losses[i], want)
+				}
+			}
+			long := []string{"--set=model.sync_bn=" + fmt.Sprint(n > 1), "--set=run.max_steps=36", "--set=data.augment=false", "--set=model.width=4"}
+			saved := "--set=checkpoint.dir=" + t.TempDir()
+			whole := learned(t, images, slices.Concat(long, device)...)
+			learned(t, images, slices.Concat(long, device, []string{saved, "--set=run.max_steps=20", "--set=optim.schedule.total_steps=36"})...)
+			parts := learned(t, images, slices.Concat(long, device, []string{saved, "--set=optim.schedule.total_steps=36"})...)
+			if *whole.TestAccuracy < 0.7 || parts.ResumedStep != 20 || math.Abs(*parts.TestAccuracy-*whole.TestAccuracy) > 0.1 {
+				t.Errorf("accuracy %v, resumed from step %d %v", *whole.TestAccuracy, parts.ResumedStep, *parts.TestAccuracy)
+			}
+		})
+	}
+}
+
 // pictureFolder writes made-up images in folders of classes.
 func pictureFolder(t *testing.T) string {
 	t.Helper()
@@ -212,7 +242,7 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		{[]string{"--set=data.global_batch=97"}, 2, "data.global_batch=97: there are only 96 training images"},
 		{[]string{ranks(3)}, 1, "a rank has 5 images for a batch of 6, and normalizes over whole batches only"},
 		{[]string{"--set=data.image_size=64"}, 2, "data.image_size=64: images of CIFAR have 32"},
-		{[]string{"--set=run.machine=tape"}, 2, "run.machine=tape: gorgonia.BatchNorm"},
+		{[]string{"--set=run.machine=tape"}, 2, "run.machine=tape: a batch normalization"},
 		{[]string{"--set=model.name=cnn"}, 2, "model.name"},
 		{[]string{"--set=model.label_smoothing=1"}, 2, "model.label_smoothing: 1 is out of range"},
 		{[]string{"--set=data.path=/none"}, 1, "set data.path to a folder with the binary files of CIFAR-10 or CIFAR-100, or with train/CLASS"},

@@ -46,7 +46,7 @@ func open(c *config.Config) (train.Problem, error) {
 
 func newProblem(c *config.Config) (*problem, error) {
 	if c.Run.Machine == "tape" {
-		return nil, train.Usage("run.machine=tape: gorgonia.BatchNorm computes zeros there in the test; use run.machine=compiled")
+		return nil, train.Usage("run.machine=tape: a batch normalization has wrong results there in the test; use run.machine=compiled")
 	}
 	all, err := openPictures(c) // open until the process ends
 	if err != nil {

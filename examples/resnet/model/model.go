@@ -33,7 +33,7 @@ type Config struct {
 	LabelSmoothing float64 // share of the loss that all classes get equally
 
 	// Group is the ranks whose batches are normalized together, by ops.SyncBatchNorm; nil means
-	// that each rank normalizes over its own rows, by gorgonia.BatchNorm. Rows without a sample
+	// that each rank normalizes over its own rows, by nn.BatchNorm2D. Rows without a sample
 	// count as well then, so all rows of a training batch must be samples.
 	Group *dist.Group
 }
@@ -72,12 +72,6 @@ var plans = map[string]struct {
 
 // Names returns the names of the networks.
 func Names() []string { return []string{"resnet18", "resnet34", "resnet50", "resnet101"} }
-
-// The settings of torch.nn.BatchNorm2d.
-const (
-	momentum = 0.1
-	epsilon  = 1e-5
-)
 
 // expansion is the ratio of the output channels of a bottleneck to those of its 3x3 convolution.
 const expansion = 4
@@ -194,7 +188,7 @@ func (b *builder) conv(name string, x *G.Node, out, kernel, stride int) *G.Node 
 	pad, in := kernel/2, channelsOf(x)
 	w := b.Param(name+".weight", 0, math.Sqrt(2/float64(kernel*kernel*out)), out, in, kernel, kernel)
 	return b.Do(func() (*G.Node, error) {
-		return G.Conv2d(x, w, gtensor.Shape{kernel, kernel}, []int{pad, pad}, []int{stride, stride}, []int{1, 1})
+		return nn.Conv2D(x, w, nil, nn.Conv2DConfig{Stride: [2]int{stride, stride}, Padding: [2]int{pad, pad}})
 	})
 }
 
@@ -207,8 +201,7 @@ func (b *builder) norm(name string, x *G.Node) *G.Node {
 	scale, offset := b.Param(name+".weight", 1, 0, n), b.Param(name+".bias", 0, 0, n)
 	if b.cfg.Group != nil {
 		return b.Do(func() (*G.Node, error) {
-			y, layer, err := ops.SyncBatchNorm(b.cfg.Group, x, scale, offset,
-				ops.BatchNormConfig{Name: name, Momentum: momentum, Epsilon: epsilon, Rows: b.m.Rows})
+			y, layer, err := ops.SyncBatchNorm(b.cfg.Group, x, scale, offset, ops.BatchNormConfig{Name: name, Rows: b.m.Rows})
 			if err == nil {
 				mean, variance := layer.Stats()
 				b.m.Stats = append(b.m.Stats, Stats{name, mean, variance})
@@ -216,22 +209,14 @@ func (b *builder) norm(name string, x *G.Node) *G.Node {
 			return y, err
 		})
 	}
-	scale, offset = b.Do(func() (*G.Node, error) { return nn.Reshape(scale, 1, n, 1, 1) }), b.Do(func() (*G.Node, error) { return nn.Reshape(offset, 1, n, 1, 1) })
 	return b.Do(func() (*G.Node, error) {
-		y, _, _, op, err := G.BatchNorm(x, scale, offset, momentum, epsilon)
+		y, op, err := nn.BatchNorm2D(x, scale, offset, nn.BatchNormConfig{})
 		if err == nil {
-			err = b.keep(name, op)
+			mean, variance := op.Stats()
+			b.m.Stats = append(b.m.Stats, Stats{name, mean.(*gtensor.Dense), variance.(*gtensor.Dense)})
 		}
 		return y, err
 	})
-}
-
-// keep adds the running statistics of a gorgonia.BatchNorm, with torch's initial values.
-func (b *builder) keep(name string, op *G.BatchNormOp) error {
-	mean, variance := op.Stats()
-	m, v := mean.(*gtensor.Dense), variance.(*gtensor.Dense) // gorgonia.BatchNorm makes them
-	b.m.Stats = append(b.m.Stats, Stats{name, m, v})
-	return v.Memset(float32(1))
 }
 
 func (b *builder) rectify(x *G.Node) *G.Node { return b.Apply(G.Rectify, x) }
@@ -242,8 +227,7 @@ func (b *builder) loss(h *G.Node) {
 		return
 	}
 	n := channelsOf(h)
-	h = b.Reshape(h, b.cfg.Batch, n, h.Shape()[2]*h.Shape()[3])
-	h = b.Do(func() (*G.Node, error) { return G.Mean(h, 2) })
+	h = b.Apply(nn.GlobalAvgPool, h)
 	w := b.Param("fc.weight", 0, 1/math.Sqrt(3*float64(n)), b.cfg.Classes, n) // the variance of torch.nn.Linear
 	offset := b.Param("fc.bias", 0, 0, b.cfg.Classes)
 	w = b.Do(func() (*G.Node, error) { return G.Transpose(w, 1, 0) })

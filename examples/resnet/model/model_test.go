@@ -202,6 +202,42 @@ func near(t *testing.T, what string, got G.Value, want []float64) {
 	}
 }
 
+// A whole step of training is compiled: no step calls back to Gorgonia.
+func TestStepsAreCompiled(t *testing.T) {
+	for _, c := range []Config{
+		{Name: "resnet18", Width: 2, Classes: 3, Side: 16, Small: true, Batch: 2},
+		{Name: "resnet50", Width: 1, Classes: 3, Side: 32, Batch: 3, LabelSmoothing: 0.1},
+	} {
+		m, err := New(c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		grads, err := ops.Grad(m.Cost, m.Params...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, config := range []machine.Config{{Name: "training"}, {Name: "test", Eval: true}} {
+			outputs := append(G.Nodes{m.Cost}, grads...)
+			if config.Eval {
+				outputs = G.Nodes{m.Logits}
+			}
+			vm, err := machine.New(m.Cost.Graph(), config, outputs...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := vm.Explain(); strings.Contains(text, " call ") || !strings.Contains(text, " conv ") {
+				t.Errorf("%s, %s: a step calls Gorgonia:\n%s", c.Name, config.Name, text)
+			}
+			if err := vm.RunAll(); err != nil {
+				t.Errorf("%s, %s: %v", c.Name, config.Name, err)
+			}
+			if err := vm.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // Names and shapes are those of torchvision's state_dict, and the number of parameters that of its
 // documentation.
 func TestParametersAreTorchvisions(t *testing.T) {
