@@ -40,12 +40,12 @@ func records(n int, classes ...int) []byte {
 }
 
 // cifar10 returns n training images.
-func cifar10(t *testing.T, n int, tr data.Transform) *data.Images {
+func cifar10(t testing.TB, n int, tr data.Transform) *data.Images {
 	t.Helper()
 	return cifar(t, map[string][]byte{"data_batch_1.bin": records(n, 10)}, data.CIFARConfig{Transform: tr})
 }
 
-func cifar(t *testing.T, all map[string][]byte, c data.CIFARConfig) *data.Images {
+func cifar(t testing.TB, all map[string][]byte, c data.CIFARConfig) *data.Images {
 	t.Helper()
 	c.Dir = files(t, all)
 	m, err := data.OpenCIFAR(c)
@@ -286,7 +286,7 @@ func TestResizedPartsAreInTheImage(t *testing.T) {
 }
 
 // folder writes files below dir.
-func folder(t *testing.T, dir string, all map[string][]byte) {
+func folder(t testing.TB, dir string, all map[string][]byte) {
 	t.Helper()
 	for name, content := range all {
 		path := filepath.Join(dir, name)
@@ -296,7 +296,7 @@ func folder(t *testing.T, dir string, all map[string][]byte) {
 	}
 }
 
-func pngOf(t *testing.T, m image.Image) []byte {
+func pngOf(t testing.TB, m image.Image) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	if err := png.Encode(&b, m); err != nil {
@@ -305,7 +305,7 @@ func pngOf(t *testing.T, m image.Image) []byte {
 	return b.Bytes()
 }
 
-func jpegOf(t *testing.T, m image.Image) []byte {
+func jpegOf(t testing.TB, m image.Image) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	if err := jpeg.Encode(&b, m, &jpeg.Options{Quality: 95}); err != nil {

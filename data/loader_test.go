@@ -345,6 +345,11 @@ func TestTokensAreADataset(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	flat, err := rows.TensorAs(1, 6)
+	same, again := rows.TensorAs(1, 6)
+	if _, odd := rows.TensorAs(1, 7); err != nil || again != nil || flat != same || flat.Ints()[2] != 3 || !errors.Is(odd, dist.ErrInvalid) {
+		t.Errorf("another shape: %v, %v, %v", flat, err, odd)
+	}
 	if in, next := rows.Values(0).Int, rows.Values(1).Int; !slices.Equal(in, []int{0, 1, 2, 0, 0, 0}) || !slices.Equal(next, []int{1, 2, 3, 0, 0, 0}) {
 		t.Errorf("%v, %v", in, next)
 	}

@@ -22,7 +22,8 @@ type Rows struct {
 	values  []Values // of all rows, by field
 	rows    [][]Values
 	used    int // rows that may have other elements than 0
-	tensors []*gtensor.Dense
+	tensors []*gtensor.Dense // by field, of Tensor
+	shaped  []*gtensor.Dense // by field, of the last TensorAs
 	indices []int
 
 	mu     sync.Mutex
@@ -32,7 +33,7 @@ type Rows struct {
 
 func newRows(ds Dataset, pad int) *Rows {
 	fields := ds.Fields()
-	r := &Rows{fields: fields, pad: pad, values: make([]Values, len(fields)), tensors: make([]*gtensor.Dense, len(fields))}
+	r := &Rows{fields: fields, pad: pad, values: make([]Values, len(fields)), tensors: make([]*gtensor.Dense, len(fields)), shaped: make([]*gtensor.Dense, len(fields))}
 	r.grow(pad)
 	return r
 }
@@ -45,7 +46,7 @@ func (r *Rows) grow(n int) {
 	r.rows, r.used = make([][]Values, n), 0
 	for f, field := range r.fields {
 		r.values[f] = field.make(n)
-		r.tensors[f] = nil
+		r.tensors[f], r.shaped[f] = nil, nil
 	}
 	for i := range r.rows {
 		r.rows[i] = make([]Values, len(r.fields))
@@ -144,13 +145,39 @@ func (r *Rows) Tensor(field int) *gtensor.Dense {
 	if t != nil && t.Shape()[0] == r.height {
 		return t
 	}
+	t = r.over(field, append([]int{r.height}, r.fields[field].Shape...))
+	r.tensors[field] = t
+	return t
+}
+
+// TensorAs is Tensor with another shape of equally many elements, such as rows*context for tokens
+// of rows x context.
+//
+// Errors: dist.ErrInvalid for a shape of another number of elements, or a batch without rows.
+func (r *Rows) TensorAs(field int, shape ...int) (*gtensor.Dense, error) {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	f := r.fields[field]
+	if n != r.height*f.size() || r.height == 0 {
+		return nil, fmt.Errorf("rows: %w: field %q has %d rows of %v, not %v", dist.ErrInvalid, f.Name, r.height, f.Shape, shape)
+	}
+	if t := r.shaped[field]; t != nil && slices.Equal(t.Shape(), shape) {
+		return t, nil
+	}
+	t := r.over(field, slices.Clone(shape))
+	r.shaped[field] = t
+	return t, nil
+}
+
+// over returns a tensor over the memory of a field.
+func (r *Rows) over(field int, shape []int) *gtensor.Dense {
 	var backing any = r.Values(field).Float32
 	if r.fields[field].DType == gtensor.Int {
 		backing = r.Values(field).Int
 	}
-	t = gtensor.New(gtensor.WithShape(append([]int{r.height}, r.fields[field].Shape...)...), gtensor.WithBacking(backing))
-	r.tensors[field] = t
-	return t
+	return gtensor.New(gtensor.WithShape(shape...), gtensor.WithBacking(backing))
 }
 
 // ReadRows reads samples of an epoch into new memory, on all processors that Go uses: for tests and

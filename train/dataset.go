@@ -52,22 +52,23 @@ func (p *fromDataset) Fill(m *Model, indices []int) error {
 }
 
 // LetRows sets inputs of m to the fields of a batch, in their order: input i gets a tensor over the
-// memory of field i, without a copy. It is for inputs whose shape is a row of the field for each
-// sample.
+// memory of field i, without a copy. An input has the shape of the batch, such as rows x context
+// for tokens, or another one of equally many elements, such as rows*context.
 //
-// Errors: an input of another shape or dtype, naming it; those of gorgonia.Let.
+// Errors: an input of another size or dtype, naming it; those of gorgonia.Let.
 func LetRows(m *Model, rows *data.Rows) error {
 	fields := rows.Fields()
 	if len(m.Inputs) < len(fields) {
 		return fmt.Errorf("%d inputs for a data set of %d fields", len(m.Inputs), len(fields))
 	}
 	for i, f := range fields {
-		n, t := m.Inputs[i], rows.Tensor(i)
-		if t == nil {
-			return fmt.Errorf("input %q: the batch's field %q has no rows", n.Name(), f.Name)
+		n := m.Inputs[i]
+		t, err := rows.TensorAs(i, n.Shape()...)
+		if err == nil && n.Dtype() != f.DType {
+			err = fmt.Errorf("its dtype is %v, that of field %q %v", n.Dtype(), f.Name, f.DType)
 		}
-		if !n.Shape().Eq(t.Shape()) || n.Dtype() != t.Dtype() {
-			return fmt.Errorf("input %q is %v of %v, and the batch's field %q is %v of %v", n.Name(), n.Shape(), n.Dtype(), f.Name, t.Shape(), t.Dtype())
+		if err != nil {
+			return fmt.Errorf("input %q: %w", n.Name(), err)
 		}
 		if err := gorgonia.Let(n, t); err != nil {
 			return fmt.Errorf("input %q: %w", n.Name(), err)

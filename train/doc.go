@@ -18,6 +18,7 @@
 // Read the files in this order:
 //
 //	program.go problem.go     the exported types: command line, samples and graph
+//	dataset.go                problems whose samples are read ahead
 //	run.go                    starts the ranks, is one of them, or simulates them
 //	train.go                  trainer: a run on one rank, from the first comparison to the results
 //	setup.go                  learner: model, ddp.Attach, machine, solver

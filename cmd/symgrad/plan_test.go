@@ -170,6 +170,9 @@ func TestPlanTellsWhereSizesComeFrom(t *testing.T) {
 	if !strings.Contains(stdout, "transformer, layers 1,") || !strings.Contains(stdout, "characters 3") {
 		t.Error(stdout)
 	}
+	if _, stdout, _ = planText(t, "-n 2 --set model.name=transformer --set model.layers=1 --set data.vocabulary=1000 --set data.path=none"); !strings.Contains(stdout, "vocabulary 1000") {
+		t.Error(stdout)
+	}
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/data/bpe"
 	"github.com/symgrad/symgrad/examples/internal/ranktest"
+	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 	"github.com/symgrad/symgrad/train"
 )
 
@@ -64,6 +66,25 @@ func TestTokensTrainAsTheirTextDoes(t *testing.T) {
 	run(append(tokens, "--set=run.max_steps=13")...)
 	if got := run(tokens...); got.ResumedStep != 13 || got.ParamsSHA256 != want.ParamsSHA256 {
 		t.Errorf("resumed at step %d: losses %v, want %v", got.ResumedStep, got.Losses, want.Losses)
+	}
+}
+
+// On GPUs, tokens train as their text does.
+func TestTokensTrainOnGPUs(t *testing.T) {
+	cudatest.Devices(t, 2)
+	var all [2]train.Summary
+	for i, more := range [][]string{nil, {"--set=data.path=" + shardsOf(t, characterTokens(t)), "--set=data.vocabulary=44"}} {
+		out := t.TempDir()
+		ranktest.Process(t, small(out, append(more, ranks(2), "--set=run.device=cuda")...)...).Want(t, 0, "compiled, on ")
+		all[i] = summary(t, out)
+	}
+	for i, want := range all[0].Losses {
+		if d := math.Abs(all[1].Losses[i]-want) / want; !(d < 1e-3) {
+			t.Fatalf("the loss of step %d is %v, of the text %v", i, all[1].Losses[i], want)
+		}
+	}
+	if d := math.Abs(*all[0].TestAccuracy - *all[1].TestAccuracy); !(d < 0.01) {
+		t.Errorf("accuracy %v, of the text %v", *all[1].TestAccuracy, *all[0].TestAccuracy)
 	}
 }
 
