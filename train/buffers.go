@@ -64,36 +64,22 @@ func (m *Model) lend(elements [][]float32) error {
 	return nil
 }
 
-// running is the buffers of a learner's model.
-type running struct{ *learner }
-
-// ofRank0 returns rank 0's elements of the model's buffers after the last run.
+// ofRank0 returns copies of buffers with rank 0's elements.
 //
-// Collective: all ranks, after whole.
-func (l running) ofRank0() ([][]float32, error) {
-	all := elementsOf(l.model.Buffers)
-	for i, b := range l.model.Buffers {
-		if err := exchange.FromFirst(l.values, b.Name, all[i]); err != nil {
+// Collective: all ranks.
+func ofRank0(k *exchange.Values, buffers []Buffer) ([]Buffer, error) {
+	all := slices.Clone(buffers)
+	for i, elements := range elementsOf(buffers) {
+		if err := exchange.FromFirst(k, all[i].Name, elements); err != nil {
 			return nil, err
 		}
+		all[i].Value = gtensor.New(gtensor.WithShape(all[i].Value.Shape()...), gtensor.WithBacking(elements))
 	}
 	return all, nil
 }
 
-// toSave returns rank 0's buffers for a checkpoint.
-//
-// Collective: all ranks, after whole.
-func (l running) toSave() ([]Buffer, error) {
-	elements, err := l.ofRank0()
-	if err != nil {
-		return nil, err
-	}
-	all := slices.Clone(l.model.Buffers)
-	for i, b := range all {
-		all[i].Value = gtensor.New(gtensor.WithShape(b.Value.Shape()...), gtensor.WithBacking(elements[i]))
-	}
-	return all, nil
-}
+// running is the buffers of a learner's model.
+type running struct{ *learner }
 
 // kept returns a function that sets this rank's buffers to their current elements.
 func (l running) kept() (restore func() error, err error) {
@@ -112,12 +98,12 @@ func (l running) kept() (restore func() error, err error) {
 }
 
 // checkBuffers rejects buffers that checkpoints cannot hold.
-func checkBuffers(m *Model) error {
+func checkBuffers(params gorgonia.Nodes, buffers []Buffer) error {
 	names := map[string]bool{}
-	for _, p := range m.Params {
+	for _, p := range params {
 		names[p.Name()] = true
 	}
-	for i, b := range m.Buffers {
+	for i, b := range buffers {
 		switch {
 		case b.Name == "" || names[b.Name]:
 			return fmt.Errorf("buffer %d is named %q: want a name that no parameter and no other buffer has", i, b.Name)

@@ -80,7 +80,7 @@ func (t *trainer) save(step int) error {
 	m.Losses, m.FirstLoss = t.meter.Curve(t.rank0.losses, step)
 	state := t.state()
 	var err error
-	if state.Buffers, err = (running{t.learner}).toSave(); err != nil {
+	if state.Buffers, err = ofRank0(t.values, t.model.Buffers); err != nil {
 		return err
 	}
 	meta, runs, err := state.Snapshot(step, m, t.sampler, t.keeper.Sharded())

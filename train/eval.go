@@ -66,7 +66,7 @@ func (l *learner) testGraph(rows int) (*Model, *vm, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	buffers, err := running{l}.ofRank0()
+	buffers, err := ofRank0(l.values, l.model.Buffers)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -74,7 +74,7 @@ func (l *learner) testGraph(rows int) (*Model, *vm, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := m.lend(buffers); err != nil {
+	if err := m.lend(elementsOf(buffers)); err != nil {
 		return nil, nil, err
 	}
 	c := l.job.machineConfig("test")

@@ -147,7 +147,7 @@ func (j *job) checkedModel(rows int, weights []*gtensor.Dense, build func() (*Mo
 	}
 	if err == nil {
 		m.rows = rows
-		err = checkBuffers(m)
+		err = checkBuffers(m.Params, m.Buffers)
 	}
 	if err != nil || weights == nil {
 		return m, err
