@@ -57,7 +57,7 @@ test: data ## run the tests without cgo, as programs are released
 
 # test-race omits slow code without goroutines of its own, package reduce, which shm and sim call, and
 # the tests of the conformance suite, which shm and sim run.
-NO_RACE := bench/compare|cmd/symgrad|config|examples/(ddp/mnist|ddp/model|lm|lm/model|mlp|resnet|resnet/model)|machine/machinetest|internal/(conformance|compile/(cudagen|lower|program/oracle)|host/(blas|reduce)|net/hostsim|tool/(lint|pins))
+NO_RACE := bench/compare|cmd/symgrad|config|examples/(ddp/mnist|ddp/model|lm|lm/model|mlp|resnet|resnet/model|resnet/pictures)|machine/machinetest|internal/(conformance|compile/(cudagen|lower|program/oracle)|host/(blas|reduce)|net/hostsim|tool/(lint|pins))
 # Slow tests of values, in packages whose other tests run the same code on several goroutines.
 SEQUENTIAL_TESTS := ^Test(ErrorFeedbackSendsEverythingInTheEnd|CompilingTakesMemoryInProportion|Derivatives|FunctionsAreAccurate|$\
 	(LargeProducts|LargeConvolutions|RandomWindows|RandomMaps)EqualTheOracle|(Everything|BatchNorm|Softmax|Gather)EqualsTheOracle|$\

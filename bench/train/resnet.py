@@ -23,7 +23,7 @@ import sys
 
 import curve
 
-# The means and deviations of examples/resnet/pictures.go.
+# The means and deviations of examples/resnet/pictures.
 CIFAR = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 

@@ -11,6 +11,8 @@ import (
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
 	ddpmodel "github.com/symgrad/symgrad/examples/ddp/model"
 	lmmodel "github.com/symgrad/symgrad/examples/lm/model"
+	resnetmodel "github.com/symgrad/symgrad/examples/resnet/model"
+	"github.com/symgrad/symgrad/examples/resnet/pictures"
 	"github.com/symgrad/symgrad/internal/foreign"
 	"github.com/symgrad/symgrad/machine"
 )
@@ -36,6 +38,7 @@ func allPlanPrograms() []planProgram {
 		{"ddp", []string{"mlp", "cnn"}, imageModel},
 		{"lm", []string{"transformer"}, textModel},
 		{"mlp", []string{"mlp"}, wideModel},
+		{"resnet", resnetmodel.Names(), residualModel},
 	}
 }
 
@@ -111,6 +114,34 @@ func classifier(m ddpmodel.Config) func(rows int, shapes bool) (machine.Model, e
 		}
 		return machine.Model{Cost: made.Cost, Params: made.Params}, nil
 	}
+}
+
+// residualModel returns the model of examples/resnet. Images have the size and the classes of those
+// in data.path, or of CIFAR-10 if there are none yet.
+func residualModel(c *config.Config) (planned, error) {
+	m := resnetmodel.Config{Name: c.Model.Name, Width: c.Model.Width, Classes: 10, Side: 32, Small: true, LabelSmoothing: c.Model.LabelSmoothing}
+	where := ""
+	switch p, err := pictures.Open(c); {
+	case err == nil:
+		m.Classes, m.Side, m.Small = p.Classes, p.Side, p.Small
+		if err := p.Close(); err != nil {
+			return planned{}, fmt.Errorf("data.path: %w", err)
+		}
+	case errors.Is(err, os.ErrNotExist):
+		where = fmt.Sprintf(" (size of CIFAR-10: no data in %s)", c.Data.Path)
+	default:
+		return planned{}, fmt.Errorf("data.path: %w", err)
+	}
+	name := fmt.Sprintf("%s of %dx%d images%s, width %d, %d classes", m.Name, m.Side, m.Side, where, m.Width, m.Classes)
+	return planned{name, func(rows int, shapes bool) (machine.Model, error) {
+		m := m
+		m.Batch, m.Shapes = rows, shapes
+		made, err := resnetmodel.New(m, nil)
+		if err != nil {
+			return machine.Model{}, err
+		}
+		return machine.Model{Cost: made.Cost, Params: made.Params}, nil
+	}}, nil
 }
 
 // textModel returns the model of examples/lm, whose vocabulary is data.vocabulary or the characters

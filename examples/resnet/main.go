@@ -10,7 +10,8 @@
 // most likely classes. The merged file has the names of torchvision's state_dict, and
 // model.pretrained reads such a file.
 //
-// problem.go defines the problem and package model the network. Package train trains it.
+// problem.go defines the problem, package pictures opens the images, and package model builds the
+// network. Package train trains it.
 package main
 
 import (

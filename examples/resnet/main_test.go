@@ -161,7 +161,7 @@ func TestWeightsAreExchanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.close()
+	defer p.pictures.Close()
 	w.values["layer5.weight"], p.start = nil, w
 	if _, err := p.New(8, nil); err == nil || !strings.Contains(err.Error(), "has a tensor layer5.weight that the model lacks") {
 		t.Errorf("a further tensor: %v", err)

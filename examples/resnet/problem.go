@@ -11,16 +11,17 @@ import (
 	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/examples/resnet/model"
+	"github.com/symgrad/symgrad/examples/resnet/pictures"
 	"github.com/symgrad/symgrad/train"
 )
 
 // problem is the classification of images.
 type problem struct {
-	*pictures
-	model  model.Config // without a batch
-	sync   bool         // ranks normalize together
-	start  *weights     // of model.pretrained; nil for random ones
-	learns data.Dataset // the training images up to data.limit
+	pictures *pictures.Set
+	model    model.Config // without a batch
+	sync     bool         // ranks normalize together
+	start    *weights     // of model.pretrained; nil for random ones
+	learns   data.Dataset // the training images up to data.limit
 }
 
 // testRows is the number of images in a batch of the test set.
@@ -32,7 +33,7 @@ func find(c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	return p.close()
+	return p.pictures.Close()
 }
 
 // open returns the problem.
@@ -48,13 +49,13 @@ func newProblem(c *config.Config) (*problem, error) {
 	if c.Run.Machine == "tape" {
 		return nil, train.Usage("run.machine=tape: a batch normalization has wrong results there in the test; use run.machine=compiled")
 	}
-	all, err := openPictures(c) // open until the process ends
+	all, err := pictures.Open(c) // open until the process ends
 	if err != nil {
 		return nil, err
 	}
-	p := &problem{pictures: all, sync: c.Model.SyncBN, learns: all.train}
-	if n := c.Data.Limit; n > 0 && n < all.train.Len() {
-		if p.learns, err = data.Subset(all.train, 0, n); err != nil {
+	p := &problem{pictures: all, sync: c.Model.SyncBN, learns: all.Train}
+	if n := c.Data.Limit; n > 0 && n < all.Train.Len() {
+		if p.learns, err = data.Subset(all.Train, 0, n); err != nil {
 			return nil, err
 		}
 	}
@@ -67,7 +68,7 @@ func newProblem(c *config.Config) (*problem, error) {
 			n%batch, batch)
 	}
 	p.model = model.Config{
-		Name: c.Model.Name, Width: c.Model.Width, Classes: all.classes, Side: all.side, Small: all.small,
+		Name: c.Model.Name, Width: c.Model.Width, Classes: all.Classes, Side: all.Side, Small: all.Small,
 		Seed: c.Run.Seed, LabelSmoothing: c.Model.LabelSmoothing,
 	}
 	if c.Model.Pretrained != "" {
@@ -79,11 +80,11 @@ func newProblem(c *config.Config) (*problem, error) {
 }
 
 // Digest identifies the training images.
-func (p *problem) Digest() string { return p.digest }
+func (p *problem) Digest() string { return p.pictures.Digest }
 
 // Describe returns the images and the network.
 func (p *problem) Describe() (data, name string) {
-	data = fmt.Sprintf("%s; %d training and %d test images", p.about, p.learns.Len(), p.test.Len())
+	data = fmt.Sprintf("%s; %d training and %d test images", p.pictures.About, p.learns.Len(), p.pictures.Test.Len())
 	name = fmt.Sprintf("%s, width %d, %d classes", p.model.Name, p.model.Width, p.model.Classes)
 	if p.sync {
 		name += ", batches normalized over all ranks"
@@ -169,10 +170,10 @@ func (p *problem) Tests() train.Tests { return tests{p} }
 type tests struct{ *problem }
 
 // Len returns the number of test images.
-func (t tests) Len() int { return t.test.Len() }
+func (t tests) Len() int { return t.pictures.Test.Len() }
 
 // Rows returns the number of images in a batch.
-func (t tests) Rows() int { return min(testRows, t.test.Len()) }
+func (t tests) Rows() int { return min(testRows, t.pictures.Test.Len()) }
 
 // Fill sets the inputs to n test images.
 func (t tests) Fill(m *train.Model, first, n int) error {
@@ -180,7 +181,7 @@ func (t tests) Fill(m *train.Model, first, n int) error {
 	for i := range indices {
 		indices[i] = first + i
 	}
-	rows, err := data.ReadRows(t.test, indices, 0, t.Rows())
+	rows, err := data.ReadRows(t.pictures.Test, indices, 0, t.Rows())
 	if err != nil {
 		return err
 	}
@@ -197,7 +198,7 @@ func (t tests) CountTop5(m *train.Model, _, n int) int { return t.among(m, n, 5)
 func (t tests) among(m *train.Model, n, first int) (right int) {
 	logits, labels := m.Output.Value().Data().([]float32), m.Inputs[1].Value().Data().([]int)
 	for i, label := range labels[:n] {
-		scores := logits[i*t.classes:][:t.classes]
+		scores := logits[i*t.pictures.Classes:][:t.pictures.Classes]
 		if place(scores, label) < first {
 			right++
 		}

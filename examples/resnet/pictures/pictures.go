@@ -1,4 +1,6 @@
-package main
+// Package pictures opens the images of examples/resnet, by the settings of a run: CIFAR-10,
+// CIFAR-100, or a folder of images.
+package pictures
 
 import (
 	"errors"
@@ -11,15 +13,15 @@ import (
 	"github.com/symgrad/symgrad/train"
 )
 
-// pictures are the training and test images of data.path.
-type pictures struct {
-	train, test data.Dataset
-	classes     int
-	side        int    // rows and columns of a sample
-	small       bool   // of CIFAR
-	digest      string // of the training images
-	about       string
-	close       func() error // unmaps the files
+// Set is the training and test images of data.path.
+type Set struct {
+	Train, Test data.Dataset // fields image and label; Train changes images at random with data.augment
+	Classes     int
+	Side        int          // rows and columns of a sample
+	Small       bool         // of CIFAR: the network has a small first convolution
+	Digest      string       // of the training images
+	About       string       // in a few words
+	Close       func() error // unmaps the files
 }
 
 // The sides of samples.
@@ -42,10 +44,11 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// openPictures opens the images of data.path.
+// Open opens the images of data.path.
 //
-// Owns: the files stay open until the process ends.
-func openPictures(c *config.Config) (p *pictures, err error) {
+// Owns: the caller closes the set. Errors: os.ErrNotExist for missing files, with what to set;
+// train.ErrUsage for settings that do not fit; those of data.OpenCIFAR and data.OpenImageFolder.
+func Open(c *config.Config) (p *Set, err error) {
 	if isFolder(c.Data.Path) {
 		p, err = openFolder(c)
 	} else {
@@ -57,7 +60,7 @@ func openPictures(c *config.Config) (p *pictures, err error) {
 	return p, err
 }
 
-func openCIFAR(c *config.Config) (*pictures, error) {
+func openCIFAR(c *config.Config) (*Set, error) {
 	if s := c.Data.ImageSize; s != 0 && s != cifarSide {
 		return nil, train.Usage("data.image_size=%d: images of CIFAR have %d rows and columns; set 0", s, cifarSide)
 	}
@@ -74,16 +77,16 @@ func openCIFAR(c *config.Config) (*pictures, error) {
 	if err != nil {
 		return nil, errors.Join(err, learned.Close())
 	}
-	p := &pictures{train: learned, test: tests, classes: len(learned.Classes()), side: cifarSide, small: true}
-	p.close = func() error { return errors.Join(learned.Close(), tests.Close()) }
-	if p.digest, err = learned.Digest(); err != nil {
-		return nil, errors.Join(err, p.close())
+	p := &Set{Train: learned, Test: tests, Classes: len(learned.Classes()), Side: cifarSide, Small: true}
+	p.Close = func() error { return errors.Join(learned.Close(), tests.Close()) }
+	if p.Digest, err = learned.Digest(); err != nil {
+		return nil, errors.Join(err, p.Close())
 	}
-	p.about = fmt.Sprintf("%s: CIFAR-%d", c.Data.Path, p.classes)
+	p.About = fmt.Sprintf("%s: CIFAR-%d", c.Data.Path, p.Classes)
 	return p, nil
 }
 
-func openFolder(c *config.Config) (*pictures, error) {
+func openFolder(c *config.Config) (*Set, error) {
 	side := c.Data.ImageSize
 	if side == 0 {
 		side = folderSide
@@ -104,9 +107,9 @@ func openFolder(c *config.Config) (*pictures, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pictures{
-		train: learned, test: tests, classes: len(learned.Classes()), side: side, digest: learned.Digest(),
-		close: func() error { return nil }, // each file is closed when it is read
-		about: fmt.Sprintf("%s: images of %d classes, as %dx%d", c.Data.Path, len(learned.Classes()), side, side),
+	return &Set{
+		Train: learned, Test: tests, Classes: len(learned.Classes()), Side: side, Digest: learned.Digest(),
+		Close: func() error { return nil }, // each file is closed when it is read
+		About: fmt.Sprintf("%s: images of %d classes, as %dx%d", c.Data.Path, len(learned.Classes()), side, side),
 	}, nil
 }
