@@ -16,6 +16,7 @@ run.seed: 1
 run.max_steps: 0
 run.epochs: 1
 run.eval: true
+run.eval_every: 0
 run.device: auto
 run.machine: compiled
 run.precision: fp32
@@ -79,6 +80,7 @@ func TestHashCoversWhatRanksMustAgreeOn(t *testing.T) {
 		"comm.tune": true, "gpu.driver": true, "gpu.nvrtc": true, "gpu.nccl": true, "gpu.nvshmem": true,
 		"comm.timeout_init": true, "comm.timeout_step": true, "comm.trace_entries": true,
 		"log.every": true, "log.losses": true, "log.trace": true, "log.trace_steps": true, "log.progress": true,
+		"log.csv": true, "log.tensorboard": true, "log.peak_tflops": true,
 		"data.workers": true, "data.ahead": true,
 	}
 	for _, f := range schema() {
@@ -164,7 +166,7 @@ func TestShippedConfigs(t *testing.T) {
 		sameAsPlainDecoder(t, path, cfg)
 		everyLineIsExplained(t, path)
 	}
-	for _, want := range []string{"mnist-mlp", "mnist-cnn", "mnist-zero1", "mnist-bf16", "wide-mlp", "lm", "resnet18-cifar10", "resnet50-images"} {
+	for _, want := range []string{"mnist-mlp", "mnist-cnn", "mnist-zero1", "mnist-bf16", "wide-mlp", "lm", "gpt2", "gpt2-demo", "resnet18-cifar10", "resnet50-images"} {
 		if !names[want] {
 			t.Errorf("there is no %s.yaml", want)
 		}

@@ -152,8 +152,8 @@ func RoPE(x *G.Node, c RoPEConfig) (*G.Node, error) {
 		return nil, l.err
 	}
 	depth := width / c.Heads
-	cos, sin := nnop.Angles(l.dt, tokens, depth, c.Offset, c.Base)
-	key := fmt.Sprintf("%v %d %d %d %v", l.dt, tokens, depth, c.Offset, c.Base)
+	cos, sin := nnop.Angles(l.dt, tokens, depth, c.Offset, c.Base, c.Interleaved)
+	key := fmt.Sprintf("%v %d %d %d %v %v", l.dt, tokens, depth, c.Offset, c.Base, c.Interleaved)
 	cosines, sines := l.constant("rope cosines "+key, cos), l.constant("rope sines "+key, sin)
 	y := l.reshape(x, batch, tokens, c.Heads, depth)
 	y = l.do(func() (*G.Node, error) { return nnop.NewRoPE(y, cosines, sines, c.Interleaved, false) })

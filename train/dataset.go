@@ -36,6 +36,14 @@ type DatasetProblem interface {
 // read ends the run on all ranks, with the sample, its file and the place in the error.
 func FromDataset(p DatasetProblem) Problem { return &fromDataset{p} }
 
+// own returns the program's value of a Problem, for the interfaces that it may have.
+func own(p Problem) any {
+	if f, ok := p.(*fromDataset); ok {
+		return f.DatasetProblem
+	}
+	return p
+}
+
 // fromDataset is the Problem of a DatasetProblem.
 type fromDataset struct{ DatasetProblem }
 

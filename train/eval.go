@@ -4,101 +4,172 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+
+	"gorgonia.org/gorgonia"
 
 	"github.com/symgrad/symgrad/train/internal/exchange"
-	"github.com/symgrad/symgrad/train/internal/report"
 )
 
-// evaluate counts the test samples that the model classifies correctly. Rank k mod n evaluates
-// batch k. The batches are equal for any number of ranks, so equal parameters give equal counts,
-// even with a BLAS whose rounding depends on the shape of a matrix.
-//
-// With optim.ema_decay it uses the moving averages of the weights.
-//
-// Collective: all ranks.
-func (l *learner) evaluate(ctx context.Context, s *report.Summary) (err error) {
-	tests := l.job.problem.Tests()
-	if tests == nil {
-		return nil
-	}
-	if l.rule.EMADecay > 0 {
-		if err := l.swap(); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, l.swap()) }()
-	}
-	m, vm, err := l.testGraph(tests.Rows())
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, vm.Close()) }()
-	rows := tests.Rows()
-	counts := []int64{0, 0, 0} // right, all, right among the first five
-	for first := l.w.Rank() * rows; first < tests.Len(); first += l.w.Size() * rows {
-		if cause := context.Cause(ctx); cause != nil {
-			return cause
-		}
-		n := min(rows, tests.Len()-first)
-		right, all, top5, err := answer(vm, m, tests, first, n)
-		if err != nil {
-			return fmt.Errorf("test samples %d to %d: %w", first, first+n-1, plain(err))
-		}
-		counts[0] += int64(right)
-		counts[1] += int64(all)
-		counts[2] += int64(top5)
-	}
-	if err := exchange.Sum(l.values, "test samples", counts); err != nil {
-		return err
-	}
-	s.Tested(counts[0], counts[1])
-	if _, ok := tests.(Top5Tests); ok {
-		s.TestedTop5(counts[2])
-	}
-	return nil
+// tester evaluates the model on the test set. A graph has one batch size, so tests need a second
+// graph over the same weights.
+type tester struct {
+	tests Tests
+	loss  bool // the tests have a loss
+	model *Model
+	vm    *vm
 }
 
-// testGraph returns the model for tests, with the weights and rank 0's buffers, and its machine. A
-// graph has one batch size, so tests need a second graph over the same weights.
-//
-// Collective: all ranks. Owns: the caller closes the machine.
-func (l *learner) testGraph(rows int) (*Model, *vm, error) {
+// tested is the result of an evaluation.
+type tested struct {
+	right, all int64   // test answers; all is 0 if nothing was evaluated
+	top5       int64   // right among the five most likely; -1 if the tests are no Top5Tests
+	loss       float64 // mean of the samples; NaN if the tests have none
+}
+
+// accuracy returns the share of right answers.
+func (r tested) accuracy() float64 { return float64(r.right) / float64(r.all) }
+
+// newTester builds the graph for the test set, over the given weights.
+func (l *learner) newTester(tests Tests) (*tester, error) {
 	weights, err := l.weights()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	buffers, err := ofRank0(l.values, l.model.Buffers)
-	if err != nil {
-		return nil, nil, err
+	t := &tester{tests: tests}
+	if with, ok := tests.(LossTests); ok {
+		t.loss = with.HasLoss()
 	}
-	m, err := l.job.newModel(rows, weights)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := m.lend(elementsOf(buffers)); err != nil {
-		return nil, nil, err
+	if t.model, err = l.job.newModel(tests.Rows(), weights); err != nil {
+		return nil, err
 	}
 	c := l.job.machineConfig("test")
 	c.Eval = true
 	if l.job.site.GPU {
 		c.Share = l.vm.compiled // the weights on the GPU are shared
 	}
-	vm, err := l.job.newVM(c, m.Output)
-	return m, vm, err
+	outputs := gorgonia.Nodes{t.model.Output}
+	if t.loss {
+		outputs = append(outputs, t.model.Cost)
+	}
+	t.vm, err = l.job.newVM(c, outputs...)
+	return t, err
+}
+
+// evaluate measures the model on the test set: the answers that are right, and the mean loss. Rank
+// k mod n evaluates batch k. The batches are equal for any number of ranks, so equal parameters
+// give equal counts, even with a BLAS whose rounding depends on the shape of a matrix.
+//
+// With optim.ema_decay it uses the moving averages of the weights.
+//
+// Collective: all ranks, between steps, after whole.
+func (l *learner) evaluate(ctx context.Context) (r tested, err error) {
+	tests := l.job.problem.Tests()
+	if tests == nil {
+		return r, nil
+	}
+	if l.rule.EMADecay > 0 {
+		if err := l.swap(); err != nil {
+			return r, err
+		}
+		defer func() { err = errors.Join(err, l.swap()) }()
+	}
+	if l.tester == nil {
+		l.tester, err = l.newTester(tests)
+	} else if l.job.site.GPU { // its weights are those on the device
+	} else if weights, errWeights := l.weights(); errWeights != nil {
+		err = errWeights
+	} else {
+		err = lend(l.tester.model, weights) // sharded ones may have new memory
+	}
+	if err != nil {
+		return r, err
+	}
+	buffers, err := ofRank0(l.values, l.model.Buffers)
+	if err != nil {
+		return r, err
+	}
+	if err := l.tester.use(buffers); err != nil {
+		return r, err
+	}
+	return l.count(ctx, tests)
+}
+
+// count runs the tests.
+//
+// Collective: all ranks.
+func (l *learner) count(ctx context.Context, tests Tests) (r tested, err error) {
+	rows := tests.Rows()
+	counts, loss := []int64{0, 0, 0}, []float64{0} // right, all, right among the first five
+	for first := l.w.Rank() * rows; first < tests.Len(); first += l.w.Size() * rows {
+		if cause := context.Cause(ctx); cause != nil {
+			return r, cause
+		}
+		n := min(rows, tests.Len()-first)
+		right, all, mean, err := l.tester.answer(first, n)
+		if err != nil {
+			return r, fmt.Errorf("test samples %d to %d: %w", first, first+n-1, plain(err))
+		}
+		counts[0] += int64(right)
+		counts[1] += int64(all)
+		counts[2] += int64(l.tester.top5(first, n))
+		loss[0] += mean * float64(n)
+	}
+	if err := exchange.Sum(l.values, "test samples", counts); err != nil {
+		return r, err
+	}
+	if err := exchange.Sum(l.values, "test loss", loss); err != nil {
+		return r, err
+	}
+	r = tested{right: counts[0], all: counts[1], top5: -1, loss: math.NaN()}
+	if _, ok := tests.(Top5Tests); ok {
+		r.top5 = counts[2]
+	}
+	if l.tester.loss {
+		r.loss = loss[0] / float64(tests.Len())
+	}
+	return r, nil
 }
 
 // answer returns how many of the answers for n samples from first on are right, their number, and
-// the count of Top5Tests.
-func answer(vm *vm, m *Model, tests Tests, first, n int) (right, all, top5 int, err error) {
-	if err := tests.Fill(m, first, n); err != nil {
+// the mean loss of the samples, 0 if the tests have none.
+func (t *tester) answer(first, n int) (right, all int, loss float64, err error) {
+	if err := t.tests.Fill(t.model, first, n); err != nil {
 		return 0, 0, 0, err
 	}
-	defer vm.Reset()
-	if err := vm.RunAll(); err != nil {
+	defer t.vm.Reset()
+	if err := t.vm.RunAll(); err != nil {
 		return 0, 0, 0, err
 	}
-	right, all = tests.Count(m, first, n)
-	if t, ok := tests.(Top5Tests); ok {
-		top5 = t.CountTop5(m, first, n)
+	right, all = t.tests.Count(t.model, first, n)
+	if t.loss {
+		loss, err = t.vm.scalar(t.model.Cost)
 	}
-	return right, all, top5, nil
+	return right, all, loss, err
+}
+
+// top5 is CountTop5 of Top5Tests, after answer; 0 for others.
+func (t *tester) top5(first, n int) int {
+	with, ok := t.tests.(Top5Tests)
+	if !ok {
+		return 0
+	}
+	return with.CountTop5(t.model, first, n)
+}
+
+// use sets the buffers of the graph for the next runs.
+func (t *tester) use(buffers []Buffer) error {
+	err := t.model.lend(elementsOf(buffers))
+	if len(buffers) > 0 {
+		t.vm.load()
+	}
+	return err
+}
+
+// close frees the graph's machine. Idempotent.
+func (t *tester) close() error {
+	if t == nil || t.vm == nil {
+		return nil
+	}
+	return t.vm.Close()
 }

@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -30,6 +31,9 @@ type State struct {
 	Machine *machine.Machine  // that runs the graph; nil for a tape machine
 	Buffers []Buffer          // running statistics of the model; nil for none
 	Keep    int               // number of checkpoints that stay in the folder; 0 means all
+	// Extra has JSON texts for other programs, for Manifest.Extra of package checkpoint, such as
+	// the configuration of the model. The key "train" is taken.
+	Extra map[string]json.RawMessage
 }
 
 // Save writes a checkpoint of s after step into dir: weights, buffers of rank 0, and the state of
@@ -57,6 +61,7 @@ func Save(dir string, step int, s State) (err error) {
 		return fmt.Errorf("checkpoint of step %d: %w", step, err)
 	}
 	meta.Solver.Skipped = s.Solver.Skipped()
+	annotate(meta.Extra, s.Extra)
 	_, err = exchange.FromRank0(k, "checkpoint", func() (bool, error) { return true, s.write(dir, meta, runs) })
 	return err
 }

@@ -1,6 +1,7 @@
 package train_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -161,6 +162,7 @@ func (s script) save(dir string, step int, state train.State) error {
 	if s.forgets {
 		state.Sampler = nil
 	}
+	state.Extra = map[string]json.RawMessage{"model": json.RawMessage(`{"width": 6}`), "train": json.RawMessage(`"taken"`)}
 	return train.Save(dir, step, state)
 }
 
@@ -319,5 +321,26 @@ func TestStatesWithoutARequiredFieldAreRefused(t *testing.T) {
 		if !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), "State.World is nil") {
 			t.Errorf("error %v, want ErrInvalid and State.World", err)
 		}
+	}
+}
+
+// A checkpoint has the values of a script for other programs, in addition to those of this package.
+func TestExtraIsInTheCheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := (script{rule: optim.Config{Name: optim.SGD, LearningRate: 0.1}}).train(t, dir, 2, 4); err != nil {
+		t.Fatal(err)
+	}
+	c, err := checkpoint.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	extra := c.Manifest().Extra
+	var model struct{ Width int }
+	if err := json.Unmarshal(extra["model"], &model); err != nil || model.Width != 6 {
+		t.Errorf("%s, %v", extra["model"], err)
+	}
+	if text := string(extra["train"]); !strings.HasPrefix(text, "{") {
+		t.Errorf("a script has replaced the state of the run: %s", text)
 	}
 }

@@ -44,31 +44,31 @@ func TestPlanSaysWhyAProbeFailed(t *testing.T) {
 // Everything that makes no sense is one line, and exit code 2.
 func TestPlanRefuses(t *testing.T) {
 	for line, want := range map[string]string{
-		"extra":                        `unexpected argument "extra"`,
-		"-n 0":                         "plan: -n 0: want 1 rank or more",
-		"-n 5000":                      "-n 5000: want at most 4096 ranks",
-		"--bandwidth -3":               "--bandwidth -3: want a positive number of GB/s",
-		"--bandwidth inf":              "--bandwidth +Inf: want a positive number of GB/s",
-		"--bandwidth 0":                "--bandwidth 0: want a positive number of GB/s",
-		"--bandwidth nan":              "--bandwidth NaN: want a positive number of GB/s",
-		"--bandwidth 1e-320":           "want a positive number of GB/s, at least 1e-09",
-		"--step 0 --probe":             "--step 0s: want a positive time",
-		"--bandwidth 3 --probe":        "--probe or --bandwidth: choose one",
-		"--hosts -1":                   "--hosts -1: want 1 to 65536",
-		"--hosts 2 --latency 0":        "--latency 0s: want a positive time",
-		"--hosts 2 --probe":            "--probe measures one host",
-		"--hosts 2 -n 3 " + tinyPlan:   "--hosts 2: 3 ranks cannot be spread evenly",
-		"--step 3ms":                   "add --probe or --bandwidth",
-		"--step -3ms --probe":          "--step -3ms: want a positive time",
-		"--set model.name=rnn":         "model.name",
-		"--set data.global_batchs=3":   "data.global_batch",
-		"--set shard.stage=4":          "shard.stage",
-		"--program lm":                 "--program lm: trains transformer, but model.name is mlp",
-		"--program moon":               `unknown --program "moon": use one of ddp, lm, mlp, resnet`,
-		"-n 7 " + tinyPlan:             "data.global_batch=6: 7 ranks cannot have a sample each; set it to 7 at least, or -n to 6 at most",
-		"--set model.name=transformer": "set data.path to the training text",
-		"--set run.machine=tape":       "run.machine=tape: the tape machine's memory is unknown",
-		"--set run.precision=bf16":     "run.precision=bf16: only for GPUs",
+		"extra":                               `unexpected argument "extra"`,
+		"-n 0":                                "plan: -n 0: want 1 rank or more",
+		"-n 5000":                             "-n 5000: want at most 4096 ranks",
+		"--bandwidth -3":                      "--bandwidth -3: want a positive number of GB/s",
+		"--bandwidth inf":                     "--bandwidth +Inf: want a positive number of GB/s",
+		"--bandwidth 0":                       "--bandwidth 0: want a positive number of GB/s",
+		"--bandwidth nan":                     "--bandwidth NaN: want a positive number of GB/s",
+		"--bandwidth 1e-320":                  "want a positive number of GB/s, at least 1e-09",
+		"--step 0 --probe":                    "--step 0s: want a positive time",
+		"--bandwidth 3 --probe":               "--probe or --bandwidth: choose one",
+		"--hosts -1":                          "--hosts -1: want 1 to 65536",
+		"--hosts 2 --latency 0":               "--latency 0s: want a positive time",
+		"--hosts 2 --probe":                   "--probe measures one host",
+		"--hosts 2 -n 3 " + tinyPlan:          "--hosts 2: 3 ranks cannot be spread evenly",
+		"--step 3ms":                          "add --probe or --bandwidth",
+		"--step -3ms --probe":                 "--step -3ms: want a positive time",
+		"--set model.name=rnn":                "model.name",
+		"--set data.global_batchs=3":          "data.global_batch",
+		"--set shard.stage=4":                 "shard.stage",
+		"--program lm":                        "--program lm: trains gpt2 or llama, but model.name is mlp",
+		"--program moon":                      `unknown --program "moon": use one of ddp, lm, gpt2, mlp, resnet`,
+		"-n 7 " + tinyPlan:                    "data.global_batch=6: 7 ranks cannot have a sample each; set it to 7 at least, or -n to 6 at most",
+		"--program lm --set model.name=llama": "set data.path to the training text",
+		"--set run.machine=tape":              "run.machine=tape: the tape machine's memory is unknown",
+		"--set run.precision=bf16":            "run.precision=bf16: only for GPUs",
 		"--set run.device=cuda --set comm.backend=shm":                                                     "shm is between ranks of the host",
 		"-n 2 --set comm.wire_dtype=bf16 --set comm.error_feedback=true --set run.device=cuda " + tinyPlan: "ErrorFeedback works on buckets in the memory of the host",
 		"-n 2 --set ddp.virtual_ranks=3 " + tinyPlan:                                                       "ddp.virtual_ranks=3: not divisible by 2 ranks",
@@ -166,8 +166,8 @@ func TestPlanTellsWhereSizesComeFrom(t *testing.T) {
 	if err := os.WriteFile(file, []byte("abcabc"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, stdout, _ := planText(t, "-n 2 --set model.name=transformer --set model.layers=1 --set model.context=4 --set data.path="+file)
-	if !strings.Contains(stdout, "transformer, layers 1,") || !strings.Contains(stdout, "characters 3") {
+	_, stdout, _ := planText(t, "-n 2 --set model.name=llama --set model.layers=1 --set model.context=4 --set data.path="+file)
+	if !strings.Contains(stdout, "llama, layers 1,") || !strings.Contains(stdout, "vocabulary 3") {
 		t.Error(stdout)
 	}
 	if _, stdout, _ = planText(t, "-n 2 --set model.name=transformer --set model.layers=1 --set data.vocabulary=1000 --set data.path=none"); !strings.Contains(stdout, "vocabulary 1000") {
@@ -176,7 +176,7 @@ func TestPlanTellsWhereSizesComeFrom(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := planText(t, "--set model.name=transformer --set data.path="+file); code != exitUsage || !strings.Contains(stderr, "is empty") {
+	if code, _, stderr := planText(t, "--set model.name=gpt2 --set data.path="+file); code != exitUsage || !strings.Contains(stderr, "is empty") {
 		t.Errorf("code %d: %s", code, stderr)
 	}
 }
@@ -264,7 +264,7 @@ func TestPlanTakesNoMemoryOfTheModel(t *testing.T) {
 }
 
 func TestPlanOfATransformerTakesNoMemoryOfIt(t *testing.T) {
-	cfg := planConfig(t, "lm", "model.width=8192", "model.hidden=32768", "model.layers=2", "data.global_batch=8")
+	cfg := planConfig(t, "lm", "model.width=8192", "model.inner=32768", "model.layers=2", "data.global_batch=8")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	p, err := planOf(cfg, "", 8)

@@ -21,6 +21,7 @@ type problem struct {
 	model    model.Config // without a batch
 	sync     bool         // ranks normalize together
 	start    *weights     // of model.pretrained; nil for random ones
+	n        int          // test images up to data.val_limit
 	learns   data.Dataset // the training images up to data.limit
 }
 
@@ -53,7 +54,10 @@ func newProblem(c *config.Config) (*problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &problem{pictures: all, sync: c.Model.SyncBN, learns: all.Train}
+	p := &problem{pictures: all, sync: c.Model.SyncBN, learns: all.Train, n: all.Test.Len()}
+	if n := c.Data.ValLimit; n > 0 {
+		p.n = min(p.n, n)
+	}
 	if n := c.Data.Limit; n > 0 && n < all.Train.Len() {
 		if p.learns, err = data.Subset(all.Train, 0, n); err != nil {
 			return nil, err
@@ -84,7 +88,7 @@ func (p *problem) Digest() string { return p.pictures.Digest }
 
 // Describe returns the images and the network.
 func (p *problem) Describe() (data, name string) {
-	data = fmt.Sprintf("%s; %d training and %d test images", p.pictures.About, p.learns.Len(), p.pictures.Test.Len())
+	data = fmt.Sprintf("%s; %d training and %d test images", p.pictures.About, p.learns.Len(), p.n)
 	name = fmt.Sprintf("%s, width %d, %d classes", p.model.Name, p.model.Width, p.model.Classes)
 	if p.sync {
 		name += ", batches normalized over all ranks"
@@ -170,10 +174,13 @@ func (p *problem) Tests() train.Tests { return tests{p} }
 type tests struct{ *problem }
 
 // Len returns the number of test images.
-func (t tests) Len() int { return t.pictures.Test.Len() }
+func (t tests) Len() int { return t.n }
 
 // Rows returns the number of images in a batch.
-func (t tests) Rows() int { return min(testRows, t.pictures.Test.Len()) }
+func (t tests) Rows() int { return min(testRows, t.n) }
+
+// HasLoss is true: the loss is that of the training, with its label smoothing.
+func (tests) HasLoss() bool { return true }
 
 // Fill sets the inputs to n test images.
 func (t tests) Fill(m *train.Model, first, n int) error {

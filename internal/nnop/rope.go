@@ -17,8 +17,7 @@ import (
 //
 // for the token at position p, and f = Base^(-2i/depth) for pair i of depth/2 pairs. The elements
 // of pair i are i and i+depth/2, or 2i and 2i+1 with Interleaved. Inputs are x (batch, tokens,
-// heads, depth), and the cosines and sines (tokens, depth/2). Inverse turns back: it is the
-// gradient.
+// heads, depth), and the cosines and sines of Angles. Inverse turns back: it is the gradient.
 type RoPE struct {
 	result
 	Interleaved bool
@@ -32,20 +31,26 @@ func NewRoPE(x, cos, sin *gorgonia.Node, interleaved, inverse bool) (*gorgonia.N
 	return gorgonia.ApplyOp(r, x, cos, sin)
 }
 
-// Angles returns the cosines and sines for positions offset, offset+1, ..., each (tokens, depth/2).
-// Pair i turns by base^(-2i/depth) a position.
-func Angles(dt gtensor.Dtype, tokens, depth, offset int, base float64) (cos, sin *gtensor.Dense) {
-	half := depth / 2
-	cos = gtensor.New(gtensor.Of(dt), gtensor.WithShape(tokens, half))
-	sin = gtensor.New(gtensor.Of(dt), gtensor.WithShape(tokens, half))
-	for t := range tokens {
-		for i := range half {
-			s, c := math.Sincos(float64(t+offset) * math.Pow(base, -2*float64(i)/float64(depth)))
-			if dt == gtensor.Float32 {
-				cos.Float32s()[t*half+i], sin.Float32s()[t*half+i] = float32(c), float32(s)
-			} else {
-				cos.Float64s()[t*half+i], sin.Float64s()[t*half+i] = c, s
-			}
+// Angles returns cosines and sines for positions offset, offset+1, ..., each (tokens, depth): for
+// both elements of a pair the same cosine, and the sine negated for the first. Pair i turns by
+// base^(-2i/depth) a position.
+func Angles(dt gtensor.Dtype, tokens, depth, offset int, base float64, interleaved bool) (cos, sin *gtensor.Dense) {
+	cos = gtensor.New(gtensor.Of(dt), gtensor.WithShape(tokens, depth))
+	sin = gtensor.New(gtensor.Of(dt), gtensor.WithShape(tokens, depth))
+	for at := range tokens * depth {
+		t, d := at/depth, at%depth
+		pair, sign := d%(depth/2), -1.0
+		if d >= depth/2 {
+			sign = 1
+		}
+		if interleaved {
+			pair, sign = d/2, float64(d%2*2-1)
+		}
+		s, c := math.Sincos(float64(t+offset) * math.Pow(base, -2*float64(pair)/float64(depth)))
+		if dt == gtensor.Float32 {
+			cos.Float32s()[at], sin.Float32s()[at] = float32(c), float32(sign*s)
+		} else {
+			cos.Float64s()[at], sin.Float64s()[at] = c, sign*s
 		}
 	}
 	return cos, sin
@@ -68,21 +73,18 @@ func (r *RoPE) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
 
 func turn[T real](r *RoPE, y, x, cos, sin []T) {
 	tokens, heads, depth := r.shape[1], r.shape[2], r.shape[3]
-	half := depth / 2
-	first, second, step := 0, half, 1 // of pair 0, and from a pair to the next
-	if r.Interleaved {
-		first, second, step = 0, 1, 2
+	sign := T(1)
+	if r.Inverse {
+		sign = -1
 	}
-	for row := range len(x) / depth {
-		angle := row / heads % tokens * half
-		x, y := x[row*depth:(row+1)*depth], y[row*depth:(row+1)*depth]
-		for i := range half {
-			a, b, c, s := x[first+i*step], x[second+i*step], cos[angle+i], sin[angle+i]
-			if r.Inverse {
-				s = -s
-			}
-			y[first+i*step], y[second+i*step] = a*c-b*s, b*c+a*s
+	for i := range x {
+		d := i % depth
+		angle := i / depth / heads % tokens * depth
+		other := (d + depth/2) % depth
+		if r.Interleaved {
+			other = d ^ 1
 		}
+		y[i] = x[i]*cos[angle+d] + sign*x[i-d+other]*sin[angle+d]
 	}
 }
 

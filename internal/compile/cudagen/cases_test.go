@@ -121,6 +121,7 @@ func viewCases() *builder {
 			program.View{Value: b.value(dt, one, 3), Strides: []int{0, 1, 0, 0}})
 		pair(dt, []int{4, 40, 6, 36}, program.View{Value: b.value(dt, one, 4, 6, 40, 36), Strides: []int{6 * 40 * 36, 36, 40 * 36, 1}},
 			program.View{Value: b.value(dt, one, 4, 36, 6, 40), Strides: []int{36 * 240, 1, 40, 240}})
+		pair(dt, []int{6, 2, 32}, program.View{Value: b.value(dt, one, 6, 64), Offset: 32, Strides: []int{64, -32, 1}}, b.whole(dt, one, 6, 2, 32))
 		pair(dt, []int{30, 40, 50}, program.View{Value: b.value(dt, one, 50, 40, 30), Strides: []int{1, 30, 1200}},
 			program.View{Value: b.value(dt, one, 40, 50), Strides: []int{0, 50, 1}})
 	}

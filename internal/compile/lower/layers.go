@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/symgrad/symgrad/internal/compile/program"
 	"github.com/symgrad/symgrad/internal/compile/program/draft"
@@ -19,7 +20,8 @@ func (la *layers) rules() map[string]rule {
 	}
 }
 
-// rope lowers an nnop.RoPE to one Map over pairs, which stores both elements of each.
+// rope lowers an nnop.RoPE to one Map: each element times its cosine, and the other element of its
+// pair times its sine. The other elements are a view with a negative stride.
 func (la *layers) rope(c *current) (draft.Operand, error) {
 	op, ok := c.n.Op().(*nnop.RoPE)
 	x := la.Stored(c.in[0])
@@ -27,28 +29,29 @@ func (la *layers) rope(c *current) (draft.Operand, error) {
 		return draft.Operand{}, fmt.Errorf("a rotation of shape %v", x.Shape)
 	}
 	half := x.Shape[3] / 2
-	space := []int{x.Shape[0], x.Shape[1], x.Shape[2], half}
-	from, step := half, 1
+	last, pair := []int{2, half}, 3 // the axis of the two elements of a pair
 	if op.Interleaved {
-		from, step = 1, 2
+		last, pair = []int{half, 2}, 4
 	}
-	pair := func(o draft.Operand) (a, b draft.Operand) {
-		return draft.Cut(o, 3, 0, step, half), draft.Cut(o, 3, from, step, half)
-	}
-	angle := func(o draft.Operand) draft.Operand { // (tokens, half) over the space
-		o = la.Reshape(la.Stored(o), []int{1, space[1], 1, half})
+	space := append(slices.Clone(x.Shape[:3]), last...)
+	x = la.Reshape(x, space)
+	other := x
+	other.View.Strides = slices.Clone(x.View.Strides)
+	other.View.Offset += other.View.Strides[pair]
+	other.View.Strides[pair] *= -1
+	angle := func(o draft.Operand) draft.Operand { // (tokens, depth) over the space
+		o = la.Reshape(la.Stored(o), append([]int{1, space[1], 1}, last...))
 		return draft.Stretch(draft.Stretch(o, 0, space[0]), 2, space[2])
 	}
 	m := la.NewCode(space)
-	first, second := pair(x)
-	a, b, cos, sin := m.Load(first), m.Load(second), m.Load(angle(c.in[1])), m.Load(angle(c.in[2]))
-	less, more := program.Sub, program.Add
+	turned := m.Do(program.Mul, m.Load(other), m.Load(angle(c.in[2])))
+	sum := program.Add
 	if op.Inverse {
-		less, more = more, less
+		sum = program.Sub
 	}
-	p := m.Do(less, m.Do(program.Mul, a, cos), m.Do(program.Mul, b, sin))
-	q := m.Do(more, m.Do(program.Mul, b, cos), m.Do(program.Mul, a, sin))
-	to := la.Fresh(c.dtype, x.Shape)
-	first, second = pair(to)
-	return to, m.Store([]draft.Operand{first, second}, p, q)
+	y, err := m.Result(m.Do(sum, m.Do(program.Mul, m.Load(x), m.Load(angle(c.in[1]))), turned), c.dtype)
+	if err != nil {
+		return y, err
+	}
+	return la.Reshape(y, c.in[0].Shape), nil
 }

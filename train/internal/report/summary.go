@@ -58,6 +58,7 @@ type Summary struct {
 	TestCorrect      int64    `json:"test_correct"`
 	TestSamples      int64    `json:"test_samples"`
 	TestTop5Accuracy *float64 `json:"test_top5_accuracy,omitempty"`  // of classifiers: the right class is among the five most likely
+	TestLoss         *float64 `json:"test_loss,omitempty"`           // mean of the test samples; missing if the tests have none
 	VerifyMaxRelDiff *float64 `json:"verify_max_rel_diff,omitempty"` // with --verify
 
 	ParamsSHA256 string            `json:"params_sha256"` // of the final parameters, in order, little-endian; the same on all ranks
@@ -71,16 +72,19 @@ func (r *Run) Summary() *Summary {
 	return &Summary{
 		Name: cfg.Run.Name, ConfigHash: cfg.Hash(), Model: r.Model, Parameters: r.Parameters,
 		WorldSize: r.World.Size(), Backend: r.World.Backend(), Launcher: r.Env.Launcher,
-		Device: r.device(), Machine: cfg.Run.Machine, Precision: cfg.Run.Precision,
+		Device: r.Device(), Machine: cfg.Run.Machine, Precision: cfg.Run.Precision,
 		Threads: r.Threads, BLAS: r.products(),
 		Steps: r.Steps, GlobalBatch: cfg.Data.GlobalBatch, Versions: versions(),
 	}
 }
 
-// Tested records how many test answers were right.
-func (s *Summary) Tested(right, all int64) {
+// Tested records how many test answers were right, and the mean loss, NaN for none.
+func (s *Summary) Tested(right, all int64, loss float64) {
 	accuracy := float64(right) / float64(all)
 	s.TestAccuracy, s.TestCorrect, s.TestSamples = &accuracy, right, all
+	if !math.IsNaN(loss) && !math.IsInf(loss, 0) { // JSON has no others
+		s.TestLoss = &loss
+	}
 }
 
 // TestedTop5 records how many right answers of Tested's samples were among the five most likely.
@@ -160,6 +164,9 @@ func (s *Summary) Footer(saved *save.Folder, dir string) (string, error) {
 	if s.TestTop5Accuracy != nil {
 		fmt.Fprintf(w, "top 5\t%.4f\n", *s.TestTop5Accuracy)
 	}
+	if s.TestLoss != nil {
+		fmt.Fprintf(w, "test loss\t%.6f\n", *s.TestLoss)
+	}
 	fmt.Fprintf(w, "params\tsha256 %s, the same on %s\n", s.ParamsSHA256, Plural(s.WorldSize, "rank"))
 	if s.Trace != "" {
 		fmt.Fprintf(w, "timeline\t%s, for https://ui.perfetto.dev\n", s.Trace)
@@ -167,6 +174,7 @@ func (s *Summary) Footer(saved *save.Folder, dir string) (string, error) {
 	if n := len(s.Checkpoints); n > 0 {
 		fmt.Fprintf(w, "checkpoint\t%s\n", saved.Path(s.Checkpoints[n-1]))
 	}
+	fmt.Fprintf(w, "metrics\t%s: symgrad plot %s draws them\n", filepath.Join(dir, config.MetricsName), dir)
 	fmt.Fprintf(w, "summary\t%s\n", filepath.Join(dir, config.SummaryName))
 	err := w.Flush()
 	return b.String(), err
