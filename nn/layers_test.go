@@ -209,3 +209,19 @@ func TestLayers(t *testing.T) {
 		})
 	}
 }
+
+// Every layer and its gradients have kernels for a GPU, in each precision.
+func TestLayersHaveKernels(t *testing.T) {
+	for _, e := range append(examples(), moreExamples()...) {
+		for _, compute := range []string{"f32", "bf16"} {
+			s := e.sample(t, gtensor.Float32)
+			if _, err := ops.Grad(s.cost, s.in...); err != nil {
+				t.Fatal(err)
+			}
+			f, err := machine.Foresee(s.g, machine.Config{Device: machine.CUDA, Compute: compute})
+			if err != nil || f.Arena < 0 {
+				t.Errorf("%s, %s: %v", e.name, compute, err)
+			}
+		}
+	}
+}

@@ -159,13 +159,13 @@ func (s State) training(k *exchange.Values) (*save.Training, error) {
 	if err := s.DDP.Consolidate(); err != nil {
 		return nil, err
 	}
+	if err := s.DDP.AverageWeights(); err != nil {
+		return nil, err
+	}
 	if s.Machine != nil {
 		if err := s.Machine.Sync(); err != nil {
 			return nil, err
 		}
-	}
-	if err := s.DDP.AverageWeights(); err != nil {
-		return nil, err
 	}
 	t := &save.Training{Values: k, DDP: s.DDP, Solver: s.Solver, Scaler: s.Scaler}
 	for _, p := range s.DDP.Model() {

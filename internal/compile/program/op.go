@@ -56,7 +56,9 @@ type Scalar uint8
 // word 0 of Philox-4x32-10 with key Key and counter (first sample*PerUnit + index in Space, step);
 // each has 64 bits, low word first. So a number depends on its use, the step and the place in the
 // whole batch. Sign(0) is 0, Maximum and Minimum of a NaN are NaN, Softplus is log(1 + exp),
-// Inverse is 1/x.
+// Inverse is 1/x. ToBF16 and ToF16 round to nearest, ties to even, and convert back; steps that are
+// joined keep them, unlike a load of a stored result. Product is Mul whose result is rounded before
+// an Add: a GPU may compute other products and sums with one rounding.
 const (
 	Load Scalar = iota
 	Const
@@ -82,9 +84,12 @@ const (
 	Sigmoid
 	Softplus
 	Erf // the error function
+	ToBF16
+	ToF16
 	Add
 	Sub
 	Mul
+	Product
 	Div
 	Pow
 	Maximum

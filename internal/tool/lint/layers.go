@@ -210,7 +210,7 @@ var inTests = map[string][]string{
 	"internal/net/farheap":      {"internal/net/wire/fake"},                                                                         // hosts in one process
 	"internal/net/hosts":        {"internal/net/hostcost", "internal/host/shm"},                                                     // it predicts their times; one is the transport of a host
 	"internal/compile/hostexec": {"internal/compile/program/oracle"},
-	"machine":                   {"internal/compile/program/oracle", "internal/host/shm", "machine/machinetest", "dist/backend"},
+	"machine":                   {"internal/compile/program/oracle", "internal/host/shm", "machine/machinetest", "dist/backend", "dist/ddp/compress"},
 	"internal/compile/lower":    {"internal/compile/program/oracle", "internal/compile/cudaexec", "internal/compile/cudagen", "machine/machinetest", "nn"}, // its programs run, and have kernels
 	"internal/compile/cudaexec": {"internal/compile/program/oracle"},
 	"internal/compile/update":   {"internal/compile/program/oracle", "internal/compile/values"},

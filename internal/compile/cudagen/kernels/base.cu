@@ -81,6 +81,24 @@ INLINE void put(bf16 &to, float x) {
 }
 INLINE void put(bf16 &to, double x) { put(to, (float)x); }
 
+// narrowed returns x rounded to T.
+template <class T>
+INLINE float narrowed(float x) {
+  T t;
+  put(t, x);
+  return number(t);
+}
+
+// odd returns x as a float whose last bit is set if x is between two of them. Rounding that to a type
+// with at least two bits fewer rounds x once: see toOdd in package tensor.
+INLINE float odd(double x) {
+  const float f = (float)x;
+  if ((double)f == x || x != x) return f;
+  u32 bits = __float_as_uint(f);
+  if (fabs((double)f) > fabs(x)) bits--;
+  return __uint_as_float(bits | 1u);
+}
+
 // The scalar operations, for float and double. None is approximate: libdevice's are within a few
 // units of the last place. Maximum and minimum return NaN if an operand is NaN.
 #define UNARY(name, f, d)                 \
@@ -107,6 +125,8 @@ UNARY(opTanh, tanhf(x), tanh(x))
 UNARY(opSigmoid, 1.0f / (1.0f + expf(-x)), 1.0 / (1.0 + exp(-x)))
 UNARY(opSoftplus, (x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x))), (x > 0.0 ? x : 0.0) + log1p(exp(-fabs(x))))
 UNARY(opErf, erff(x), erf(x))
+UNARY(opToBF16, narrowed<bf16>(x), (double)narrowed<bf16>(odd(x)))
+UNARY(opToF16, narrowed<f16>(x), (double)narrowed<f16>(odd(x)))
 #undef UNARY
 
 #define BINARY(name, f, d)                         \
@@ -115,6 +135,7 @@ UNARY(opErf, erff(x), erf(x))
 BINARY(opAdd, a + b, a + b)
 BINARY(opSub, a - b, a - b)
 BINARY(opMul, a *b, a *b)
+BINARY(opProduct, __fmul_rn(a, b), __dmul_rn(a, b))
 BINARY(opDiv, a / b, a / b)
 BINARY(opPow, powf(a, b), pow(a, b))
 BINARY(opMaximum, a > b || a != a ? a : b, a > b || a != a ? a : b)

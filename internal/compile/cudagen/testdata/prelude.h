@@ -21,6 +21,8 @@ SYMGRAD_INDEX(gridDim, nctaid_x)
 
 #define __threadfence() __nvvm_membar_gl()
 #define __popc(x) __builtin_popcount(x)
+#define __fmul_rn(a, b) ((a) * (b))
+#define __dmul_rn(a, b) ((a) * (b))
 #define __uint_as_float(x) __builtin_bit_cast(float, (unsigned)(x))
 #define __float_as_uint(x) __builtin_bit_cast(unsigned, (float)(x))
 #define __longlong_as_double(x) __builtin_bit_cast(double, (long long)(x))
