@@ -37,8 +37,8 @@ type State struct {
 }
 
 // Save writes a checkpoint of s after step into dir: weights, buffers of rank 0, and the state of
-// solver, gradient compression, sampler and loss scale. Rank 0 writes one file, whatever ddp.Config.Stage is. With
-// ddp.Config.LocalSteps it averages the weights first.
+// solver, gradient compression, sampler and loss scale. Rank 0 writes one file, whatever
+// ddp.Config.Stage is. With ddp.Config.LocalSteps it averages the weights first.
 //
 // Collective: all ranks, between steps. Returns: when the checkpoint is complete. Errors: on all
 // ranks; dist.ErrInvalid for a missing field; those of package checkpoint; a weight that is not
