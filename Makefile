@@ -58,7 +58,7 @@ data: ## get the MNIST images: data/mnist, or make data DATA_DIR=...
 build: ## build the programs into bin/
 	@mkdir -p bin
 	@$(BUILD) -o bin/symgrad ./cmd/symgrad
-	@$(BUILD) -o bin/ ./examples/ddp ./examples/mlp ./examples/lm ./examples/gpt2 ./examples/ring ./examples/nvshmem ./examples/p2p ./examples/jacobi ./examples/comm ./examples/hello
+	@$(BUILD) -o bin/ ./examples/ddp ./examples/mlp ./examples/lm ./examples/gpt2 ./examples/resnet ./examples/ring ./examples/nvshmem ./examples/p2p ./examples/jacobi ./examples/comm ./examples/hello
 
 # No test target runs vet: check-vet does.
 TEST := $(GO) test -vet=off -count=1 -shuffle=on -timeout=$(TIMEOUT)
@@ -73,7 +73,7 @@ test: data ## run the tests without cgo, as programs are released
 
 # test-race omits slow code without goroutines of its own, package reduce, which shm and sim call, and
 # the tests of the conformance suite, which shm and sim run.
-NO_RACE := bench/compare|cmd/symgrad|config|examples/(ddp/mnist|ddp/model|gpt2|language|lm|mlp)|machine/machinetest|internal/(conformance|compile/(cudagen|lower|program/oracle)|host/(blas|reduce)|net/hostsim|tool/(lint|pins))
+NO_RACE := bench/compare|cmd/symgrad|config|examples/(ddp/mnist|ddp/model|gpt2|language|lm|mlp|resnet|resnet/model|resnet/pictures)|machine/machinetest|internal/(conformance|compile/(cudagen|lower|program/oracle)|host/(blas|reduce)|net/hostsim|tool/(lint|pins))
 # Slow tests of values, in packages whose other tests run the same code on several goroutines.
 SEQUENTIAL_TESTS := ^Test(ErrorFeedbackSendsEverythingInTheEnd|CompilingTakesMemoryInProportion|Derivatives|FunctionsAreAccurate|$\
 	(LargeProducts|LargeConvolutions|RandomWindows|RandomMaps)EqualTheOracle|(Everything|BatchNorm|Softmax|Gather)EqualsTheOracle|$\
@@ -199,14 +199,14 @@ bench-mpi: ## compare the collectives with Open MPI's and MPICH's; takes minutes
 GPU_DIR   := bin/dev
 GPU_TESTS := ./internal/gpu/cuda ./internal/gpu ./internal/gpu/nccl ./internal/gpu/nvshmem ./internal/gpu/direct ./kernel ./dist/backend \
 	./cmd/symgrad ./examples/ring ./examples/jacobi ./examples/comm ./internal/gpu/cublas ./internal/gpu/cudnn ./internal/compile/cudagen ./internal/compile/cudaexec \
-	./machine ./train ./examples/ddp ./examples/mlp ./examples/lm ./examples/gpt2
+	./machine ./train ./examples/ddp ./examples/mlp ./examples/lm ./examples/gpt2 ./examples/resnet
 
 .PHONY: gpu-tests
 gpu-tests: ## build tests and programs for GPUs into bin/dev/, and print how to run them
 	@mkdir -p $(GPU_DIR)
 	@CGO_ENABLED=0 $(GO) test -c -o $(GPU_DIR)/ $(GPU_TESTS)
 	@$(BUILD) -o $(GPU_DIR)/ ./cmd/symgrad ./bench/compare ./examples/ring ./examples/jacobi ./examples/ddp \
-		./examples/mlp ./examples/lm ./examples/gpt2
+		./examples/mlp ./examples/lm ./examples/gpt2 ./examples/resnet
 	@echo "SYMGRAD_REQUIRE=cuda bench/tests.sh $(GPU_TESTS:./%=%)"
 	@echo "culink/gpu.sh test FILE    # FILE from culink/gpu.sh pack FILE"
 	@echo bench/gpu.sh

@@ -76,9 +76,11 @@ func ExampleKeys() {
 		}
 	}
 	// Output:
+	// data.augment (bool, true): crop and flip images at random, by seed, epoch and sample
 	// data.drop_last (bool, false): skip the last batch of an epoch if it is smaller
 	// data.encoding (string, r50k_base): encoding of the tokens; r50k_base is that of GPT-2
 	// data.global_batch (int, 128): samples of one optimizer step, over all ranks
+	// data.image_size (int, 0): rows and columns of a sample from a folder of images; 0 means 224
 	// data.limit (int, 0): number of training samples to use, from the first; 0 means all
 	// data.shuffle (bool, true): shuffle samples in each epoch, equally for any number of ranks
 }

@@ -166,7 +166,7 @@ func TestShippedConfigs(t *testing.T) {
 		sameAsPlainDecoder(t, path, cfg)
 		everyLineIsExplained(t, path)
 	}
-	for _, want := range []string{"mnist-mlp", "mnist-cnn", "mnist-zero1", "mnist-bf16", "wide-mlp", "lm", "gpt2", "gpt2-demo"} {
+	for _, want := range []string{"mnist-mlp", "mnist-cnn", "mnist-zero1", "mnist-bf16", "wide-mlp", "lm", "gpt2", "gpt2-demo", "resnet18-cifar10", "resnet50-images"} {
 		if !names[want] {
 			t.Errorf("there is no %s.yaml", want)
 		}

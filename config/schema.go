@@ -69,13 +69,13 @@ type Comm struct {
 
 // Model defines the network to train.
 type Model struct {
-	Name     string `yaml:"name" resume:"fixed" in:"mlp|cnn|gpt2|llama" help:"kind of network: mlp is fully connected layers, cnn is convolutions with pooling before them, gpt2 and llama are decoder-only language models"`
+	Name     string `yaml:"name" resume:"fixed" in:"mlp|cnn|gpt2|llama|resnet18|resnet34|resnet50|resnet101" help:"kind of network: mlp is fully connected layers, cnn is convolutions with pooling before them, gpt2 and llama are decoder-only language models, resnet18 to resnet101 are residual networks for images"`
 	Hidden   []int  `yaml:"hidden" resume:"fixed" in:"[1,)" only:"model.name=mlp|cnn" help:"widths of the hidden fully connected layers, between input (or convolutions) and classes; [] means none"`
 	Channels []int  `yaml:"channels" resume:"fixed" in:"[1,)" only:"model.name=cnn" help:"output channels of each convolution; each is followed by 2x2 max pooling"`
 	Kernel   int    `yaml:"kernel" resume:"fixed" in:"[1,31]" only:"model.name=cnn" help:"rows and columns of a convolution, an odd number; padding keeps the size of images"`
 	Layers   int    `yaml:"layers" resume:"fixed" in:"[1,1024]" only:"model.name=gpt2|llama" help:"number of blocks of attention and perceptron"`
 	Heads    int    `yaml:"heads" resume:"fixed" in:"[1,1024]" only:"model.name=gpt2|llama" help:"attention heads of a layer, a divisor of model.width"`
-	Width    int    `yaml:"width" resume:"fixed" in:"[1,65536]" only:"model.name=gpt2|llama" help:"number of features of a token"`
+	Width    int    `yaml:"width" resume:"fixed" in:"[1,65536]" only:"model.name=gpt2|llama|resnet18|resnet34|resnet50|resnet101" help:"number of features of a token; of a residual network the channels of its first stage, 64 in the paper"`
 	Context  int    `yaml:"context" resume:"fixed" in:"[2,65536]" only:"model.name=gpt2|llama" help:"tokens of a sample; each attends to itself and those before it"`
 	Tied     bool   `yaml:"tied" resume:"fixed" only:"model.name=gpt2|llama" help:"share the weights of token embedding and output layer"`
 
@@ -83,22 +83,27 @@ type Model struct {
 	Inner      int     `yaml:"inner" resume:"fixed" in:"[0,1048576]" only:"model.name=gpt2|llama" help:"width inside the perceptron of a layer; 0 means 4 times model.width, for llama 8/3 times, rounded up to a multiple of 32"`
 	InitStd    float64 `yaml:"init_std" resume:"fixed" in:"[0,1]" only:"model.name=gpt2|llama" help:"standard deviation of initial weights; 0 means 0.02, that of GPT-2, which is low for small models: 1/sqrt(model.width) keeps the size of activations"`
 	Vocabulary int     `yaml:"vocabulary" resume:"fixed" in:"[0,1048576]" only:"model.name=gpt2|llama" help:"rows of the token embedding; 0 means the vocabulary of data.encoding, rounded up to a multiple of 64, which is faster on GPUs"`
-	Pretrained string  `yaml:"pretrained" resume:"fixed" only:"model.name=gpt2|llama" help:"folder of Hugging Face with the initial weights and, in its config.json, the sizes of the model instead of the settings above; empty means random weights"`
+	Pretrained string  `yaml:"pretrained" resume:"fixed" only:"model.name=gpt2|llama|resnet18|resnet34|resnet50|resnet101" help:"folder of Hugging Face with the initial weights and, in its config.json, the sizes of the model instead of the settings above; for a residual network a safetensors file in the names of torchvision; empty means random weights"`
+
+	SyncBN         bool    `yaml:"sync_bn" resume:"fixed" only:"model.name=resnet18|resnet34|resnet50|resnet101" help:"normalize batches over the samples of all ranks; false means over each rank's own, as PyTorch does by default"`
+	LabelSmoothing float64 `yaml:"label_smoothing" resume:"fixed" in:"[0,1)" only:"model.name=resnet18|resnet34|resnet50|resnet101" help:"share of the loss that all classes get equally"`
 }
 
 // Data defines the training and test samples and their order.
 type Data struct {
-	Path        string `yaml:"path" help:"folder with the four idx files of MNIST, or of a data set in its format; for gpt2 and llama a file of tokens or a folder with such files, *.bin, for examples/lm the text file"`
+	Path        string `yaml:"path" help:"folder with the four idx files of MNIST, or of a data set in its format; for gpt2 and llama a file of tokens or a folder with such files, *.bin, for examples/lm the text file; for a residual network the folder with the binary files of CIFAR-10 or CIFAR-100, or with train/CLASS/IMAGE.jpg and val/CLASS/IMAGE.jpg"`
 	GlobalBatch int    `yaml:"global_batch" resume:"fixed" in:"[1,)" help:"samples of one optimizer step, over all ranks"`
 	Shuffle     bool   `yaml:"shuffle" resume:"fixed" help:"shuffle samples in each epoch, equally for any number of ranks"`
 	DropLast    bool   `yaml:"drop_last" resume:"fixed" help:"skip the last batch of an epoch if it is smaller"`
 	AccumSteps  int    `yaml:"accum_steps" in:"[1,)" help:"number of parts in which each rank computes its share of a batch; gradients are exchanged after the last (shard.stage 2 and 3: after each)"`
 	Limit       int    `yaml:"limit" resume:"fixed" in:"[0,)" help:"number of training samples to use, from the first; 0 means all"`
 	Workers     int    `yaml:"workers" hash:"-" in:"[0,4096]" help:"goroutines of each rank that read samples ahead, for programs with a data set such as files of tokens or images; 0 means cpu.threads"`
+	ImageSize   int    `yaml:"image_size" resume:"fixed" in:"[0,4096]" only:"model.name=resnet18|resnet34|resnet50|resnet101" help:"rows and columns of a sample from a folder of images; 0 means 224"`
+	Augment     bool   `yaml:"augment" resume:"fixed" only:"model.name=resnet18|resnet34|resnet50|resnet101" help:"crop and flip images at random, by seed, epoch and sample"`
 	Ahead       int    `yaml:"ahead" hash:"-" in:"[0,1024]" help:"batches that each rank reads ahead; they take memory; 0 means 2"`
 	Encoding    string `yaml:"encoding" resume:"fixed" in:"r50k_base|p50k_base|cl100k_base|o200k_base" only:"model.name=gpt2|llama" help:"encoding of the tokens; r50k_base is that of GPT-2"`
 	ValPath     string `yaml:"val_path" only:"model.name=gpt2|llama" help:"file or folder with the tokens of the test set; empty means no test set"`
-	ValLimit    int    `yaml:"val_limit" in:"[0,)" only:"model.name=gpt2|llama" help:"number of test samples to use, from the first; 0 means all"`
+	ValLimit    int    `yaml:"val_limit" in:"[0,)" only:"model.name=gpt2|llama|resnet18|resnet34|resnet50|resnet101" help:"number of test samples to use, from the first; 0 means all"`
 }
 
 // DDP sets the exchange of gradients.
@@ -196,7 +201,7 @@ func Default() Config {
 			Name: "mlp", Hidden: []int{512, 512}, Channels: []int{6, 16}, Kernel: 5,
 			Layers: 2, Heads: 4, Width: 64, Context: 64, Tied: true,
 		},
-		Data: Data{Path: "data/mnist", GlobalBatch: 128, Shuffle: true, AccumSteps: 1, Encoding: "r50k_base"},
+		Data: Data{Path: "data/mnist", GlobalBatch: 128, Shuffle: true, AccumSteps: 1, Augment: true, Encoding: "r50k_base"},
 		// bucket_cap_mb and the first bucket of PyTorch's DistributedDataParallel.
 		DDP: DDP{BucketMB: 25, FirstBucketMB: 1, Overlap: true, Average: "mean", Hook: "none", PowerSGDRank: 4, LocalSteps: 1},
 		// Kingma and Ba, Adam, 2015, section 2; momentum and gamma as in torch.optim's examples.

@@ -36,6 +36,7 @@ type device struct {
 	words  []word
 	arenas []tensor.Buffer // part of own: arenas of programs
 	copies bool            // copy values of nodes at every run, as the host updates the parameters
+	reload bool            // copy the states from the host before the next run
 }
 
 // word is eight bytes on the device that the host sets between runs.
@@ -228,6 +229,26 @@ func (d *device) state(name string, host tensor.Buffer) (*stored, error) {
 	d.states[key] = s
 	d.list = append(d.list, s)
 	return s, d.write(s.at, s.host)
+}
+
+// reloaded copies the states from the host, if Load asked for it.
+func (d *device) reloaded() error {
+	if !d.reload {
+		return nil
+	}
+	if err := d.wait(); err != nil {
+		return err
+	}
+	for _, s := range d.list {
+		if s.node != nil {
+			continue
+		}
+		if err := d.write(s.at, s.host); err != nil {
+			return fmt.Errorf("state %q: %w", s.name, err)
+		}
+	}
+	d.reload = false
+	return nil
 }
 
 // write copies from the host. No run may be in flight.

@@ -19,6 +19,9 @@ func (on *onDevice) run() error {
 		return err
 	}
 	defer d.dev.Leave()
+	if err := d.reloaded(); err != nil {
+		return err
+	}
 	if err := on.m.solve.prepare(on.compiled); err != nil {
 		return err
 	}
@@ -90,7 +93,7 @@ func (on *onDevice) fetchAll() error {
 		}
 	}
 	for _, s := range d.list {
-		if s.node == nil {
+		if s.node == nil && !d.reload { // after Load the host has the newer states
 			if err := d.read(s.host, s.at); err != nil {
 				return err
 			}

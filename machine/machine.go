@@ -316,9 +316,11 @@ func (m *Machine) Sync() error {
 	return nil
 }
 
-// Load makes the next run use the current values of the parameters' nodes. It is needed only after
-// elements were changed in place while the machine updates the parameters. New values of nodes are
-// noticed without it.
+// Load makes the next run use the current values of the parameters' nodes, and of the states of ops
+// on the host, such as the running statistics of a batch normalization. It is needed only on a GPU,
+// after elements were changed in place: of parameters while the machine updates them, of states
+// always. Call Sync before the change, because Load takes all states from the host. New values of
+// nodes are noticed without it.
 func (m *Machine) Load() {
 	if m.device == nil {
 		return
@@ -326,6 +328,7 @@ func (m *Machine) Load() {
 	for _, s := range m.device.list {
 		s.seen = nil
 	}
+	m.device.reload = true
 }
 
 // Scalar returns the element of an output with one element after the last run, and sets the node's

@@ -30,6 +30,7 @@ const (
 	MemoryBytes      = "memory_bytes"         // allocated by rank 0 on its device
 	ValLoss          = "val_loss"             // mean loss of the samples held out from training
 	ValAccuracy      = "val_accuracy"         // share of right answers for them, 0 to 1
+	ValTop5Accuracy  = "val_top5_accuracy"    // share of them whose class is among the five most likely, 0 to 1
 )
 
 // Names of the fields that every line has.

@@ -64,7 +64,9 @@ func (t *trainer) restore() error {
 	if t.from == nil {
 		return nil
 	}
-	return errors.Join(t.from.Restore(t.state()), t.from.Close())
+	err := t.from.Buffers(t.model.Buffers)
+	t.vm.load()
+	return errors.Join(err, t.from.Restore(t.state()), t.from.Close())
 }
 
 // save writes a checkpoint of the state after step.
@@ -77,7 +79,12 @@ func (t *trainer) save(step int) error {
 	m := t.facts().Memory()
 	m.Samples = t.meter.Samples()
 	m.Losses, m.FirstLoss = t.meter.Curve(t.rank0.losses, step)
-	meta, runs, err := t.state().Snapshot(step, m, t.sampler, t.keeper.Sharded())
+	state := t.state()
+	var err error
+	if state.Buffers, err = ofRank0(t.values, t.model.Buffers); err != nil {
+		return err
+	}
+	meta, runs, err := state.Snapshot(step, m, t.sampler, t.keeper.Sharded())
 	if err != nil {
 		return fmt.Errorf("checkpoint of step %d: %w", step, err)
 	}

@@ -26,6 +26,7 @@
 //	step.go loop.go           a step of the learner; the loop around it
 //	record.go                 metrics of steps and evaluations
 //	checkpoint.go             saves a run, and finds its place to resume
+//	buffers.go                running statistics; graphs in which ranks communicate
 //	finish.go eval.go         the work after the last step; accuracy on the test set
 //	verify.go                 compares the gradient of all ranks with one rank's
 //	plan.go                   compares predicted and measured cost

@@ -23,6 +23,7 @@ type tester struct {
 // tested is the result of an evaluation.
 type tested struct {
 	right, all int64   // test answers; all is 0 if nothing was evaluated
+	top5       int64   // right among the five most likely; -1 if the tests are no Top5Tests
 	loss       float64 // mean of the samples; NaN if the tests have none
 }
 
@@ -84,8 +85,22 @@ func (l *learner) evaluate(ctx context.Context) (r tested, err error) {
 	if err != nil {
 		return r, err
 	}
+	buffers, err := ofRank0(l.values, l.model.Buffers)
+	if err != nil {
+		return r, err
+	}
+	if err := l.tester.use(buffers); err != nil {
+		return r, err
+	}
+	return l.count(ctx, tests)
+}
+
+// count runs the tests.
+//
+// Collective: all ranks.
+func (l *learner) count(ctx context.Context, tests Tests) (r tested, err error) {
 	rows := tests.Rows()
-	counts, loss := []int64{0, 0}, []float64{0} // right, all
+	counts, loss := []int64{0, 0, 0}, []float64{0} // right, all, right among the first five
 	for first := l.w.Rank() * rows; first < tests.Len(); first += l.w.Size() * rows {
 		if cause := context.Cause(ctx); cause != nil {
 			return r, cause
@@ -97,6 +112,7 @@ func (l *learner) evaluate(ctx context.Context) (r tested, err error) {
 		}
 		counts[0] += int64(right)
 		counts[1] += int64(all)
+		counts[2] += int64(l.tester.top5(first, n))
 		loss[0] += mean * float64(n)
 	}
 	if err := exchange.Sum(l.values, "test samples", counts); err != nil {
@@ -105,7 +121,10 @@ func (l *learner) evaluate(ctx context.Context) (r tested, err error) {
 	if err := exchange.Sum(l.values, "test loss", loss); err != nil {
 		return r, err
 	}
-	r = tested{right: counts[0], all: counts[1], loss: math.NaN()}
+	r = tested{right: counts[0], all: counts[1], top5: -1, loss: math.NaN()}
+	if _, ok := tests.(Top5Tests); ok {
+		r.top5 = counts[2]
+	}
 	if l.tester.loss {
 		r.loss = loss[0] / float64(tests.Len())
 	}
@@ -127,6 +146,24 @@ func (t *tester) answer(first, n int) (right, all int, loss float64, err error) 
 		loss, err = t.vm.scalar(t.model.Cost)
 	}
 	return right, all, loss, err
+}
+
+// top5 is CountTop5 of Top5Tests, after answer; 0 for others.
+func (t *tester) top5(first, n int) int {
+	with, ok := t.tests.(Top5Tests)
+	if !ok {
+		return 0
+	}
+	return with.CountTop5(t.model, first, n)
+}
+
+// use sets the buffers of the graph for the next runs.
+func (t *tester) use(buffers []Buffer) error {
+	err := t.model.lend(elementsOf(buffers))
+	if len(buffers) > 0 {
+		t.vm.load()
+	}
+	return err
 }
 
 // close frees the graph's machine. Idempotent.

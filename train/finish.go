@@ -29,6 +29,9 @@ func (t *trainer) finish(ctx context.Context, facts *report.Run, s *report.Summa
 		}
 		if result.all > 0 {
 			s.Tested(result.right, result.all, result.loss)
+			if result.top5 >= 0 {
+				s.TestedTop5(result.top5)
+			}
 		}
 	}
 	digest, err := t.digest()

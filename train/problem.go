@@ -51,6 +51,14 @@ type Tests interface {
 	Count(m *Model, first, n int) (right, all int)
 }
 
+// Top5Tests are Tests of classifiers that also count the samples whose right class is among the
+// five most likely ones.
+type Top5Tests interface {
+	Tests
+	// CountTop5 returns their number among the samples of Fill.
+	CountTop5(m *Model, first, n int) int
+}
+
 // LossTests are Tests that have a loss: Fill also sets the targets, and weights of zero for the
 // other rows, so that Model.Cost is the mean loss of the n samples. A run then records the loss of
 // the test set too, often called validation loss.
@@ -73,6 +81,8 @@ type Model struct {
 	Params gorgonia.Nodes // in the order of the layers
 	Cost   *gorgonia.Node // mean loss of the samples that Fill has set
 	Output *gorgonia.Node // the node that Count reads
+
+	Buffers []Buffer // changed by runs in training, saved in checkpoints and used by tests; nil for none
 
 	rows int // of the batch
 }

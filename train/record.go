@@ -160,6 +160,9 @@ func (r *records) tested(steps int, result tested) error {
 	}
 	clear(r.values)
 	r.values[metrics.ValAccuracy] = result.accuracy()
+	if result.top5 >= 0 {
+		r.values[metrics.ValTop5Accuracy] = float64(result.top5) / float64(result.all)
+	}
 	r.values[metrics.Seconds] = r.t.meter.Now().Seconds()
 	r.set(metrics.ValLoss, result.loss)
 	return errors.Join(r.out.Write(steps, r.values), r.out.Flush())

@@ -49,7 +49,7 @@ func (l *learner) build(values func(gorgonia.Nodes) error) error {
 	if l.rows = ceilDiv(share, cfg.Data.AccumSteps); exchange.VirtualRanks > 0 {
 		l.rows = ceilDiv(cfg.Data.GlobalBatch, exchange.VirtualRanks)
 	}
-	if l.model, err = l.job.newModel(l.rows, nil); err != nil {
+	if l.model, err = l.job.newModelOver(l.w.Group, l.rows); err != nil {
 		return err
 	}
 	m := l.model
@@ -138,14 +138,20 @@ var building sync.Mutex
 // newModel returns the program's model for so many rows. With weights, the values of its parameters
 // are new tensors over their memory.
 func (j *job) newModel(rows int, weights []*gtensor.Dense) (*Model, error) {
+	return j.checkedModel(rows, weights, func() (*Model, error) { return j.problem.New(rows, weights) })
+}
+
+// checkedModel returns the model of build for so many rows, over the memory of weights.
+func (j *job) checkedModel(rows int, weights []*gtensor.Dense, build func() (*Model, error)) (*Model, error) {
 	building.Lock()
 	defer building.Unlock()
-	m, err := j.problem.New(rows, weights)
+	m, err := build()
 	if err == nil && len(m.Params) == 0 {
 		err = errors.New("the problem's model has no parameters: its New must set Params")
 	}
 	if err == nil {
 		m.rows = rows
+		err = checkBuffers(m.Params, m.Buffers)
 	}
 	if err != nil || weights == nil {
 		return m, err

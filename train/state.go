@@ -29,15 +29,16 @@ type State struct {
 	Loader  *data.Loader      // the same, for samples that are read ahead, without Sampler
 	Scaler  *optim.LossScaler // of the loss; nil for none
 	Machine *machine.Machine  // that runs the graph; nil for a tape machine
+	Buffers []Buffer          // running statistics of the model; nil for none
 	Keep    int               // number of checkpoints that stay in the folder; 0 means all
 	// Extra has JSON texts for other programs, for Manifest.Extra of package checkpoint, such as
 	// the configuration of the model. The key "train" is taken.
 	Extra map[string]json.RawMessage
 }
 
-// Save writes a checkpoint of s after step into dir: weights, and the state of solver, gradient
-// compression, sampler and loss scale. Rank 0 writes one file, whatever ddp.Config.Stage is. With
-// ddp.Config.LocalSteps it averages the weights first.
+// Save writes a checkpoint of s after step into dir: weights, buffers of rank 0, and the state of
+// solver, gradient compression, sampler and loss scale. Rank 0 writes one file, whatever
+// ddp.Config.Stage is. With ddp.Config.LocalSteps it averages the weights first.
 //
 // Collective: all ranks, between steps. Returns: when the checkpoint is complete. Errors: on all
 // ranks; dist.ErrInvalid for a missing field; those of package checkpoint; a weight that is not
@@ -50,6 +51,9 @@ func Save(dir string, step int, s State) (err error) {
 	defer func() { err = errors.Join(err, k.Close()) }()
 	t, err := s.training(k)
 	if err != nil {
+		return err
+	}
+	if t.Buffers, err = ofRank0(k, s.Buffers); err != nil {
 		return err
 	}
 	meta, runs, err := t.Snapshot(step, save.Memory{}, s.position(), false)
@@ -107,6 +111,9 @@ func Resume(dir string, s State) (step int, err error) {
 		}
 	}
 	if err := o.Weights(t.Params); err != nil {
+		return 0, err
+	}
+	if err := o.Buffers(s.Buffers); err != nil {
 		return 0, err
 	}
 	if s.Machine != nil {
@@ -167,6 +174,9 @@ func (s State) training(k *exchange.Values) (*save.Training, error) {
 			return nil, fmt.Errorf("parameter %d is a %T, not a node", len(t.Params), p)
 		}
 		t.Params = append(t.Params, n)
+	}
+	if err := checkBuffers(t.Params, s.Buffers); err != nil {
+		return nil, fmt.Errorf("train: %w: State.Buffers: %w", dist.ErrInvalid, err)
 	}
 	return t, nil
 }

@@ -86,10 +86,13 @@ func (v *verifier) together(mine data.Batch) ([][]float32, error) {
 	if v.job.cfg.Shard.Stage > 0 {
 		return v.inShadow(mine)
 	}
-	restore := func() error { return nil }
+	restore, err := running{v.learner}.kept()
+	if err != nil {
+		return nil, err
+	}
+	weights := func() error { return nil }
 	if v.job.site.GPU {
-		var err error
-		if restore, err = v.saved(); err != nil {
+		if weights, err = v.saved(); err != nil {
 			return nil, err
 		}
 	}
@@ -119,7 +122,7 @@ func (v *verifier) together(mine data.Batch) ([][]float32, error) {
 			g[i] = float32(float64(g[i]) / times)
 		}
 	}
-	return grads, errors.Join(restore(), v.d.SetHookState(kept))
+	return grads, errors.Join(restore(), weights(), v.d.SetHookState(kept))
 }
 
 // shadowRate is the learning rate of a shadow. It is so large that the weight vanishes next to any

@@ -78,6 +78,13 @@ func (v *vm) sync() error {
 	return v.compiled.Sync()
 }
 
+// load makes the next run use values that were changed in place.
+func (v *vm) load() {
+	if v.compiled != nil {
+		v.compiled.Load()
+	}
+}
+
 // leaves returns the inputs and parameters that nodes depend on, in the order in which they are
 // found.
 func leaves(nodes gorgonia.Nodes) gorgonia.Nodes {

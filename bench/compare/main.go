@@ -1,7 +1,7 @@
 // Command compare judges the measurements of scripts: compare [-o FILE] FOLDER those of
-// bench/mpi.sh, and compare hosts, compare gpu, compare train and compare gpt2 those of the scripts
-// of these names. It prints a table per operation and mode and a line per criterion. FILE gets all
-// of it as JSON, one row per line.
+// bench/mpi.sh, and compare hosts, compare gpu, compare train and compare models those of the
+// scripts of these names. It prints a table per operation and mode and a line per criterion. FILE
+// gets all of it as JSON, one row per line.
 //
 // For bench/mpi.sh, FOLDER has session.json and one folder per batch. In a batch, unit.json has the
 // settings, before.json and after.json have the probes, and each engine has a file with its rows:
@@ -24,8 +24,9 @@
 // SIDE.MODEL.PRECISION.RANKS.ROUND.json: the --json file of a program of examples/ for symgrad, the
 // file of train/ddp.py for torch. A time is the median over the rounds.
 //
-// For bench/gpt2.sh, FOLDER has session.json and a result per run: symgrad.RANKS.summary.json and
-// symgrad.RANKS.times.json of examples/gpt2, ENGINE.RANKS.json of train/gpt2.py.
+// For bench/models.sh, FOLDER has session.json and a result per run: symgrad.RANKS.summary.json and
+// symgrad.RANKS.times.json of a program of examples/, ENGINE.RANKS.json of train/gpt2.py or
+// train/resnet.py.
 //
 // compare table FILE... prints such results, and files of symgrad tune, as Markdown tables. compare
 // table -w DOCUMENT... writes them into documents, between a line <!-- table: FILE --> and a line
@@ -67,10 +68,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 // readers read and judge the folders of scripts other than bench/mpi.sh, by command.
 var readers = map[string]func(folder string) (result, error){
-	"hosts": reader(readHosts, itself[*hostsReport]),
-	"gpu":   reader(readGPUs, newGPUReport),
-	"train": reader(readTraining, newTrainReport),
-	"gpt2":  reader(readGPT2, itself[*gpt2Report]),
+	"hosts":  reader(readHosts, itself[*hostsReport]),
+	"gpu":    reader(readGPUs, newGPUReport),
+	"train":  reader(readTraining, newTrainReport),
+	"models": reader(readModels, itself[*modelsReport]),
 }
 
 // reader reads a folder, and judges its measurements.

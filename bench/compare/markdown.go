@@ -54,7 +54,7 @@ func markdown(text []byte) (string, error) {
 	case kind.Near != nil:
 		read = hostTables
 	case kind.Rows[0].Memory > 0:
-		read = gpt2Tables
+		read = modelsTables
 	case kind.Rows[0].Hosts > 0:
 		read = hostsTables
 	case kind.Device != "" && kind.Rows[0].Model != "":

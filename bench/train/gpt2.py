@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Trains GPT-2 by torch's DistributedDataParallel, for bench/gpt2.sh, and records the loss of every step.
+"""Trains GPT-2 by torch's DistributedDataParallel, for bench/models.sh, and records the loss of every step.
 
     python3 gpt2.py --make FOLDER --layers 12 --width 768 --heads 12 --context 1024 --tokens 40000000
     python3 -m torch.distributed.run --standalone --nproc-per-node 2 gpt2.py --weights FOLDER/initial --tokens FOLDER/train.bin \\
         --batch 64 --steps 300 --out FILE
 
---make writes what both sides begin with: FOLDER/initial, the random weights of a GPT-2 of the transformers library, and
-FOLDER/train.bin, tokens of uint16. Half of the tokens follow from the one before, the others are drawn by Zipf's law, so
+--make writes what both sides begin with: FOLDER/initial, the random weights of a GPT-2 of the transformers library,
+FOLDER/train.bin, tokens of uint16, and FOLDER/model.json, the sizes. Half of the tokens follow from the one before, the others are drawn by Zipf's law, so
 there is something to learn and every step has a new batch.
 
 The model is GPT2LMHeadModel with scaled_dot_product_attention and without dropout. Step s has the samples from s*batch on,
@@ -17,15 +17,11 @@ CUDA events around groups of ten steps after the warm-up, and the memory of the 
 """
 
 import argparse
-import contextlib
-import json
-import math
 import os
-import platform
-import statistics
 import sys
 
-GROUP = 10  # steps between two events
+import curve
+
 VOCABULARY = 50304  # that of GPT-2, 50257, rounded up to a multiple of 64
 
 
@@ -40,16 +36,9 @@ def parse_args(argv):
     parser.add_argument("--weights", metavar="FOLDER")
     parser.add_argument("--tokens", metavar="FILE", help="with --make the number of tokens")
     parser.add_argument("--batch", type=int, default=32, help="samples of a step over all ranks")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--untimed", type=int, default=20, help="first steps that are not timed")
-    parser.add_argument("--warmup", type=int, default=30, help="steps in which the rate rises")
-    parser.add_argument("--rate", type=float, default=6e-4)
-    parser.add_argument("--least", type=float, default=6e-5, help="rate at the end")
+    curve.add_flags(parser, steps=300, rate=6e-4, least=6e-5)
     parser.add_argument("--decay", type=float, default=0.1)
     parser.add_argument("--clip", type=float, default=1.0)
-    parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"], default="bf16")
-    parser.add_argument("--mode", default="", help="mode of torch.compile; empty means eager")
-    parser.add_argument("--out", metavar="FILE")
     args = parser.parse_args(argv)
     if not args.make and not (args.weights and args.tokens and args.out):
         parser.error("--weights, --tokens and --out are needed, or --make")
@@ -78,14 +67,9 @@ def make(args):
     follows &= ~torch.roll(follows, 1)
     tokens = torch.where(follows, follow[before], drawn)
     tokens.to(torch.int32).numpy().astype("<u2").tofile(os.path.join(args.make, "train.bin"))
-
-
-def rate(args, step):
-    """Returns the learning rate of a step."""
-    if step < args.warmup:
-        return args.rate * (step + 1) / args.warmup
-    t, total = step - args.warmup, args.steps - args.warmup
-    return args.least + (args.rate - args.least) * (1 + math.cos(math.pi * t / total)) / 2
+    curve.write(os.path.join(args.make, "model.json"), {
+        "name": "gpt2", "layers": args.layers, "width": args.width, "heads": args.heads, "context": args.context, "unit": "tokens", "units": args.context,
+    })
 
 
 def optimizer_of(args, model):
@@ -101,14 +85,13 @@ def optimizer_of(args, model):
 class Batches:
     """The parts of batches of one rank, from a file of tokens that is mapped into memory."""
 
-    def __init__(self, args, context, rank, ranks):
+    def __init__(self, args, context, part):
         import torch
 
         self.tokens = torch.from_file(args.tokens, size=os.path.getsize(args.tokens) // 2, dtype=torch.uint16)
         self.samples = (len(self.tokens) - 1) // context
         self.context, self.batch = context, args.batch
-        first, last = args.batch * rank // ranks, args.batch * (rank + 1) // ranks
-        self.part = range(first, last)
+        self.part = part
         self.host = torch.empty(len(self.part), context + 1, dtype=torch.int64).pin_memory()
 
     def __call__(self, step):
@@ -123,74 +106,27 @@ class Batches:
 def train(args):
     """Trains, and writes the result on rank 0."""
     import torch
-    import torch.distributed as dist
     import torch.nn.functional as F
-    from torch.nn.parallel import DistributedDataParallel
-    from transformers import GPT2LMHeadModel
+    import transformers
 
-    local = int(os.environ["LOCAL_RANK"])
-    torch.cuda.set_device(local)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.precision == "tf32"
-    dist.init_process_group("nccl")
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    model = GPT2LMHeadModel.from_pretrained(args.weights, attn_implementation="sdpa", dtype=torch.float32).cuda().train()
-    context = model.config.n_positions
-    parameters = sum(p.numel() for p in model.parameters())
+    session = curve.Session(args)
+    model = transformers.GPT2LMHeadModel.from_pretrained(args.weights, attn_implementation="sdpa", dtype=torch.float32).cuda().train()
     optimizer = optimizer_of(args, model)
-    trained = DistributedDataParallel(model, device_ids=[local], gradient_as_bucket_view=True) if ranks > 1 else model
-    if args.mode:
-        trained = torch.compile(trained, mode=args.mode)
-    lower = torch.autocast("cuda", dtype=torch.bfloat16) if args.precision == "bf16" else contextlib.nullcontext()
-    batches = Batches(args, context, rank, ranks)
-    losses = torch.zeros(args.steps, device="cuda")
-    events = []
+    trained = session.parallel(model)
+    batches = Batches(args, model.config.n_positions, session.part(args.batch))
     for step in range(args.steps):
-        if step >= args.untimed and (step - args.untimed) % GROUP == 0:
-            events.append(torch.cuda.Event(enable_timing=True))
-            events[-1].record()
+        session.begin(step, optimizer)
         inputs, targets = batches(step)
-        for group in optimizer.param_groups:
-            group["lr"] = rate(args, step)
-        optimizer.zero_grad(set_to_none=True)
-        with lower:
+        with session.lower():
             logits = trained(inputs).logits
             loss = F.cross_entropy(logits.view(-1, logits.size(-1)), targets.reshape(-1))
         loss.backward()
         if args.clip:
             torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip)
         optimizer.step()
-        losses[step] = loss.detach()
+        session.losses[step] = loss.detach()
         torch.cuda.current_stream().synchronize()  # the buffer of the batch is free
-    dist.all_reduce(losses)
-    times = [1e3 * a.elapsed_time(b) / GROUP for a, b in zip(events, events[1:])]
-    if rank == 0:
-        write(args, parameters, ranks, losses / ranks, times)
-    dist.destroy_process_group()
-
-
-def write(args, parameters, ranks, losses, times):
-    """Writes the file completely, or leaves the old one."""
-    import torch
-    import transformers
-
-    result = {
-        "engine": "torch-compile-" + args.mode if args.mode else "torch",
-        "ranks": ranks,
-        "global_batch": args.batch,
-        "precision": args.precision,
-        "parameters": parameters,
-        "median_us": round(statistics.median(times), 1) if times else None,
-        "memory": torch.cuda.max_memory_allocated(),
-        "losses": losses.tolist(),
-        "libraries": {
-            "python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
-            "torch cuda": torch.version.cuda or "", "torch cudnn": str(torch.backends.cudnn.version()),
-        },
-    }
-    with open(args.out + ".part", "w", encoding="utf-8") as file:
-        json.dump(result, file)
-        file.write("\n")
-    os.replace(args.out + ".part", args.out)
+    session.end(sum(p.numel() for p in model.parameters()), args.batch, {"transformers": transformers.__version__})
 
 
 def main(argv):

@@ -84,7 +84,7 @@ func (p *planner) addTo(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.IntVarP(&p.ranks, "ranks", "n", 0, "number of ranks of the run (default launch.nproc_per_node)")
-	flags.StringVar(&p.program, "program", "", "program whose model is planned: ddp, lm or mlp of examples (default lm for a transformer, else ddp)")
+	flags.StringVar(&p.program, "program", "", "program whose model is planned: ddp, lm, gpt2, mlp or resnet of examples (default the first of them that trains model.name and reads data.path)")
 	flags.BoolVar(&p.asJSON, "json", false, "print the plan as JSON with stable keys")
 	flags.BoolVar(&p.probe, "probe", false, "measure the bandwidth between ranks of this host; takes some seconds")
 	flags.Float64Var(&p.bandwidth, "bandwidth", 0, "bandwidth at which each rank sends, in GB/s, instead of --probe")

@@ -12,6 +12,8 @@ import (
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
 	ddpmodel "github.com/symgrad/symgrad/examples/ddp/model"
 	"github.com/symgrad/symgrad/examples/language"
+	resnetmodel "github.com/symgrad/symgrad/examples/resnet/model"
+	"github.com/symgrad/symgrad/examples/resnet/pictures"
 	"github.com/symgrad/symgrad/internal/foreign"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/nn/transformer"
@@ -40,6 +42,7 @@ func allPlanPrograms() []planProgram {
 		{"lm", []string{"gpt2", "llama"}, textModel, isText},
 		{"gpt2", []string{"gpt2", "llama"}, tokenModel, nil},
 		{"mlp", []string{"mlp"}, wideModel, nil},
+		{"resnet", resnetmodel.Names(), residualModel, nil},
 	}
 }
 
@@ -121,6 +124,34 @@ func classifier(m ddpmodel.Config) func(rows int, shapes bool) (machine.Model, e
 		}
 		return machine.Model{Cost: made.Cost, Params: made.Params}, nil
 	}
+}
+
+// residualModel returns the model of examples/resnet. Images have the size and the classes of those
+// in data.path, or of CIFAR-10 if there are none yet.
+func residualModel(c *config.Config) (planned, error) {
+	m := resnetmodel.Config{Name: c.Model.Name, Width: c.Model.Width, Classes: 10, Side: 32, Small: true, LabelSmoothing: c.Model.LabelSmoothing}
+	where := ""
+	switch p, err := pictures.Open(c); {
+	case err == nil:
+		m.Classes, m.Side, m.Small = p.Classes, p.Side, p.Small
+		if err := p.Close(); err != nil {
+			return planned{}, fmt.Errorf("data.path: %w", err)
+		}
+	case errors.Is(err, os.ErrNotExist):
+		where = fmt.Sprintf(" (size of CIFAR-10: no data in %s)", c.Data.Path)
+	default:
+		return planned{}, fmt.Errorf("data.path: %w", err)
+	}
+	name := fmt.Sprintf("%s of %dx%d images%s, width %d, %d classes", m.Name, m.Side, m.Side, where, m.Width, m.Classes)
+	return planned{name, func(rows int, shapes bool) (machine.Model, error) {
+		m := m
+		m.Batch, m.Shapes = rows, shapes
+		made, err := resnetmodel.New(m, nil)
+		if err != nil {
+			return machine.Model{}, err
+		}
+		return machine.Model{Cost: made.Cost, Params: made.Params}, nil
+	}}, nil
 }
 
 // tokenModel returns the model of examples/gpt2.

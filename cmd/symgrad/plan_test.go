@@ -64,7 +64,7 @@ func TestPlanRefuses(t *testing.T) {
 		"--set data.global_batchs=3":          "data.global_batch",
 		"--set shard.stage=4":                 "shard.stage",
 		"--program lm":                        "--program lm: trains gpt2 or llama, but model.name is mlp",
-		"--program moon":                      `unknown --program "moon": use one of ddp, lm, gpt2, mlp`,
+		"--program moon":                      `unknown --program "moon": use one of ddp, lm, gpt2, mlp, resnet`,
 		"-n 7 " + tinyPlan:                    "data.global_batch=6: 7 ranks cannot have a sample each; set it to 7 at least, or -n to 6 at most",
 		"--program lm --set model.name=llama": "set data.path to the training text",
 		"--set run.machine=tape":              "run.machine=tape: the tape machine's memory is unknown",
@@ -270,5 +270,26 @@ func TestPlanOfATransformerTakesNoMemoryOfIt(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if got := after.TotalAlloc - before.TotalAlloc; p.Bytes < 5<<30 || got > uint64(p.Bytes/30) {
 		t.Errorf("%d B allocated for a plan of %d B of parameters", got, p.Bytes)
+	}
+}
+
+// A residual network is planned for the images of data.path, or for CIFAR-10 without them.
+func TestPlanOfAResidualNetwork(t *testing.T) {
+	settings := "-n 2 --set model.name=resnet18 --set model.width=2 --set data.path="
+	_, stdout, stderr := planText(t, settings+"/none")
+	if !strings.Contains(stdout, "resnet18 of 32x32 images (size of CIFAR-10: no data in /none), width 2, 10 classes") {
+		t.Errorf("%s%s", stdout, stderr)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"train.bin", "test.bin"} {
+		if err := os.WriteFile(filepath.Join(dir, name), make([]byte, 3074), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, stdout, stderr := planText(t, settings+dir); !strings.Contains(stdout, "resnet18 of 32x32 images, width 2, 100 classes") {
+		t.Errorf("%s%s", stdout, stderr)
+	}
+	if code, _, stderr := planText(t, settings+dir+" --set data.image_size=64"); code != exitUsage || !strings.Contains(stderr, "data.image_size=64") {
+		t.Errorf("code %d: %s", code, stderr)
 	}
 }

@@ -89,8 +89,8 @@ func nameOf(path string) string {
 
 // usual are the metrics in the order in which they are drawn. Those of a program follow.
 var usual = []string{
-	metrics.Loss, metrics.ValLoss, metrics.ValAccuracy, metrics.LearningRate, metrics.GradNorm, metrics.SamplesPerSecond,
-	metrics.TokensPerSecond, metrics.MFUPercent, metrics.ExposedPercent, metrics.MemoryBytes,
+	metrics.Loss, metrics.ValLoss, metrics.ValAccuracy, metrics.ValTop5Accuracy, metrics.LearningRate, metrics.GradNorm,
+	metrics.SamplesPerSecond, metrics.TokensPerSecond, metrics.MFUPercent, metrics.ExposedPercent, metrics.MemoryBytes,
 }
 
 // progress are metrics that only grow with the steps.

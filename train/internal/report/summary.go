@@ -57,6 +57,7 @@ type Summary struct {
 	TestAccuracy     *float64 `json:"test_accuracy"` // null without run.eval
 	TestCorrect      int64    `json:"test_correct"`
 	TestSamples      int64    `json:"test_samples"`
+	TestTop5Accuracy *float64 `json:"test_top5_accuracy,omitempty"`  // of classifiers: the right class is among the five most likely
 	TestLoss         *float64 `json:"test_loss,omitempty"`           // mean of the test samples; missing if the tests have none
 	VerifyMaxRelDiff *float64 `json:"verify_max_rel_diff,omitempty"` // with --verify
 
@@ -84,6 +85,12 @@ func (s *Summary) Tested(right, all int64, loss float64) {
 	if !math.IsNaN(loss) && !math.IsInf(loss, 0) { // JSON has no others
 		s.TestLoss = &loss
 	}
+}
+
+// TestedTop5 records how many right answers of Tested's samples were among the five most likely.
+func (s *Summary) TestedTop5(right int64) {
+	accuracy := float64(right) / float64(s.TestSamples)
+	s.TestTop5Accuracy = &accuracy
 }
 
 // Measured records the losses and times of m, for a training set of so many samples. all means that
@@ -153,6 +160,9 @@ func (s *Summary) Footer(saved *save.Folder, dir string) (string, error) {
 	}
 	if s.TestAccuracy != nil {
 		fmt.Fprintf(w, "accuracy\t%.4f: %d of %d test answers\n", *s.TestAccuracy, s.TestCorrect, s.TestSamples)
+	}
+	if s.TestTop5Accuracy != nil {
+		fmt.Fprintf(w, "top 5\t%.4f\n", *s.TestTop5Accuracy)
 	}
 	if s.TestLoss != nil {
 		fmt.Fprintf(w, "test loss\t%.6f\n", *s.TestLoss)

@@ -16,6 +16,7 @@ import (
 	"github.com/symgrad/symgrad/internal/tool/cli"
 	"github.com/symgrad/symgrad/ops"
 	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
 	"github.com/symgrad/symgrad/train/internal/exchange"
 )
 
@@ -250,6 +251,25 @@ func (o *Origin) Weights(params gorgonia.Nodes) error {
 			return fmt.Errorf("checkpoint %s: parameter %s has shape %v, in the model %v", o.Path(), p.Name(), have.Shape, p.Shape())
 		}
 		if err := o.c.Read(p.Name(), 0, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Buffers reads buffers into their values.
+//
+// Errors: a checkpoint without one of them; another shape.
+func (o *Origin) Buffers(buffers []Buffer) error {
+	for _, b := range buffers {
+		have, ok := o.c.Lookup(b.Name)
+		if !ok || have.Role != checkpoint.Buffer {
+			return fmt.Errorf("checkpoint %s has no buffer %s: it is of another model", o.Path(), b.Name)
+		}
+		if !slices.Equal(have.Shape, []int(b.Value.Shape())) {
+			return fmt.Errorf("checkpoint %s: buffer %s has shape %v, in the model %v", o.Path(), b.Name, have.Shape, b.Value.Shape())
+		}
+		if err := o.c.Read(b.Name, 0, tensor.Of(b.Value.Float32s())); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"gorgonia.org/gorgonia"
+	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/checkpoint"
 	"github.com/symgrad/symgrad/dist/ddp"
@@ -19,11 +20,18 @@ import (
 // Training has the objects of one rank whose tensors are saved. Weights are those of the nodes: the
 // caller makes them whole first.
 type Training struct {
-	Values *exchange.Values
-	DDP    *ddp.DDP
-	Params gorgonia.Nodes // trained and untrained
-	Solver optim.Solver
-	Scaler *optim.LossScaler // nil without loss scaling
+	Values  *exchange.Values
+	DDP     *ddp.DDP
+	Params  gorgonia.Nodes // trained and untrained
+	Buffers []Buffer       // rank 0's on all ranks
+	Solver  optim.Solver
+	Scaler  *optim.LossScaler // nil without loss scaling
+}
+
+// Buffer is a part of a model that runs change without a gradient.
+type Buffer struct {
+	Name  string         // in checkpoints; no parameter and no other buffer has it
+	Value *gtensor.Dense // float32
 }
 
 // local reports whether ranks step by themselves, and have states of their own.
@@ -62,6 +70,9 @@ func (t *Training) runs(state optim.State, sharded bool) ([]checkpoint.Run, erro
 			all = append(all, r)
 		}
 	}
+	if all, err = t.bufferRuns(all); err != nil {
+		return nil, err
+	}
 	if all = append(all, t.hookRuns()...); sharded || t.Values.World().Size() == 1 {
 		return withoutEmpty(all), nil
 	}
@@ -83,6 +94,21 @@ func (t *Training) weightRuns() ([]checkpoint.Run, error) {
 			Tensor: checkpoint.Tensor{Name: p.Name(), Role: checkpoint.Param, DType: b.DType(), Shape: p.Shape()},
 			Len:    b.Len(), Data: b, Replicated: true,
 		}
+	}
+	return all, nil
+}
+
+// bufferRuns appends the buffers to all.
+func (t *Training) bufferRuns(all []checkpoint.Run) ([]checkpoint.Run, error) {
+	for _, b := range t.Buffers {
+		data := tensor.Of(b.Value.Float32s())
+		if !finite(data) {
+			return nil, fmt.Errorf("buffer %s has elements that are not finite: nothing is saved; lower optim.lr, or set optim.clip_norm", b.Name)
+		}
+		all = append(all, checkpoint.Run{
+			Tensor: checkpoint.Tensor{Name: b.Name, Role: checkpoint.Buffer, DType: tensor.F32, Shape: b.Value.Shape()},
+			Len:    data.Len(), Data: data, Replicated: true,
+		})
 	}
 	return all, nil
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// gpt2Losses are 60 losses of a run, as JSON. One of them is multiplied by factor.
-func gpt2Losses(factor float64) string {
+// modelLosses are 60 losses of a run, as JSON. One of them is multiplied by factor.
+func modelLosses(factor float64) string {
 	losses := make([]float64, 60)
 	for i := range losses {
 		losses[i] = 10 - float64(i)/10
@@ -23,31 +23,37 @@ func gpt2Losses(factor float64) string {
 	return string(text)
 }
 
-func newGPT2Fake(t *testing.T) *fake {
+// The models of the tests.
+const (
+	testGPT2   = `{"name": "gpt2", "layers": 2, "width": 8, "heads": 2, "context": 16, "unit": "tokens", "units": 16}`
+	testResNet = `{"name": "resnet50", "side": 224, "operations": 4e6, "unit": "images", "units": 1}`
+)
+
+func newModelsFake(t *testing.T, model string) *fake {
 	f := newFake(t)
-	f.write("session.json", `{"date": "2026-01-02T03:04:05Z", "model": {"layers": 2, "width": 8, "heads": 2, "context": 16}, "steps": 60, "host": {}}`)
+	f.write("session.json", fmt.Sprintf(`{"date": "2026-01-02T03:04:05Z", "model": %s, "steps": 60, "host": {}}`, model))
 	return f
 }
 
-func gpt2Ours(f *fake, ranks int, factor float64, memory int64) {
+func modelOurs(f *fake, ranks int, factor float64, memory int64) {
 	f.write(fmt.Sprintf("symgrad.%d.summary.json", ranks), fmt.Sprintf(`{"world_size": %d, "global_batch": %d, "precision": "bf16", "parameters": 1000,
-		"memory": {"params": %d, "state": 100}, "losses": %s}`, ranks, 4*ranks, memory-100, gpt2Losses(factor)))
+		"memory": {"params": %d, "state": 100}, "losses": %s}`, ranks, 4*ranks, memory-100, modelLosses(factor)))
 	f.write(fmt.Sprintf("symgrad.%d.times.json", ranks), `{"median_us": 100, "libraries": {"go": "go1.26"}}`)
 }
 
-func gpt2Torch(f *fake, engine string, ranks, parameters int, us float64) {
+func modelTorch(f *fake, engine string, ranks, parameters int, us float64) {
 	f.write(fmt.Sprintf("%s.%d.json", engine, ranks), fmt.Sprintf(`{"engine": %q, "ranks": %d, "global_batch": %d, "precision": "bf16", "parameters": %d,
-		"median_us": %v, "memory": 1000, "losses": %s, "libraries": {"torch": "2.11"}}`, engine, ranks, 4*ranks, parameters, us, gpt2Losses(1)))
+		"median_us": %v, "memory": 1000, "losses": %s, "libraries": {"torch": "2.11"}}`, engine, ranks, 4*ranks, parameters, us, modelLosses(1)))
 }
 
 func TestGPT2IsComparedWithTorchStepByStep(t *testing.T) {
-	f := newGPT2Fake(t)
-	gpt2Ours(f, 1, 1.004, 900)
-	gpt2Torch(f, "torch", 1, 1000, 300)
-	gpt2Torch(f, "torch-compile-default", 1, 1000, 200)
-	gpt2Ours(f, 2, 1.02, 1100)
-	gpt2Torch(f, "torch", 2, 1000, 300)
-	r, err := readGPT2(f.folder)
+	f := newModelsFake(t, testGPT2)
+	modelOurs(f, 1, 1.004, 900)
+	modelTorch(f, "torch", 1, 1000, 300)
+	modelTorch(f, "torch-compile-default", 1, 1000, 200)
+	modelOurs(f, 2, 1.02, 1100)
+	modelTorch(f, "torch", 2, 1000, 300)
+	r, err := readModels(f.folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,12 +89,12 @@ func TestGPT2IsComparedWithTorchStepByStep(t *testing.T) {
 }
 
 func TestGPT2RunsThatDifferAreNotCompared(t *testing.T) {
-	f := newGPT2Fake(t)
-	gpt2Ours(f, 1, 1, 900)
-	gpt2Torch(f, "torch", 1, 1001, 300)
+	f := newModelsFake(t, testGPT2)
+	modelOurs(f, 1, 1, 900)
+	modelTorch(f, "torch", 1, 1001, 300)
 	f.write("torch-compile-default.1.json", `{"engine": "torch-compile-default", "ranks": 1, "global_batch": 4, "precision": "bf16", "parameters": 1000,
 		"median_us": 5, "losses": [1, 2]}`)
-	r, err := readGPT2(f.folder)
+	r, err := readModels(f.folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +112,30 @@ func TestGPT2RunsThatDifferAreNotCompared(t *testing.T) {
 	if r.holds() {
 		t.Error("wrong results hold")
 	}
-	if _, err := readGPT2(newGPT2Fake(t).folder); err == nil || !strings.Contains(err.Error(), "has no result of symgrad") {
+	if _, err := readModels(newModelsFake(t, testGPT2).folder); err == nil || !strings.Contains(err.Error(), "has no result of symgrad") {
 		t.Errorf("an empty folder: %v", err)
+	}
+}
+
+// A ResNet has a wider limit of the losses and none of the memory, and its operations are given.
+func TestResNetIsComparedWithItsOwnLimits(t *testing.T) {
+	f := newModelsFake(t, testResNet)
+	modelOurs(f, 1, 1.015, 1100)
+	modelTorch(f, "torch", 1, 1000, 300)
+	r, err := readModels(f.folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	r.print(&b)
+	// 3 times 4e6 for each of 4 images in 100 us.
+	if x := r.rows[0]; x.TFLOPS != 0.48 || x.PerSecond != 40000 || !r.holds() || len(r.verdicts) != 1 ||
+		!strings.Contains(b.String(), "| images/s |") || !strings.Contains(b.String(), "0.015, limit 0.02") {
+		t.Errorf("%v TFLOP/s, %v images/s, holds %v:\n%s", x.TFLOPS, x.PerSecond, r.holds(), b.String())
+	}
+	for _, model := range []string{`{}`, `{"name": "resnet50", "unit": "images", "units": 1}`, `{"name": "gpt2", "unit": "tokens", "units": 8, "layers": 1}`} {
+		if _, err := readModels(newModelsFake(t, model).folder); err == nil || !strings.Contains(err.Error(), "lacks a name, a unit or its sizes") {
+			t.Errorf("%s: %v", model, err)
+		}
 	}
 }

@@ -13,27 +13,38 @@ import (
 	"strings"
 )
 
-// Limits of bench/gpt2.sh: the largest relative difference of a loss from eager torch's at the same
-// step, and our memory over eager torch's.
-const (
-	gpt2LossLimit   = 0.01
-	gpt2MemoryLimit = 1
-)
+// modelsLimits are the limits of a model of bench/models.sh.
+type modelsLimits struct {
+	loss   float64 // largest relative difference of a loss from eager torch's at the same step
+	memory float64 // our memory over eager torch's; 0 for no limit
+}
 
-// gpt2Engines are the engines other than ours, in the order of the output, which have a file
+// modelsLimit returns the limits of a model. The losses of a ResNet scatter more: a batch
+// normalization divides by the deviation of few numbers.
+func modelsLimit(name string) modelsLimits {
+	if name == gpt2Name {
+		return modelsLimits{loss: 0.01, memory: 1}
+	}
+	return modelsLimits{loss: 0.02}
+}
+
+// gpt2Name is the model whose operations follow from its sizes.
+const gpt2Name = "gpt2"
+
+// modelsEngines are the engines other than ours, in the order of the output, which have a file
 // ENGINE.RANKS.json each.
-var gpt2Engines = []string{torchEager, torchCompile + "default", torchCompile + "max-autotune-no-cudagraphs"}
+var modelsEngines = []string{torchEager, torchCompile + "default", torchCompile + "max-autotune-no-cudagraphs"}
 
-// gpt2Row is a run of one engine.
-type gpt2Row struct {
+// modelsRow is a run of one engine.
+type modelsRow struct {
 	Engine      string    `json:"engine"`
 	Ranks       int       `json:"ranks"`
 	GlobalBatch int       `json:"global_batch"`
 	Precision   string    `json:"precision"`
 	Parameters  int       `json:"parameters"`
 	MedianUS    float64   `json:"median_us"`
-	TokensS     float64   `json:"tokens_per_second"`
-	TFLOPS      float64   `json:"tflops_per_gpu"` // model FLOPs: 6 per parameter and token, and attention's
+	PerSecond   float64   `json:"per_second"`     // tokens or images
+	TFLOPS      float64   `json:"tflops_per_gpu"` // of the model's products, see modelsSizes.flops
 	Memory      int64     `json:"memory"`         // bytes allocated on rank 0's GPU
 	FirstLoss   float64   `json:"first_loss"`
 	LastLoss    float64   `json:"last_loss"`
@@ -43,16 +54,40 @@ type gpt2Row struct {
 	libraries map[string]string
 }
 
-// gpt2Model has the sizes of the model.
-type gpt2Model struct {
-	Layers  int `json:"layers"`
-	Width   int `json:"width"`
-	Heads   int `json:"heads"`
-	Context int `json:"context"`
+// modelsSizes has the sizes of the model, as the Python program writes them.
+type modelsSizes struct {
+	Name  string `json:"name"`
+	Unit  string `json:"unit"`  // tokens or images
+	Units int    `json:"units"` // of a sample
+
+	Layers  int `json:"layers,omitempty"`
+	Width   int `json:"width,omitempty"`
+	Heads   int `json:"heads,omitempty"`
+	Context int `json:"context,omitempty"`
+
+	Side       int     `json:"side,omitempty"`       // rows and columns of an image
+	Operations float64 `json:"operations,omitempty"` // additions and multiplications of a forward pass of a sample
 }
 
-// gpt2Verdict is a criterion's result.
-type gpt2Verdict struct {
+// flops returns the operations of a training step for one sample: the backward pass has twice those
+// of the forward pass. Of GPT-2 they are 6 for each parameter and token, and those of attention.
+func (m modelsSizes) flops(parameters int) float64 {
+	if m.Name == gpt2Name {
+		return (6*float64(parameters) + 12*float64(m.Layers*m.Width*m.Context)) * float64(m.Context)
+	}
+	return 3 * m.Operations
+}
+
+// check rejects sizes from which nothing can be computed.
+func (m modelsSizes) check() error {
+	if m.Name == "" || m.Unit == "" || m.Units < 1 || !(m.flops(1) > 0) {
+		return fmt.Errorf("session.json: model %+v lacks a name, a unit or its sizes", m)
+	}
+	return nil
+}
+
+// modelsVerdict is a criterion's result.
+type modelsVerdict struct {
 	What  string  `json:"what"`
 	Ranks int     `json:"ranks"`
 	Value float64 `json:"value"`
@@ -60,26 +95,29 @@ type gpt2Verdict struct {
 	Holds bool    `json:"holds"`
 }
 
-// gpt2Report compares the runs of bench/gpt2.sh.
-type gpt2Report struct {
+// modelsReport compares the runs of bench/models.sh.
+type modelsReport struct {
 	Date  string          `json:"date"`
-	Model gpt2Model       `json:"model"`
+	Model modelsSizes     `json:"model"`
 	Steps int             `json:"steps"`
 	Host  json.RawMessage `json:"host"`
 
 	libraries map[string]string
-	rows      []gpt2Row
-	verdicts  []gpt2Verdict
+	rows      []modelsRow
+	verdicts  []modelsVerdict
 	wrong     []string
 }
 
-// readGPT2 reads the folder of a session.
+// readModels reads the folder of a session.
 //
 // Errors: a missing or unreadable session; a run that cannot be compared; no run of symgrad.
-func readGPT2(folder string) (*gpt2Report, error) {
-	r := &gpt2Report{libraries: map[string]string{}}
+func readModels(folder string) (*modelsReport, error) {
+	r := &modelsReport{libraries: map[string]string{}}
 	if err := readJSON(filepath.Join(folder, "session.json"), r); err != nil {
 		return nil, err
+	}
+	if err := r.Model.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", folder, err)
 	}
 	files, err := filepath.Glob(filepath.Join(folder, ours+".*.summary.json"))
 	if err != nil {
@@ -97,20 +135,20 @@ func readGPT2(folder string) (*gpt2Report, error) {
 	if len(r.rows) == 0 {
 		return nil, fmt.Errorf("%s has no result of %s", folder, ours)
 	}
-	slices.SortStableFunc(r.rows, func(a, b gpt2Row) int { return a.Ranks - b.Ranks })
+	slices.SortStableFunc(r.rows, func(a, b modelsRow) int { return a.Ranks - b.Ranks })
 	r.judge()
 	return r, nil
 }
 
 // readRanks reads the runs on so many ranks.
-func (r *gpt2Report) readRanks(folder string, ranks int) error {
-	own, err := readGPT2Ours(folder, ranks)
+func (r *modelsReport) readRanks(folder string, ranks int) error {
+	own, err := readModelOurs(folder, ranks)
 	if err != nil {
 		return err
 	}
 	r.add(own)
-	for _, engine := range gpt2Engines {
-		row := gpt2Row{}
+	for _, engine := range modelsEngines {
+		row := modelsRow{}
 		var libraries struct {
 			Libraries map[string]string `json:"libraries"`
 		}
@@ -128,8 +166,8 @@ func (r *gpt2Report) readRanks(folder string, ranks int) error {
 	return nil
 }
 
-// readGPT2Ours reads summary.json and the times of a run of examples/gpt2.
-func readGPT2Ours(folder string, ranks int) (gpt2Row, error) {
+// readModelOurs reads summary.json and the times of a run of symgrad.
+func readModelOurs(folder string, ranks int) (modelsRow, error) {
 	var summary struct {
 		WorldSize   int              `json:"world_size"`
 		GlobalBatch int              `json:"global_batch"`
@@ -141,9 +179,9 @@ func readGPT2Ours(folder string, ranks int) (gpt2Row, error) {
 	var times trainOurs
 	base := filepath.Join(folder, fmt.Sprintf("%s.%d", ours, ranks))
 	if err := errors.Join(readJSON(base+".summary.json", &summary), readJSON(base+".times.json", &times)); err != nil {
-		return gpt2Row{}, err
+		return modelsRow{}, err
 	}
-	row := gpt2Row{
+	row := modelsRow{
 		Engine: ours, Ranks: summary.WorldSize, GlobalBatch: summary.GlobalBatch, Precision: summary.Precision,
 		Parameters: summary.Parameters, MedianUS: times.Median, Losses: summary.Losses, libraries: times.Libraries,
 	}
@@ -154,10 +192,10 @@ func readGPT2Ours(folder string, ranks int) (gpt2Row, error) {
 }
 
 // add completes a row and adds it, or a note on its fault.
-func (r *gpt2Report) add(x gpt2Row) {
+func (r *modelsReport) add(x modelsRow) {
 	name := fmt.Sprintf("%s on %d ranks", x.Engine, x.Ranks)
 	first := x
-	if i := slices.IndexFunc(r.rows, func(y gpt2Row) bool { return y.Ranks == x.Ranks }); i >= 0 {
+	if i := slices.IndexFunc(r.rows, func(y modelsRow) bool { return y.Ranks == x.Ranks }); i >= 0 {
 		first = r.rows[i]
 	}
 	switch {
@@ -169,10 +207,8 @@ func (r *gpt2Report) add(x gpt2Row) {
 		r.wrong = append(r.wrong, fmt.Sprintf("%s has %d parameters, a batch of %d and %s, %s %d, %d and %s: they must be equal",
 			name, x.Parameters, x.GlobalBatch, x.Precision, first.Engine, first.Parameters, first.GlobalBatch, first.Precision))
 	default:
-		tokens := float64(x.GlobalBatch * r.Model.Context)
-		x.TokensS = round(1e6 * tokens / x.MedianUS)
-		flops := 6*float64(x.Parameters) + 12*float64(r.Model.Layers*r.Model.Width*r.Model.Context) // per token
-		x.TFLOPS = round(flops * tokens / x.MedianUS / 1e6 / float64(x.Ranks))
+		x.PerSecond = round(1e6 * float64(x.GlobalBatch*r.Model.Units) / x.MedianUS)
+		x.TFLOPS = round(r.Model.flops(x.Parameters) * float64(x.GlobalBatch) / x.MedianUS / 1e6 / float64(x.Ranks))
 		x.FirstLoss, x.LastLoss = x.Losses[0], x.Losses[len(x.Losses)-1]
 		r.libraries = merged(r.libraries, x.libraries)
 		r.rows = append(r.rows, x)
@@ -180,10 +216,10 @@ func (r *gpt2Report) add(x gpt2Row) {
 }
 
 // judge compares the losses and the memory of all rows with eager torch's.
-func (r *gpt2Report) judge() {
+func (r *modelsReport) judge() {
 	for i := range r.rows {
 		x := &r.rows[i]
-		k := slices.IndexFunc(r.rows, func(y gpt2Row) bool { return y.Ranks == x.Ranks && y.Engine == torchEager })
+		k := slices.IndexFunc(r.rows, func(y modelsRow) bool { return y.Ranks == x.Ranks && y.Engine == torchEager })
 		if k < 0 {
 			if x.Engine == ours {
 				r.wrong = append(r.wrong, fmt.Sprintf("no result of %s on %d ranks", torchEager, x.Ranks))
@@ -197,19 +233,21 @@ func (r *gpt2Report) judge() {
 		if x.Engine != ours {
 			continue
 		}
-		memory := float64(x.Memory) / float64(eager.Memory)
+		limit := modelsLimit(r.Model.Name)
 		r.verdicts = append(r.verdicts,
-			gpt2Verdict{"largest relative difference of a loss from torch's", x.Ranks, round(x.LossDiff), gpt2LossLimit, x.LossDiff <= gpt2LossLimit},
-			gpt2Verdict{"memory over torch's", x.Ranks, round(memory), gpt2MemoryLimit, memory <= gpt2MemoryLimit})
+			modelsVerdict{"largest relative difference of a loss from torch's", x.Ranks, round(x.LossDiff), limit.loss, x.LossDiff <= limit.loss})
+		if memory := float64(x.Memory) / float64(eager.Memory); limit.memory > 0 {
+			r.verdicts = append(r.verdicts, modelsVerdict{"memory over torch's", x.Ranks, round(memory), limit.memory, memory <= limit.memory})
+		}
 	}
 }
 
-func (r *gpt2Report) holds() bool {
-	return len(r.wrong) == 0 && !slices.ContainsFunc(r.verdicts, func(v gpt2Verdict) bool { return !v.Holds })
+func (r *modelsReport) holds() bool {
+	return len(r.wrong) == 0 && !slices.ContainsFunc(r.verdicts, func(v modelsVerdict) bool { return !v.Holds })
 }
 
-func (r *gpt2Report) print(w io.Writer) {
-	fmt.Fprintf(w, "%v\n", gpt2Grid(r.rows))
+func (r *modelsReport) print(w io.Writer) {
+	fmt.Fprintf(w, "%v\n", modelsGrid(r.Model, r.rows))
 	for _, text := range r.wrong {
 		fmt.Fprintln(w, "WRONG:", text)
 	}
@@ -218,12 +256,12 @@ func (r *gpt2Report) print(w io.Writer) {
 	}
 }
 
-// gpt2Grid is the table of rows.
-func gpt2Grid(rows []gpt2Row) grid {
-	g := grid{{"GPUs", "engine", "ms a step", "tokens/s", "TFLOP/s a GPU", "GB", "first loss", "last loss", "largest difference from torch"}}
+// modelsGrid is the table of rows.
+func modelsGrid(m modelsSizes, rows []modelsRow) grid {
+	g := grid{{"GPUs", "engine", "ms a step", m.Unit + "/s", "TFLOP/s a GPU", "GB", "first loss", "last loss", "largest difference from torch"}}
 	for _, x := range rows {
 		g = append(g, []string{
-			strconv.Itoa(x.Ranks), x.Engine, fmt.Sprintf("%.1f", x.MedianUS/1e3), fmt.Sprintf("%.0f", x.TokensS), fmt.Sprintf("%.0f", x.TFLOPS),
+			strconv.Itoa(x.Ranks), x.Engine, fmt.Sprintf("%.1f", x.MedianUS/1e3), fmt.Sprintf("%.0f", x.PerSecond), fmt.Sprintf("%.0f", x.TFLOPS),
 			fmt.Sprintf("%.1f", float64(x.Memory)/1e9), fmt.Sprintf("%.4f", x.FirstLoss), fmt.Sprintf("%.4f", x.LastLoss),
 			fmt.Sprintf("%.2f %%", 100*x.LossDiff),
 		})
@@ -231,19 +269,20 @@ func gpt2Grid(rows []gpt2Row) grid {
 	return g
 }
 
-// gpt2Tables returns the tables of a result file.
-func gpt2Tables(text []byte) ([]grid, error) {
+// modelsTables returns the tables of a result file.
+func modelsTables(text []byte) ([]grid, error) {
 	var file struct {
-		Rows []gpt2Row `json:"rows"`
+		Model modelsSizes `json:"model"`
+		Rows  []modelsRow `json:"rows"`
 	}
 	if err := json.Unmarshal(text, &file); err != nil {
 		return nil, err
 	}
-	return []grid{gpt2Grid(file.Rows)}, nil
+	return []grid{modelsGrid(file.Model, file.Rows)}, nil
 }
 
 // fields returns the result, in the order of the file.
-func (r *gpt2Report) fields() []field {
+func (r *modelsReport) fields() []field {
 	var verdicts, rows []any
 	for _, v := range r.verdicts {
 		verdicts = append(verdicts, v)
