@@ -75,9 +75,9 @@ func Reshape(x *G.Node, shape ...int) (*G.Node, error) {
 	return l.reshape(x, shape...), l.err
 }
 
-// Slice returns the elements from start on, up to end, of an axis of x. Use it in place of
-// gorgonia.Slice: a graph takes two of those of one node for the same node if their bounds are equal
-// modulo 256, such as 0:768 and 768:1536.
+// Slice returns the elements from start on, up to end, of an axis of x. Use it instead of
+// gorgonia.Slice: a graph takes two of those of one node for the same node if their bounds are
+// equal modulo 256, such as 0:768 and 768:1536.
 //
 // Shapes: that of x, with end-start for the axis, which stays if it is 1. Errors: dist.ErrCount for
 // an axis or a bound outside of the shape; dist.ErrInvalid without x.

@@ -11,8 +11,8 @@ import (
 )
 
 // Slice takes the elements from Start on, up to End, of an axis. gorgonia.Slice writes only the low
-// bytes of its bounds to its hash, so a graph takes 0:768 and 768:1536 of one node for the same node
-// (op_tensor.go:626 of v0.9.18).
+// bytes of its bounds to its hash, so a graph takes 0:768 and 768:1536 of one node for the same
+// node (op_tensor.go:626 of v0.9.18).
 type Slice struct {
 	result
 	Axis, Start, End int
