@@ -199,7 +199,7 @@ bench-mpi: ## compare the collectives with Open MPI's and MPICH's; takes minutes
 GPU_DIR   := bin/dev
 GPU_TESTS := ./internal/gpu/cuda ./internal/gpu ./internal/gpu/nccl ./internal/gpu/nvshmem ./internal/gpu/direct ./kernel ./dist/backend \
 	./cmd/symgrad ./examples/ring ./examples/jacobi ./examples/comm ./internal/gpu/cublas ./internal/gpu/cudnn ./internal/compile/cudagen ./internal/compile/cudaexec \
-	./machine ./train ./examples/ddp ./examples/mlp ./examples/lm ./examples/gpt2 ./examples/resnet
+	./machine ./nn ./train ./examples/ddp ./examples/mlp ./examples/lm ./examples/gpt2 ./examples/resnet
 
 .PHONY: gpu-tests
 gpu-tests: ## build tests and programs for GPUs into bin/dev/, and print how to run them
