@@ -39,9 +39,10 @@ func TestClangTakesTheText(t *testing.T) {
 			if err := os.WriteFile(file, slices.Concat(prelude, []byte(m.text)), 0o600); err != nil {
 				t.Fatal(err)
 			}
+			// The loop over the elements of an empty tensor divides by its lengths, but never runs.
 			cmd := exec.Command(compiler, "-x", "cuda", "--cuda-gpu-arch=sm_80", "-Xclang", "-target-feature", "-Xclang", "+ptx75", "-std=c++17",
 				"-nocudainc", "-nocudalib", "--cuda-device-only", "-fsyntax-only", "-Wall", "-Werror", "-Wno-unknown-cuda-version", "-Wno-unused-variable",
-				"-Wno-unused-function", "-ferror-limit=5", file)
+				"-Wno-unused-function", "-Wno-division-by-zero", "-ferror-limit=5", file)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
