@@ -9,6 +9,7 @@ import (
 
 	"github.com/symgrad/symgrad/internal/compile/cudaexec"
 	"github.com/symgrad/symgrad/internal/compile/lower"
+	"github.com/symgrad/symgrad/internal/compile/program"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -33,6 +34,21 @@ const (
 	Refuse    NewBatch = "error"     // RunAll returns ErrShape
 )
 
+// Recompute says which activations, results of the forward pass, a training computes again in its
+// backward pass instead of keeping them. It changes memory and time, and no bits of results.
+type Recompute string
+
+// Values of Recompute. The zero Recompute is RecomputeNone.
+const (
+	RecomputeNone Recompute = "none" // keep all
+	// RecomputeBlocks divides the forward pass where few bytes pass from step to step, such as
+	// between the layers of a transformer. It keeps these, and computes everything between them
+	// again, block by block. That takes the time of about one more forward pass.
+	RecomputeBlocks Recompute = "blocks"
+	// RecomputeAuto computes as little as possible again, so that a program keeps MemoryBytes.
+	RecomputeAuto Recompute = "auto"
+)
+
 // Config has the settings of compilation and runs. The zero value is the default.
 type Config struct {
 	Name       string   // name of the program in Explain and in errors; "" means "program"
@@ -47,6 +63,9 @@ type Config struct {
 	Seed       uint64   // of dropout and of random nodes
 	Samples    int      // samples in this rank's batch; 0 means the length of the first input that is not a parameter
 	NoOptimize bool     // skip optimizations; slow, to find out whether one is wrong
+
+	Recompute   Recompute // activations to compute again; "" means RecomputeNone; no effect with Eval or NoOptimize
+	MemoryBytes int64     // with RecomputeAuto: limit of a program's Footprint; 0 means the free memory of a GPU, and no limit on the CPU
 
 	// Log gets one warning for each type of op that runs by its own Do on the host. nil means
 	// slog.Default().
@@ -115,11 +134,16 @@ func (c *Config) lowering(onGPU bool) lower.Options {
 		Name: c.Name, Seed: c.Seed, Samples: c.Samples, DualValues: c.DualValues, NoOptimize: c.NoOptimize,
 		Fallback: c.Fallback, Log: c.Log, OnGPU: onGPU,
 	}
+	if !c.Eval {
+		o.Recompute, o.Memory = recomputes[c.Recompute], c.MemoryBytes
+	}
 	if onGPU {
 		o.Aside, o.Narrow = cudaexec.Aside, c.Compute == cudaexec.BF16.String()
 	}
 	return o
 }
+
+var recomputes = map[Recompute]program.Recompute{RecomputeBlocks: program.RecomputeBlocks, RecomputeAuto: program.RecomputeAuto}
 
 // Validate checks the settings.
 func (c Config) Validate() error {
@@ -140,6 +164,17 @@ func (c Config) Validate() error {
 		return fmt.Errorf("machine config: %d samples", c.Samples)
 	case c.GPU < 0:
 		return fmt.Errorf("machine config: %w: gpu %d", ErrDevice, c.GPU)
+	}
+	switch c.Recompute {
+	case "", RecomputeNone, RecomputeBlocks, RecomputeAuto:
+	default:
+		return fmt.Errorf("machine config: recompute %q; want none, blocks or auto", c.Recompute)
+	}
+	switch {
+	case c.MemoryBytes < 0:
+		return fmt.Errorf("machine config: a limit of %d bytes; 0 means the free memory of a GPU, and no limit on the CPU", c.MemoryBytes)
+	case c.MemoryBytes > 0 && c.Recompute != RecomputeAuto:
+		return fmt.Errorf("machine config: a limit of %d bytes without recompute %q, which alone keeps it", c.MemoryBytes, RecomputeAuto)
 	}
 	if c.Compute != "" {
 		if _, err := cudaexec.ParseCompute(c.Compute); err != nil {

@@ -26,6 +26,9 @@ func Optimize(p *Program) error {
 		collapseDims(p)
 	}
 	recomputeSoftmax(p) // after eliminateCommon, which would undo it
+	if err := recomputeActivations(p); err != nil {
+		return err
+	}
 	if err := Pack(p); err != nil {
 		return err
 	}

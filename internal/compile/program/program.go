@@ -12,7 +12,10 @@ type Program struct {
 	Rows   bool   // Plan keeps the operands of a run of row-wise steps until its end, so that it can run row by row
 	Again  bool   // Optimize recomputes cheap functions for each reader, where memory is slower than that
 	Aside  bool   // Optimize puts gradients of weights on the Side stream
-	Narrow int    // least number of multiplications for which products and attention use bf16 for f32; 0: none
+	// Recompute says which results of the forward pass the backward pass computes again.
+	Recompute  Recompute
+	ArenaLimit int64 // with RecomputeAuto: wanted bytes of the arena; 0: no limit
+	Narrow     int   // least number of multiplications for which products and attention use bf16 for f32; 0: none
 }
 
 // ID is the index of a value in Program.Values.
