@@ -14,6 +14,11 @@ var slack = [...]float64{1, 1.1, 1.25, 1.5, 2}
 // backward pass begins with it. It returns the ends of blocks with the smallest arena.
 func (c *chooser) blocks() ([]int, error) {
 	d := c.a.divide()
+	if len(c.fetched) > 0 { // fetches are where these blocks need them
+		cuts := d.cutsBefore(c.fetched)
+		_, err := c.consider(c.a.between(cuts, len(cuts)))
+		return cuts, err
+	}
 	low, high := 0.0, float64(d.total)
 	const halvings = 40
 	for range halvings {
@@ -61,8 +66,9 @@ func (a *activations) between(cuts []int, n int) []bool {
 // division has the points where the forward pass can be cut.
 type division struct {
 	a     *activations
-	at    []int // steps before which to cut; the first is 0, the last is turn
-	total int64 // bytes of all activations
+	at    []int   // steps before which to cut; the first is 0, the last is turn
+	pass  []int64 // by step: bytes that pass from earlier steps to it or later ones of the forward pass
+	total int64   // bytes of all activations
 }
 
 // divide finds the points where fewer bytes pass than next to them.
@@ -79,12 +85,12 @@ func (a *activations) divide() *division {
 			}
 		}
 	}
-	pass := make([]int64, a.turn+1)
+	d.pass = make([]int64, a.turn+1)
 	for i := 1; i <= a.turn; i++ {
-		pass[i] = pass[i-1] + change[i]
+		d.pass[i] = d.pass[i-1] + change[i]
 	}
 	for i := 1; i < a.turn; i++ {
-		if pass[i] <= pass[i-1] && pass[i] <= pass[i+1] || i == 1 {
+		if d.pass[i] <= d.pass[i-1] && d.pass[i] <= d.pass[i+1] || i == 1 {
 			d.at = append(d.at, i)
 		}
 	}

@@ -24,9 +24,9 @@ const (
 //
 // The choice is that with the smallest arena, or with RecomputeAuto the cheapest one that keeps the
 // limit. Candidates are compared by their planned arenas. The program stays as it is if none is
-// better. No collective is added: a repeated step reads a fetched value only if that is in memory
-// at the time. Errors: ErrInvalid.
-func recomputeActivations(p *Program) error {
+// better. No collective is added: repeated steps read values that were fetched for the backward
+// pass, or for them (see refetchBlocks, which returns fetched). Errors: ErrInvalid.
+func recomputeActivations(p *Program, fetched []ID) error {
 	if p.Recompute == RecomputeNone {
 		return nil
 	}
@@ -39,7 +39,7 @@ func recomputeActivations(p *Program) error {
 		*p = *most
 		return nil
 	}
-	c := &chooser{a: a}
+	c := &chooser{a: a, fetched: fetched}
 	var err error
 	if c.bytes, err = arenaOf(p); err != nil {
 		return err
@@ -58,10 +58,11 @@ func recomputeActivations(p *Program) error {
 
 // chooser compares programs that keep different activations.
 type chooser struct {
-	a     *activations
-	best  *Program // nil: the program as it is
-	bytes int64    // the arena of best
-	cost  float64  // of best, without the program as it is
+	a       *activations
+	fetched []ID     // shards of the first fetched value of blocks: see refetchBlocks
+	best    *Program // nil: the program as it is
+	bytes   int64    // the arena of best
+	cost    float64  // of best, without the program as it is
 }
 
 // consider plans the program that drops some values, and keeps it if it is better than the best. It

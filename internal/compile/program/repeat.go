@@ -83,9 +83,8 @@ func (r *repeater) possibleInputs(s *Step, j int, steps map[int]bool) bool {
 	return true
 }
 
-// fetchBefore returns a value with the elements of id, which was gathered from home, that is in
-// memory before step j anyway: id itself if a later step reads it, or another one that was fetched
-// in the backward pass. It returns None if there is none.
+// fetchBefore returns the value that was last fetched from home before step j, for the backward pass
+// or for no step (see refetchBlocks). Its elements are those of id. It returns None if there is none.
 func (a *activations) fetchBefore(home, id ID, j int) ID {
 	best := None
 	of := a.p.Steps[a.f.maker(id)].Op.(*Collective)
@@ -96,8 +95,7 @@ func (a *activations) fetchBefore(home, id ID, j int) ID {
 			continue
 		}
 		out := s.Out[0].Value
-		readers := a.f.readers[out]
-		if k >= a.turn || len(readers) > 0 && readers[len(readers)-1] >= j {
+		if r := a.f.readers[out]; len(r) == 0 || r[len(r)-1] >= a.turn {
 			best = out
 		}
 	}
