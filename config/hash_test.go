@@ -19,6 +19,7 @@ run.eval: true
 run.device: auto
 run.machine: compiled
 run.precision: fp32
+run.recompute: none
 launch.nproc_per_node: 0
 comm.backend: auto
 comm.max_ctas: 0

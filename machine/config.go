@@ -9,7 +9,6 @@ import (
 
 	"github.com/symgrad/symgrad/internal/compile/cudaexec"
 	"github.com/symgrad/symgrad/internal/compile/lower"
-	"github.com/symgrad/symgrad/internal/compile/program"
 	"github.com/symgrad/symgrad/optim"
 )
 
@@ -32,21 +31,6 @@ type NewBatch string
 const (
 	Recompile NewBatch = "recompile" // compile a program for the new shapes and keep the others
 	Refuse    NewBatch = "error"     // RunAll returns ErrShape
-)
-
-// Recompute says which activations, results of the forward pass, a training computes again in its
-// backward pass instead of keeping them. It changes memory and time, and no bits of results.
-type Recompute string
-
-// Values of Recompute. The zero Recompute is RecomputeNone.
-const (
-	RecomputeNone Recompute = "none" // keep all
-	// RecomputeBlocks divides the forward pass where few bytes pass from step to step, such as
-	// between the layers of a transformer. It keeps these, and computes everything between them
-	// again, block by block. That takes the time of about one more forward pass.
-	RecomputeBlocks Recompute = "blocks"
-	// RecomputeAuto computes as little as possible again, so that a program keeps MemoryBytes.
-	RecomputeAuto Recompute = "auto"
 )
 
 // Config has the settings of compilation and runs. The zero value is the default.
@@ -143,8 +127,6 @@ func (c *Config) lowering(onGPU bool) lower.Options {
 	return o
 }
 
-var recomputes = map[Recompute]program.Recompute{RecomputeBlocks: program.RecomputeBlocks, RecomputeAuto: program.RecomputeAuto}
-
 // Validate checks the settings.
 func (c Config) Validate() error {
 	switch c.Device {
@@ -165,16 +147,8 @@ func (c Config) Validate() error {
 	case c.GPU < 0:
 		return fmt.Errorf("machine config: %w: gpu %d", ErrDevice, c.GPU)
 	}
-	switch c.Recompute {
-	case "", RecomputeNone, RecomputeBlocks, RecomputeAuto:
-	default:
-		return fmt.Errorf("machine config: recompute %q; want none, blocks or auto", c.Recompute)
-	}
-	switch {
-	case c.MemoryBytes < 0:
-		return fmt.Errorf("machine config: a limit of %d bytes; 0 means the free memory of a GPU, and no limit on the CPU", c.MemoryBytes)
-	case c.MemoryBytes > 0 && c.Recompute != RecomputeAuto:
-		return fmt.Errorf("machine config: a limit of %d bytes without recompute %q, which alone keeps it", c.MemoryBytes, RecomputeAuto)
+	if err := c.checkRecompute(); err != nil {
+		return fmt.Errorf("machine config: %w", err)
 	}
 	if c.Compute != "" {
 		if _, err := cudaexec.ParseCompute(c.Compute); err != nil {

@@ -95,6 +95,9 @@ func (m *Machine) compile(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 }
 
 func (m *Machine) compileFirst() error {
+	if err := m.limitMemory(); err != nil {
+		return err
+	}
 	c, err := m.build(m.shapes, false)
 	if err != nil {
 		return err

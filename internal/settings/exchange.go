@@ -63,6 +63,9 @@ func Check(c *config.Config) error {
 		return fmt.Errorf("optim.ema_decay=%v: with ddp.local_steps=%d each rank would average its own weights: remove one of them",
 			c.Optim.EMADecay, c.DDP.LocalSteps)
 	}
+	if c.Run.Machine == Tape && c.Run.Recompute != "none" {
+		return fmt.Errorf("run.recompute=%s: the tape machine keeps all results; set run.machine=compiled, or remove it", c.Run.Recompute)
+	}
 	return nil
 }
 

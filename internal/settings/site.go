@@ -126,6 +126,10 @@ func Backend(all *config.Config, gpu bool) backend.Config {
 func Machine(all *config.Config, gpu bool, name string, threads int) machine.Config {
 	c := machine.Config{
 		Name: name, Device: machine.CPU, Threads: threads, NewBatch: machine.Refuse, Seed: uint64(all.Run.Seed),
+		Recompute: machine.Recompute(all.Run.Recompute),
+	}
+	if c.Recompute == machine.RecomputeAuto {
+		c.MemoryBytes = int64(all.Run.MemoryMB) << 20
 	}
 	switch blas := all.CPU.BLAS; blas {
 	case "auto":
