@@ -10,6 +10,7 @@ import (
 	"github.com/symgrad/symgrad/internal/compile/cudaexec"
 	"github.com/symgrad/symgrad/internal/compile/lower"
 	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // Device is the kind of processor that runs a program.
@@ -66,9 +67,10 @@ type Config struct {
 	// The rest is for GPUs and has no effect on the CPU.
 	GPU   int      // number of the GPU among those that the process sees, if no world or Share determines it
 	Share *Machine // use the parameters of this machine with the same names and forms: see On a GPU. It is closed last
-	// Compute is the arithmetic of float32 products, equal on all ranks: f32, tf32 or bf16, with
-	// sums in f32. "" means f32. The setting bf16 also rounds results of large products inside the
-	// program, and attention stores no scores.
+	// Compute is the arithmetic of float32 products, equal on all ranks: f32, tf32, bf16 or f16,
+	// with sums in f32. "" means f32. The settings bf16 and f16 also round results of large products
+	// inside the program; with bf16 attention stores no scores. f16 needs a factor in the cost, or
+	// small gradients become 0: see optim.LossScaler.
 	Compute string
 
 	KeepInputs    bool   // copy an input only when it is set anew, not when its elements change in place
@@ -122,10 +124,13 @@ func (c *Config) lowering(onGPU bool) lower.Options {
 		o.Recompute, o.Memory = recomputes[c.Recompute], c.MemoryBytes
 	}
 	if onGPU {
-		o.Aside, o.Narrow = cudaexec.Aside, c.Compute == cudaexec.BF16.String()
+		o.Aside, o.Narrow = cudaexec.Aside, narrow[c.Compute]
 	}
 	return o
 }
+
+// narrow has the dtype of operands and results of large products, by Config.Compute.
+var narrow = map[string]tensor.DType{cudaexec.BF16.String(): tensor.BF16, cudaexec.F16.String(): tensor.F16}
 
 // Validate checks the settings.
 func (c Config) Validate() error {

@@ -140,7 +140,7 @@ func Machine(all *config.Config, gpu bool, name string, threads int) machine.Con
 	}
 	if gpu {
 		c.Device = machine.CUDA
-		c.Compute = map[string]string{"fp32": "f32", "tf32": "tf32", "bf16": "bf16"}[all.Run.Precision]
+		c.Compute = map[string]string{"fp32": "f32", "tf32": "tf32", "bf16": "bf16", "f16": "f16"}[all.Run.Precision]
 		c.CUDADriver, c.NVRTC = all.GPU.Driver, all.GPU.NVRTC
 	}
 	return c

@@ -88,7 +88,7 @@ func TestBackendIsToldHowToChoose(t *testing.T) {
 func TestMachineIsToldHowToMultiply(t *testing.T) {
 	for set, want := range map[string][2]string{
 		"cpu.blas=auto": {"", ""}, "cpu.blas=gonum": {"none", ""}, "cpu.blas=/lib/libblas.so": {"/lib/libblas.so", ""},
-		"run.precision=fp32": {"", "f32"}, "run.precision=tf32": {"", "tf32"}, "run.precision=bf16": {"", "bf16"},
+		"run.precision=fp32": {"", "f32"}, "run.precision=tf32": {"", "tf32"}, "run.precision=bf16": {"", "bf16"}, "run.precision=f16": {"", "f16"},
 	} {
 		cfg, _, err := config.Load(config.Source{Set: []string{set}})
 		if err != nil {

@@ -9,8 +9,8 @@ import (
 // finish optimizes the program and plans its memory.
 func (l *Lowered) finish(o *Options) error {
 	l.Program.Rows, l.Program.Again, l.Program.Aside = o.OnGPU, o.OnGPU, o.Aside != nil && o.Aside(l.Program, l.Groups)
-	if o.Narrow {
-		l.Program.Narrow = program.NarrowFrom
+	if o.Narrow.Valid() {
+		l.Program.Narrow, l.Program.NarrowTo = program.NarrowFrom, o.Narrow
 	}
 	l.Program.Recompute, l.Program.ArenaLimit = o.Recompute, l.arenaLimit(o)
 	var err error

@@ -42,13 +42,13 @@ var (
 
 // Options has the settings that lowering reads.
 type Options struct {
-	Name       string // of the program
-	Seed       uint64 // of dropout and of random nodes
-	Samples    int    // samples in this rank's batch; 0 means the length of the first input that is not a parameter
-	DualValues bool   // accumulate gradients in duals
-	OnGPU      bool   // the program is for a GPU
-	NoOptimize bool   // skip optimizations
-	Narrow     bool   // round results of large products to bf16
+	Name       string       // of the program
+	Seed       uint64       // of dropout and of random nodes
+	Samples    int          // samples in this rank's batch; 0 means the length of the first input that is not a parameter
+	DualValues bool         // accumulate gradients in duals
+	OnGPU      bool         // the program is for a GPU
+	NoOptimize bool         // skip optimizations
+	Narrow     tensor.DType // round operands and results of large products to BF16 or F16; the zero value means no
 	Recompute  program.Recompute
 	Memory     int64        // with RecomputeAuto: wanted bytes of arena, constants, outputs and, on a GPU, inputs; 0 means no limit
 	Fallback   bool         // do not warn of ops that run by their own Do

@@ -13,7 +13,7 @@ func Optimize(p *Program) error {
 		return err
 	}
 	cleaned(p)
-	for _, recognise := range []func(*Program) bool{convolutions, entropy, attention, fuseAccumulate, demoteToBF16} {
+	for _, recognise := range []func(*Program) bool{convolutions, entropy, attention, fuseAccumulate, demote} {
 		if recognise(p) {
 			cleaned(p)
 		}

@@ -14,8 +14,9 @@ type Program struct {
 	Aside  bool   // Optimize puts gradients of weights on the Side stream
 	// Recompute says which results of the forward pass the backward pass computes again.
 	Recompute  Recompute
-	ArenaLimit int64 // with RecomputeAuto: wanted bytes of the arena; 0: no limit
-	Narrow     int   // least number of multiplications for which products and attention use bf16 for f32; 0: none
+	ArenaLimit int64        // with RecomputeAuto: wanted bytes of the arena; 0: no limit
+	Narrow     int          // least number of multiplications for which products use NarrowTo for f32; 0: none
+	NarrowTo   tensor.DType // BF16, also for attention, or F16; the zero value means BF16
 }
 
 // ID is the index of a value in Program.Values.
