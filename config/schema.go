@@ -40,7 +40,7 @@ type Run struct {
 	Machine   string `yaml:"machine" in:"compiled|tape" help:"machine that runs the graphs: compiled is package machine, tape is Gorgonia's own tape machine, on the host only"`
 	Precision string `yaml:"precision" in:"fp32|tf32|bf16|f16" only:"run.device=auto|cuda" help:"precision of matrix products on a GPU, with sums in fp32: tf32, f16 and bf16 are faster and have 10, 10 and 7 bits of mantissa; f16 has a smaller range and needs optim.loss_scale; weights stay in fp32"`
 	Recompute string `yaml:"recompute" in:"none|blocks|auto" help:"results of the forward pass (activations) that the backward pass computes again instead of keeping them, with the same bits: none; blocks is all between the points where few bytes pass, such as the layers of a transformer, for about a third more computation; auto is as few as run.memory_mb needs"`
-	MemoryMB  int    `yaml:"memory_mb" in:"[0,16777216]" only:"run.recompute=auto" help:"memory of a rank in MiB for activations, inputs and outputs, besides weights, gradients and optimizer state; 0 means the free memory of a GPU, and no limit on the host"`
+	MemoryMB  int    `yaml:"memory_mb" in:"[0,16777216]" only:"run.recompute=auto" help:"memory of a rank in MiB for activations, inputs and outputs, in addition to weights, gradients and optimizer state; 0 means the free memory of a GPU, and no limit on the host"`
 }
 
 // Launch sets how a program starts its ranks itself, without a launcher.

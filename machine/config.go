@@ -68,9 +68,9 @@ type Config struct {
 	GPU   int      // number of the GPU among those that the process sees, if no world or Share determines it
 	Share *Machine // use the parameters of this machine with the same names and forms: see On a GPU. It is closed last
 	// Compute is the arithmetic of float32 products, equal on all ranks: f32, tf32, bf16 or f16,
-	// with sums in f32. "" means f32. The settings bf16 and f16 also round results of large products
-	// inside the program; with bf16 attention stores no scores. f16 needs a factor in the cost, or
-	// small gradients become 0: see optim.LossScaler.
+	// with sums in f32. "" means f32. The settings bf16 and f16 also round results of large
+	// products inside the program; with bf16 attention stores no scores. f16 needs a factor in the
+	// cost, or small gradients become 0: see optim.LossScaler.
 	Compute string
 
 	KeepInputs    bool   // copy an input only when it is set anew, not when its elements change in place

@@ -47,7 +47,7 @@ const librariesShare = 20
 // limitMemory sets the limit of RecomputeAuto if the settings have none: the free memory of the GPU
 // without the parameters that are not there yet. States of solvers and buckets of gradients are.
 // Programs for other shapes get the same limit, since they share the memory.
-func (m *Machine) limitMemory() error {
+func limitMemory(m *Machine) error {
 	c := &m.cfg
 	if c.Recompute != RecomputeAuto || c.MemoryBytes > 0 || m.device == nil {
 		return nil

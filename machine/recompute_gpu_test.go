@@ -10,8 +10,8 @@ import (
 	"github.com/symgrad/symgrad/optim"
 )
 
-// TestRecomputeOnAGPU trains deep networks on a GPU with and without recomputation, with and without
-// cuBLAS and cuDNN: equal bits, and arenas as foreseen.
+// TestRecomputeOnAGPU trains deep networks on a GPU with and without recomputation, with and
+// without cuBLAS and cuDNN: equal bits, and arenas as foreseen.
 func TestRecomputeOnAGPU(t *testing.T) {
 	cudatest.Devices(t, 1)
 	for name, build := range map[string]func() *net{

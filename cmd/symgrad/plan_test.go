@@ -86,6 +86,32 @@ func TestPlanRefuses(t *testing.T) {
 	}
 }
 
+// TestPlanForeseesRecomputation: a deep model needs less memory for activations with blocks, and
+// with auto no more than run.memory_mb.
+func TestPlanForeseesRecomputation(t *testing.T) {
+	of := func(set string) (activations int64, again int) {
+		code, stdout, stderr := planText(t, "--json -n 2 --program mlp --set data.global_batch=512 --set model.hidden=[64,64,64,64,64,64,64,64,64] "+set)
+		if code != exitOK || stderr != "" {
+			t.Fatalf("%s: code %d: %s", set, code, stderr)
+		}
+		var p plan.Plan
+		if err := json.Unmarshal([]byte(stdout), &p); err != nil {
+			t.Fatal(err)
+		}
+		return p.Configured().Most().Activations, p.Configured().Precision.Again
+	}
+	for _, device := range []string{"--set run.device=cpu ", "--set run.device=cuda "} {
+		none, again := of(device)
+		blocks, more := of(device + "--set run.recompute=blocks")
+		if again != 0 || more == 0 || 4*blocks > 3*none {
+			t.Errorf("%s: activations of %d and %d B, %d and %d steps again", device, none, blocks, again, more)
+		}
+		if auto, again := of(device + "--set run.recompute=auto --set run.memory_mb=100"); auto != none || again != 0 {
+			t.Errorf("%s: with room for all %d B, %d steps again, want %d B", device, auto, again, none)
+		}
+	}
+}
+
 // TestPlanJSONIsThePlan reads it back.
 func TestPlanJSONIsThePlan(t *testing.T) {
 	code, stdout, stderr := planText(t, "--json -n 3 --bandwidth 2.5 --step 1ms --set shard.stage=1 "+tinyPlan)

@@ -77,6 +77,7 @@ type Step struct {
 	Out    []View
 	Stream Stream
 	After  []int // earlier steps on other streams that must be done before this one starts
+	Again  bool  // the step repeats one of the forward pass: see Recompute
 }
 
 // Stream is where a step runs. Steps of one stream run in order.

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// refetchBlocks prepares a program with fetches for RecomputeBlocks. Fetched values are divided into
-// blocks by their first uses, sqrt(n) blocks of n values. Before the backward pass of a block, its
-// values are fetched once more, for the steps that recomputeActivations repeats there. The last
+// refetchBlocks prepares a program with fetches for RecomputeBlocks. Fetched values are divided
+// into blocks by their first uses, sqrt(n) blocks of n values. Before the backward pass of a block,
+// its values are fetched once more, for the steps that recomputeActivations repeats there. The last
 // block is not repeated.
 //
 // It adds steps that read one element of each such value into a new value. They stand for the
@@ -35,7 +35,7 @@ func refetchBlocks(p *Program) (blocks []ID) {
 		blocks = append(blocks, p.Steps[f.maker(next)].In[0].Value)
 		last := f.readers[next][len(f.readers[next])-1]
 		for _, id := range all[at-each : at] {
-			add[last] = append(add[last], p.mark(id))
+			add[last] = append(add[last], readStep(p, id))
 		}
 	}
 	var steps []Step
@@ -46,8 +46,8 @@ func refetchBlocks(p *Program) (blocks []ID) {
 	return blocks
 }
 
-// mark returns a step that reads an element of a value into a new one.
-func (p *Program) mark(id ID) Step {
+// readStep returns a step that reads an element of a value into a new one.
+func readStep(p *Program, id ID) Step {
 	to := p.Add(Value{Name: p.Values[id].Name, DType: p.Values[id].DType, Shape: []int{1}})
 	return Step{
 		Name: p.Values[id].Name, Op: &Map{Space: []int{1}, Code: []Instr{{Op: Load}}, Stores: []int{0}},
@@ -62,7 +62,7 @@ func (d *division) cutsBefore(blocks []ID) []int {
 	a := d.a
 	var cuts []int
 	for _, home := range blocks {
-		first := a.firstUse(home)
+		first := d.firstUse(home)
 		if first <= 0 || first >= a.turn {
 			continue
 		}
@@ -82,7 +82,8 @@ func (d *division) cutsBefore(blocks []ID) []int {
 }
 
 // firstUse returns the first step that reads a value that was fetched from home, or -1.
-func (a *activations) firstUse(home ID) int {
+func (d *division) firstUse(home ID) int {
+	a := d.a
 	return slices.IndexFunc(a.p.Steps, func(s Step) bool {
 		return slices.ContainsFunc(s.In, func(v View) bool {
 			from, ok := a.fetchedFrom(v.Value)

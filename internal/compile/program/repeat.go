@@ -83,8 +83,9 @@ func (r *repeater) possibleInputs(s *Step, j int, steps map[int]bool) bool {
 	return true
 }
 
-// fetchBefore returns the value that was last fetched from home before step j, for the backward pass
-// or for no step (see refetchBlocks). Its elements are those of id. It returns None if there is none.
+// fetchBefore returns the value that was last fetched from home before step j, for the backward
+// pass or for no step (see refetchBlocks). Its elements are those of id. It returns None if there
+// is none.
 func (a *activations) fetchBefore(home, id ID, j int) ID {
 	best := None
 	of := a.p.Steps[a.f.maker(id)].Op.(*Collective)
@@ -135,7 +136,7 @@ func (r *repeater) again(id ID, j int) ID {
 		s.Out[k].Value = r.p.Add(v)
 		r.of[from] = s.Out[k].Value
 	}
-	s.Name += " again"
+	s.Name, s.Again = s.Name+" again", true
 	r.cost += costOf(r.p, &s)
 	r.steps = append(r.steps, s)
 	return r.of[id]

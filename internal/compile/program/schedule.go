@@ -247,6 +247,7 @@ func waits(p *Program, deps [][]int, fetch []bool) {
 		seen[s] = never()
 	}
 	var aside []int
+	far := pendingAside(p)
 	compute := -1 // the last Compute step
 	for i := range p.Steps {
 		s := &p.Steps[i]
@@ -259,8 +260,8 @@ func waits(p *Program, deps [][]int, fetch []bool) {
 		switch {
 		case fetch[i]:
 			want[Compute] = max(want[Compute], compute)
-		case s.Stream == Compute && multiplies(s.Op) && len(aside) > farBehind:
-			want[Side] = max(want[Side], aside[len(aside)-1-farBehind])
+		case s.Stream == Compute && multiplies(s.Op) && len(aside) > far:
+			want[Side] = max(want[Side], aside[len(aside)-1-far])
 		}
 		s.After = o.waitFor(&seen[s.Stream], want, s.Stream)
 		o.stream[i], o.clock[i] = s.Stream, seen[s.Stream]

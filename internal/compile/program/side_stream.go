@@ -1,8 +1,21 @@
 package program
 
+import "slices"
+
 // farBehind is the most steps of Side that may be pending when a product of Compute begins. Their
 // inputs are kept until then.
 const farBehind = 8
+
+// nearBehind is farBehind for a program that computes activations again: memory counts more there.
+const nearBehind = 2
+
+// pendingAside returns the most steps of Side that may be pending.
+func pendingAside(p *Program) int {
+	if slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Again }) {
+		return nearBehind
+	}
+	return farBehind
+}
 
 // assignSideStream moves to the Side stream the products and sums that no product follows from, and
 // the Compute steps that read their results. These are gradients of weights and biases and, without

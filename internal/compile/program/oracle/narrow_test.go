@@ -64,7 +64,8 @@ func results(t *testing.T, p *program.Program) map[program.ID][]byte {
 	return memory
 }
 
-// roundedBy puts a Map that rounds to a narrow dtype, and one that converts back to f32, before each product.
+// roundedBy puts a Map that rounds to a narrow dtype, and one that converts back to f32, before
+// each product.
 func roundedBy(p *program.Program, to tensor.DType) *program.Program {
 	q := clone(p)
 	q.Steps = nil
@@ -91,8 +92,8 @@ func roundedBy(p *program.Program, to tensor.DType) *program.Program {
 	return q
 }
 
-// Products read bf16 or f16. Each value is rounded once, by its maker if it has one, and results are those
-// of rounded operands.
+// Products read bf16 or f16. Each value is rounded once, by its maker if it has one, and results
+// are those of rounded operands.
 func TestNarrowProductsReadRoundedOperands(t *testing.T) {
 	for _, first := range []int{0, 3} {
 		testNarrow(t, first, tensor.BF16)
