@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp"
 	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/machine/machinetest"
 	"github.com/symgrad/symgrad/optim"
@@ -191,6 +193,35 @@ func TestRecomputeWithBatchesOfAnyLength(t *testing.T) {
 			if !slices.Equal(costs[0][r], costs[1][r]) || !slices.Equal(weights[0][r], weights[1][r]) {
 				t.Errorf("resized %v: rank %d: other bits", resize, r)
 			}
+		}
+	}
+}
+
+// TestRecomputeIsForeseenForEveryStage compiles a rank of two for a GPU, which may be missing: with
+// recomputation a deep network needs at most two thirds of the arena.
+func TestRecomputeIsForeseenForEveryStage(t *testing.T) {
+	for stage := range 4 {
+		var arenas [2]int64
+		for k, mode := range []machine.Recompute{machine.RecomputeNone, machine.RecomputeBlocks} {
+			onRanks(t, 2, func(w *dist.World) error {
+				n := deep(12, 24)(480)
+				c := layerwise
+				c.Stage = stage
+				d, err := ddp.Attach(w, n.cost, n.params, c)
+				if err != nil {
+					return err
+				}
+				f, err := machine.Foresee(n.g, machine.Config{
+					Device: machine.CUDA, Recompute: mode, Solver: &optim.Config{Name: optim.Adam},
+				}, append(G.Nodes{n.cost}, d.Grads()...)...)
+				if w.Rank() == 0 {
+					arenas[k] = f.Arena
+				}
+				return errors.Join(err, d.Close())
+			})
+		}
+		if 3*arenas[1] > 2*arenas[0] {
+			t.Errorf("stage %d: arenas of %d B", stage, arenas)
 		}
 	}
 }

@@ -28,9 +28,11 @@ func schedule(p *Program) {
 	deps := dependencies(p, fetch)
 	compute, comm := byStream(p)
 	free := atOnce(p, deps, fetch)
-	level := levels(p, deps, free)
-	slices.SortStableFunc(compute, func(a, b int) int { return cmp.Compare(level[a], level[b]) })
-	compute = prioritizeUpdates(p, compute, comm, level, deps, free)
+	if !repeats(p) || !waitForRoom(p, free) {
+		level := levels(p, deps, free)
+		slices.SortStableFunc(compute, func(a, b int) int { return cmp.Compare(level[a], level[b]) })
+		compute = prioritizeUpdates(p, compute, comm, level, deps, free)
+	}
 	reorder(p, compute, comm, deps, &fetching{f, fetch, deps})
 	assignSideStream(p)
 	fetch = fetchesOf(flowOf(p))
@@ -184,6 +186,28 @@ func levels(p *Program, deps [][]int, free []bool) []int {
 		}
 	}
 	return level
+}
+
+// waitForRoom reports whether some Compute step needs no result of a Comm step, except free
+// ones, but writes a value that an earlier one reads: a gradient in a bucket that was used before. Sorted by level, such
+// steps would come after the whole backward pass, and keep its results.
+func waitForRoom(p *Program, free []bool) bool {
+	needs, sent := make([]bool, len(p.Values)), make([]bool, len(p.Values)) // by value
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		need := s.Stream == Comm && !free[i]
+		for _, v := range s.In {
+			need = need || needs[v.Value]
+			sent[v.Value] = sent[v.Value] || s.Stream == Comm
+		}
+		for _, v := range s.Out {
+			if !need && sent[v.Value] {
+				return true
+			}
+			needs[v.Value] = need
+		}
+	}
+	return false
 }
 
 // byStream returns the steps of Comm and all other steps.

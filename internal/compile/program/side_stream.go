@@ -11,10 +11,15 @@ const nearBehind = 2
 
 // pendingAside returns the most steps of Side that may be pending.
 func pendingAside(p *Program) int {
-	if slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Again }) {
+	if repeats(p) {
 		return nearBehind
 	}
 	return farBehind
+}
+
+// repeats reports whether a program computes activations again.
+func repeats(p *Program) bool {
+	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Again })
 }
 
 // assignSideStream moves to the Side stream the products and sums that no product follows from, and
