@@ -7,6 +7,7 @@ GO        ?= go
 CONFIG    ?= configs/mnist-mlp.yaml
 DATA_DIR  ?= data/mnist
 DEMO_DIR  ?= runs/demo
+GPT_DIR   ?= runs/gpt2-demo
 PKG       ?= ./...
 BENCH     ?= .
 COUNT     ?= 10
@@ -34,6 +35,21 @@ DEMO := --config $(CONFIG) --set data.path=$(DATA_DIR) --set run.output_dir=$(DE
 demo: data build ## train an MLP on MNIST with two ranks on this machine, after checking their gradient
 	bin/ddp $(DEMO)
 
+# The last stories are the test set. tail prints from the given line on.
+GPT_TEXT  := examples/lm/stories.txt
+GPT_SPLIT := 460
+
+.PHONY: demo-gpt
+demo-gpt: build ## train a small GPT-2 on stories with two ranks, print its validation loss and a sample; 3 minutes
+	@rm -rf "$(GPT_DIR)" && mkdir -p "$(GPT_DIR)"
+	@head -n $(GPT_SPLIT) $(GPT_TEXT) > "$(GPT_DIR)/train.txt" && tail -n +$$(($(GPT_SPLIT) + 1)) $(GPT_TEXT) > "$(GPT_DIR)/val.txt"
+	bin/symgrad data tokenize --out "$(GPT_DIR)/train" "$(GPT_DIR)/train.txt"
+	bin/symgrad data tokenize --out "$(GPT_DIR)/val" "$(GPT_DIR)/val.txt"
+	bin/gpt2 --config configs/gpt2-demo.yaml --set data.path="$(GPT_DIR)/train" --set data.val_path="$(GPT_DIR)/val" \
+		--set run.output_dir="$(GPT_DIR)" --set checkpoint.dir="$(GPT_DIR)/checkpoints"
+	bin/gpt2 eval --all --from "$(GPT_DIR)/checkpoints" --data "$(GPT_DIR)/val"
+	bin/gpt2 sample --from "$(GPT_DIR)/checkpoints" --prompt "On Friday" --tokens 120
+
 .PHONY: data
 data: ## get the MNIST images: data/mnist, or make data DATA_DIR=...
 	@sh scripts/data.sh "$(DATA_DIR)"
@@ -42,7 +58,7 @@ data: ## get the MNIST images: data/mnist, or make data DATA_DIR=...
 build: ## build the programs into bin/
 	@mkdir -p bin
 	@$(BUILD) -o bin/symgrad ./cmd/symgrad
-	@$(BUILD) -o bin/ ./examples/ddp ./examples/mlp ./examples/lm ./examples/ring ./examples/nvshmem ./examples/p2p ./examples/jacobi ./examples/comm ./examples/hello
+	@$(BUILD) -o bin/ ./examples/ddp ./examples/mlp ./examples/lm ./examples/gpt2 ./examples/ring ./examples/nvshmem ./examples/p2p ./examples/jacobi ./examples/comm ./examples/hello
 
 # No test target runs vet: check-vet does.
 TEST := $(GO) test -vet=off -count=1 -shuffle=on -timeout=$(TIMEOUT)
@@ -57,7 +73,7 @@ test: data ## run the tests without cgo, as programs are released
 
 # test-race omits slow code without goroutines of its own, package reduce, which shm and sim call, and
 # the tests of the conformance suite, which shm and sim run.
-NO_RACE := bench/compare|cmd/symgrad|config|examples/(ddp/mnist|ddp/model|lm|lm/model|mlp)|machine/machinetest|internal/(conformance|compile/(cudagen|lower|program/oracle)|host/(blas|reduce)|net/hostsim|tool/(lint|pins))
+NO_RACE := bench/compare|cmd/symgrad|config|examples/(ddp/mnist|ddp/model|gpt2|language|lm|mlp)|machine/machinetest|internal/(conformance|compile/(cudagen|lower|program/oracle)|host/(blas|reduce)|net/hostsim|tool/(lint|pins))
 # Slow tests of values, in packages whose other tests run the same code on several goroutines.
 SEQUENTIAL_TESTS := ^Test(ErrorFeedbackSendsEverythingInTheEnd|CompilingTakesMemoryInProportion|Derivatives|FunctionsAreAccurate|$\
 	(LargeProducts|LargeConvolutions|RandomWindows|RandomMaps)EqualTheOracle|(Everything|BatchNorm|Softmax|Gather)EqualsTheOracle|$\
@@ -183,18 +199,19 @@ bench-mpi: ## compare the collectives with Open MPI's and MPICH's; takes minutes
 GPU_DIR   := bin/dev
 GPU_TESTS := ./internal/gpu/cuda ./internal/gpu ./internal/gpu/nccl ./internal/gpu/nvshmem ./internal/gpu/direct ./kernel ./dist/backend \
 	./cmd/symgrad ./examples/ring ./examples/jacobi ./examples/comm ./internal/gpu/cublas ./internal/gpu/cudnn ./internal/compile/cudagen ./internal/compile/cudaexec \
-	./machine ./train ./examples/ddp ./examples/mlp ./examples/lm
+	./machine ./train ./examples/ddp ./examples/mlp ./examples/lm ./examples/gpt2
 
 .PHONY: gpu-tests
 gpu-tests: ## build tests and programs for GPUs into bin/dev/, and print how to run them
 	@mkdir -p $(GPU_DIR)
 	@CGO_ENABLED=0 $(GO) test -c -o $(GPU_DIR)/ $(GPU_TESTS)
 	@$(BUILD) -o $(GPU_DIR)/ ./cmd/symgrad ./bench/compare ./examples/ring ./examples/jacobi ./examples/ddp \
-		./examples/mlp ./examples/lm
+		./examples/mlp ./examples/lm ./examples/gpt2
 	@echo "SYMGRAD_REQUIRE=cuda bench/tests.sh $(GPU_TESTS:./%=%)"
 	@echo "culink/gpu.sh test FILE    # FILE from culink/gpu.sh pack FILE"
 	@echo bench/gpu.sh
 	@echo bench/train.sh
+	@echo "python3 bench/transformers/compare.py --gpt2 $(GPU_DIR)/gpt2"
 
 .PHONY: cover
 cover: data ## measure the coverage of the tests; the page is .cover/index.html

@@ -7,7 +7,7 @@
 #                  [--python FILE] [--raw FOLDER] [--out FILE]
 #
 # --models    mlp (784-512-512-10, 128 samples a rank), wide (4096-4096-4096-4096-4096-10, 512), cnn (3x3 convolutions to 32
-#             and 64 channels, 3136-128-10, 256), lm (a transformer of 4 layers, width 256, 8 heads, context 128, 16)
+#             and 64 channels, 3136-128-10, 256), lm (a GPT-2 of 4 layers, width 256, 8 heads, context 128, 16)
 # --ranks     numbers of ranks, by default those of 1,2,4 for which there are GPUs
 # --modes     of torch.compile, by default default,reduce-overhead, on the host default; '' means none;
 #             max-autotune-no-cudagraphs takes minutes
@@ -127,7 +127,7 @@ measure_symgrad() { # MODEL PRECISION RANKS ROUND STAGE
 	mlp) program=ddp batch=128 settings=(model.name=mlp model.hidden=512,512 data.path="$temp/mnist") ;;
 	cnn) program=ddp batch=256 settings=(model.name=cnn model.channels=32,64 model.kernel=3 model.hidden=128 data.path="$temp/mnist") ;;
 	wide) program=mlp batch=512 rate=0.0001 settings=(model.name=mlp model.hidden=4096,4096,4096,4096 data.limit=$((512 * $3))) ;;
-	lm) program=lm batch=16 settings=(model.name=transformer model.layers=4 model.heads=8 model.width=256 model.hidden=1024
+	lm) program=lm batch=16 settings=(model.name=gpt2 model.layers=4 model.heads=8 model.width=256 model.inner=1024
 		model.context=128 model.tied=true data.path="$root/examples/lm/stories.txt") ;;
 	esac
 	settings+=(data.global_batch=$((batch * $3)) optim.name=adam optim.lr="$rate" run.epochs=0 run.max_steps=$((warmup + steps))

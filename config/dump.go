@@ -18,6 +18,13 @@ const FileName = "config.yaml"
 // SummaryName is the file in the same folder with the results of a training run.
 const SummaryName = "summary.json"
 
+// Names in the same folder of the metrics of a training run: those of package metrics.
+const (
+	MetricsName  = "metrics.jsonl"
+	TableName    = "metrics.csv"
+	EventsFolder = "tensorboard"
+)
+
 // Setting is one setting with its value.
 type Setting struct {
 	Key    string

@@ -77,6 +77,7 @@ func ExampleKeys() {
 	}
 	// Output:
 	// data.drop_last (bool, false): skip the last batch of an epoch if it is smaller
+	// data.encoding (string, r50k_base): encoding of the tokens; r50k_base is that of GPT-2
 	// data.global_batch (int, 128): samples of one optimizer step, over all ranks
 	// data.limit (int, 0): number of training samples to use, from the first; 0 means all
 	// data.shuffle (bool, true): shuffle samples in each epoch, equally for any number of ranks

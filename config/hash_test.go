@@ -8,14 +8,13 @@ import (
 	"testing"
 )
 
-// Ranks agree on the canonical text. A change of it changes every hash: raise the number in its
-// header.
-func TestCanonicalTextOfTheDefaults(t *testing.T) {
-	want := `symgrad config 6
+// canonicalDefaults is the text of the default settings.
+const canonicalDefaults = `symgrad config 6
 run.seed: 1
 run.max_steps: 0
 run.epochs: 1
 run.eval: true
+run.eval_every: 0
 run.device: auto
 run.machine: compiled
 run.precision: fp32
@@ -61,11 +60,15 @@ optim.schedule.warmup_steps: 0
 cpu.blas: auto
 cpu.threads: 0
 `
+
+// Ranks agree on the canonical text. A change of it changes every hash: raise the number in its
+// header.
+func TestCanonicalTextOfTheDefaults(t *testing.T) {
 	c := Default()
-	if got := c.Canonical(); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+	if got := c.Canonical(); got != canonicalDefaults {
+		t.Errorf("got\n%s\nwant\n%s", got, canonicalDefaults)
 	}
-	sum := sha256.Sum256([]byte(want))
+	sum := sha256.Sum256([]byte(canonicalDefaults))
 	if got := c.Hash(); got != hex.EncodeToString(sum[:]) {
 		t.Errorf("hash %s is not the SHA-256 of the text", got)
 	}
@@ -80,6 +83,8 @@ func TestHashCoversWhatRanksMustAgreeOn(t *testing.T) {
 		"comm.tune": true, "gpu.driver": true, "gpu.nvrtc": true, "gpu.nccl": true, "gpu.nvshmem": true,
 		"comm.timeout_init": true, "comm.timeout_step": true, "comm.trace_entries": true,
 		"log.every": true, "log.losses": true, "log.trace": true, "log.trace_steps": true, "log.progress": true,
+		"log.csv": true, "log.tensorboard": true, "log.peak_tflops": true,
+		"data.workers": true, "data.ahead": true,
 	}
 	for _, f := range schema() {
 		// Where the setting has an effect, and its value is the default or the first sample.
@@ -164,7 +169,7 @@ func TestShippedConfigs(t *testing.T) {
 		sameAsPlainDecoder(t, path, cfg)
 		everyLineIsExplained(t, path)
 	}
-	for _, want := range []string{"mnist-mlp", "mnist-cnn", "mnist-zero1", "mnist-bf16", "wide-mlp", "lm"} {
+	for _, want := range []string{"mnist-mlp", "mnist-cnn", "mnist-zero1", "mnist-bf16", "wide-mlp", "lm", "gpt2", "gpt2-demo"} {
 		if !names[want] {
 			t.Errorf("there is no %s.yaml", want)
 		}

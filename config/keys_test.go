@@ -89,6 +89,7 @@ func TestFixedNamesExist(t *testing.T) {
 		"model.name", "model.hidden", "model.channels", "model.kernel",
 		"model.layers", "model.heads", "model.width", "model.context", "model.tied",
 		"data.path", "data.global_batch", "data.shuffle", "data.drop_last", "data.accum_steps", "data.limit",
+		"data.encoding", "data.val_path", "data.val_limit",
 		"ddp.bucket_mb", "ddp.first_bucket_mb", "ddp.overlap", "ddp.average", "ddp.hook", "ddp.powersgd_rank", "ddp.local_steps", "ddp.virtual_ranks",
 		"run.resume", "checkpoint.dir", "checkpoint.every", "checkpoint.keep", "checkpoint.async", "checkpoint.sharded",
 		"shard.stage", "comm.wire_dtype", "comm.error_feedback",

@@ -30,12 +30,13 @@ type Config struct {
 // Run sets the length of a run and the place of its results.
 type Run struct {
 	Name      string `yaml:"name" hash:"-" help:"name of the run, used as its title in logs and its folder under runs/"`
-	OutputDir string `yaml:"output_dir" hash:"-" help:"folder for summary, effective config and traces, used by one run at a time; results of an earlier run get a number, as summary-1.json; empty means runs/<run.name>"`
+	OutputDir string `yaml:"output_dir" hash:"-" help:"folder for summary, metrics, effective config and traces, used by one run at a time; results of an earlier run get a number, as summary-1.json; empty means runs/<run.name>"`
 	Resume    string `yaml:"resume" hash:"-" help:"checkpoint to resume from: auto is the newest complete one in checkpoint.dir, if any; none starts a new training; else the path of a checkpoint, or of a folder, meaning its newest complete one"`
 	Seed      int64  `yaml:"seed" resume:"fixed" help:"seed of the initial weights and of the sample order"`
 	MaxSteps  int    `yaml:"max_steps" in:"[0,)" help:"maximum number of optimizer steps; the run ends earlier if its epochs do; 0 means no limit"`
 	Epochs    int    `yaml:"epochs" in:"[0,)" help:"maximum number of passes over the training set; the run ends earlier if its steps do; 0 means no limit"`
-	Eval      bool   `yaml:"eval" help:"measure the accuracy on the test set at the end"`
+	Eval      bool   `yaml:"eval" help:"measure loss and accuracy on the test set at the end, and as run.eval_every says"`
+	EvalEvery int    `yaml:"eval_every" in:"[0,)" help:"with run.eval, steps between evaluations on the test set during the training; 0 means after each epoch; no effect with ddp.local_steps above 1, where only the end has the weights of all ranks"`
 	Device    string `yaml:"device" in:"auto|cpu|cuda" help:"device of a rank's tensors: cpu is the host, cuda is one GPU per rank; auto is cuda if the settings allow it and each rank has a GPU, else cpu"`
 	Machine   string `yaml:"machine" in:"compiled|tape" help:"machine that runs the graphs: compiled is package machine, tape is Gorgonia's own tape machine, on the host only"`
 	Precision string `yaml:"precision" in:"fp32|tf32|bf16|f16" only:"run.device=auto|cuda" help:"precision of matrix products on a GPU, with sums in fp32: tf32, f16 and bf16 are faster and have 10, 10 and 7 bits of mantissa; f16 has a smaller range and needs optim.loss_scale; weights stay in fp32"`
@@ -70,25 +71,36 @@ type Comm struct {
 
 // Model defines the network to train.
 type Model struct {
-	Name     string `yaml:"name" resume:"fixed" in:"mlp|cnn|transformer" help:"kind of network: mlp is fully connected layers, cnn is convolutions with pooling before them, transformer is a decoder-only language model"`
-	Hidden   []int  `yaml:"hidden" resume:"fixed" in:"[1,)" help:"widths of the hidden fully connected layers, between input (or convolutions) and classes, or in the perceptron of each layer of a transformer; [] means none"`
+	Name     string `yaml:"name" resume:"fixed" in:"mlp|cnn|gpt2|llama" help:"kind of network: mlp is fully connected layers, cnn is convolutions with pooling before them, gpt2 and llama are decoder-only language models"`
+	Hidden   []int  `yaml:"hidden" resume:"fixed" in:"[1,)" only:"model.name=mlp|cnn" help:"widths of the hidden fully connected layers, between input (or convolutions) and classes; [] means none"`
 	Channels []int  `yaml:"channels" resume:"fixed" in:"[1,)" only:"model.name=cnn" help:"output channels of each convolution; each is followed by 2x2 max pooling"`
 	Kernel   int    `yaml:"kernel" resume:"fixed" in:"[1,31]" only:"model.name=cnn" help:"rows and columns of a convolution, an odd number; padding keeps the size of images"`
-	Layers   int    `yaml:"layers" resume:"fixed" in:"[1,1024]" only:"model.name=transformer" help:"number of blocks of attention and perceptron"`
-	Heads    int    `yaml:"heads" resume:"fixed" in:"[1,1024]" only:"model.name=transformer" help:"attention heads of a layer, a divisor of model.width"`
-	Width    int    `yaml:"width" resume:"fixed" in:"[1,65536]" only:"model.name=transformer" help:"number of features of a token"`
-	Context  int    `yaml:"context" resume:"fixed" in:"[2,65536]" only:"model.name=transformer" help:"tokens of a sample; each attends to itself and those before it"`
-	Tied     bool   `yaml:"tied" resume:"fixed" only:"model.name=transformer" help:"share the weights of token embedding and output layer"`
+	Layers   int    `yaml:"layers" resume:"fixed" in:"[1,1024]" only:"model.name=gpt2|llama" help:"number of blocks of attention and perceptron"`
+	Heads    int    `yaml:"heads" resume:"fixed" in:"[1,1024]" only:"model.name=gpt2|llama" help:"attention heads of a layer, a divisor of model.width"`
+	Width    int    `yaml:"width" resume:"fixed" in:"[1,65536]" only:"model.name=gpt2|llama" help:"number of features of a token"`
+	Context  int    `yaml:"context" resume:"fixed" in:"[2,65536]" only:"model.name=gpt2|llama" help:"tokens of a sample; each attends to itself and those before it"`
+	Tied     bool   `yaml:"tied" resume:"fixed" only:"model.name=gpt2|llama" help:"share the weights of token embedding and output layer"`
+
+	KVHeads    int     `yaml:"kv_heads" resume:"fixed" in:"[0,1024]" only:"model.name=llama" help:"heads of keys and values of a layer, a divisor of model.heads; 0 means model.heads"`
+	Inner      int     `yaml:"inner" resume:"fixed" in:"[0,1048576]" only:"model.name=gpt2|llama" help:"width inside the perceptron of a layer; 0 means 4 times model.width, for llama 8/3 times, rounded up to a multiple of 32"`
+	InitStd    float64 `yaml:"init_std" resume:"fixed" in:"[0,1]" only:"model.name=gpt2|llama" help:"standard deviation of initial weights; 0 means 0.02, that of GPT-2, which is low for small models: 1/sqrt(model.width) keeps the size of activations"`
+	Vocabulary int     `yaml:"vocabulary" resume:"fixed" in:"[0,1048576]" only:"model.name=gpt2|llama" help:"rows of the token embedding; 0 means the vocabulary of data.encoding, rounded up to a multiple of 64, which is faster on GPUs"`
+	Pretrained string  `yaml:"pretrained" resume:"fixed" only:"model.name=gpt2|llama" help:"folder of Hugging Face with the initial weights and, in its config.json, the sizes of the model instead of the settings above; empty means random weights"`
 }
 
 // Data defines the training and test samples and their order.
 type Data struct {
-	Path        string `yaml:"path" help:"folder with the four idx files of MNIST, or of a data set in its format; for a language model the text file"`
+	Path        string `yaml:"path" help:"folder with the four idx files of MNIST, or of a data set in its format; for gpt2 and llama a file of tokens or a folder with such files, *.bin, for examples/lm the text file"`
 	GlobalBatch int    `yaml:"global_batch" resume:"fixed" in:"[1,)" help:"samples of one optimizer step, over all ranks"`
 	Shuffle     bool   `yaml:"shuffle" resume:"fixed" help:"shuffle samples in each epoch, equally for any number of ranks"`
 	DropLast    bool   `yaml:"drop_last" resume:"fixed" help:"skip the last batch of an epoch if it is smaller"`
 	AccumSteps  int    `yaml:"accum_steps" in:"[1,)" help:"number of parts in which each rank computes its share of a batch; gradients are exchanged after the last (shard.stage 2 and 3: after each)"`
 	Limit       int    `yaml:"limit" resume:"fixed" in:"[0,)" help:"number of training samples to use, from the first; 0 means all"`
+	Workers     int    `yaml:"workers" hash:"-" in:"[0,4096]" help:"goroutines of each rank that read samples ahead, for programs with a data set such as files of tokens or images; 0 means cpu.threads"`
+	Ahead       int    `yaml:"ahead" hash:"-" in:"[0,1024]" help:"batches that each rank reads ahead; they take memory; 0 means 2"`
+	Encoding    string `yaml:"encoding" resume:"fixed" in:"r50k_base|p50k_base|cl100k_base|o200k_base" only:"model.name=gpt2|llama" help:"encoding of the tokens; r50k_base is that of GPT-2"`
+	ValPath     string `yaml:"val_path" only:"model.name=gpt2|llama" help:"file or folder with the tokens of the test set; empty means no test set"`
+	ValLimit    int    `yaml:"val_limit" in:"[0,)" only:"model.name=gpt2|llama" help:"number of test samples to use, from the first; 0 means all"`
 }
 
 // DDP sets the exchange of gradients.
@@ -164,11 +176,14 @@ type GPU struct {
 
 // Log sets the reports and records of a run.
 type Log struct {
-	Every      int    `yaml:"every" hash:"-" in:"[1,)" help:"steps between lines of progress, and between exchanges of losses"`
-	Losses     bool   `yaml:"losses" hash:"-" help:"write the loss of every step to summary.json"`
-	Trace      string `yaml:"trace" hash:"-" help:"file in run.output_dir for a timeline in Chrome's trace format; empty means none"`
-	TraceSteps []int  `yaml:"trace_steps" hash:"-" in:"[0,)" only:"log.trace" help:"first and last step of the timeline, counted from 0"`
-	Progress   string `yaml:"progress" hash:"-" in:"auto|bar|plain|none" help:"progress display of rank 0: auto is a bar on a terminal and plain lines elsewhere"`
+	Every       int     `yaml:"every" hash:"-" in:"[1,)" help:"steps between lines of progress, between records in metrics.jsonl, and between exchanges of losses"`
+	Losses      bool    `yaml:"losses" hash:"-" help:"write the loss of every step to summary.json, and its metrics to metrics.jsonl"`
+	Trace       string  `yaml:"trace" hash:"-" help:"file in run.output_dir for a timeline in Chrome's trace format; empty means none"`
+	TraceSteps  []int   `yaml:"trace_steps" hash:"-" in:"[0,)" only:"log.trace" help:"first and last step of the timeline, counted from 0"`
+	CSV         bool    `yaml:"csv" hash:"-" help:"also write the metrics of metrics.jsonl to metrics.csv in run.output_dir"`
+	TensorBoard bool    `yaml:"tensorboard" hash:"-" help:"also write the metrics as event files for TensorBoard, in the folder tensorboard of run.output_dir"`
+	PeakTFLOPS  float64 `yaml:"peak_tflops" hash:"-" in:"[0,)" help:"peak rate of matrix products of a rank's device in TFLOP/s, for model FLOP utilization in the metrics; 0 means that of the data sheet, which is known for some GPUs"`
+	Progress    string  `yaml:"progress" hash:"-" in:"auto|bar|plain|none" help:"progress display of rank 0: auto is a bar on a terminal and plain lines elsewhere"`
 }
 
 // Default returns the default settings. They are valid, and train an MLP on MNIST.
@@ -183,7 +198,7 @@ func Default() Config {
 			Name: "mlp", Hidden: []int{512, 512}, Channels: []int{6, 16}, Kernel: 5,
 			Layers: 2, Heads: 4, Width: 64, Context: 64, Tied: true,
 		},
-		Data: Data{Path: "data/mnist", GlobalBatch: 128, Shuffle: true, AccumSteps: 1},
+		Data: Data{Path: "data/mnist", GlobalBatch: 128, Shuffle: true, AccumSteps: 1, Encoding: "r50k_base"},
 		// bucket_cap_mb and the first bucket of PyTorch's DistributedDataParallel.
 		DDP: DDP{BucketMB: 25, FirstBucketMB: 1, Overlap: true, Average: "mean", Hook: "none", PowerSGDRank: 4, LocalSteps: 1},
 		// Kingma and Ba, Adam, 2015, section 2; momentum and gamma as in torch.optim's examples.

@@ -58,8 +58,11 @@ func (c *Config) conflicts() []Problem {
 		"a cnn needs at least one convolution")
 	r.require(c.Model.Name != "cnn" || c.Model.Kernel%2 == 1, "model.kernel", []string{"model.name"},
 		"%d is even, which changes the size of images: use an odd number", c.Model.Kernel)
-	r.require(c.Model.Name != "transformer" || c.Model.Heads > 0 && c.Model.Width%c.Model.Heads == 0, "model.heads", []string{"model.name", "model.width"},
+	attends := slices.Contains([]string{"gpt2", "llama"}, c.Model.Name) && c.Model.Pretrained == ""
+	r.require(!attends || c.Model.Heads > 0 && c.Model.Width%c.Model.Heads == 0, "model.heads", []string{"model.name", "model.width"},
 		"%d heads do not divide the width, %d", c.Model.Heads, c.Model.Width)
+	r.require(c.Model.Name != "llama" || c.Model.KVHeads == 0 || c.Model.Heads%c.Model.KVHeads == 0, "model.kv_heads", []string{"model.name", "model.heads"},
+		"%d heads of keys and values do not divide the %d heads", c.Model.KVHeads, c.Model.Heads)
 	r.require(c.Data.Path != "", "data.path", nil, "is empty: set the folder with the data")
 	r.require(c.Data.AccumSteps <= c.Data.GlobalBatch, "data.accum_steps", []string{"data.global_batch"},
 		"%d parts of a batch of %d samples: use at most as many parts as samples", c.Data.AccumSteps, c.Data.GlobalBatch)
@@ -137,7 +140,7 @@ func (c *Config) checkTrace(r *rules) {
 	own := filepath.Clean(c.Log.Trace)
 	r.require(own != ".", "log.trace", nil, "%q is the output folder itself: use a file name", c.Log.Trace)
 	first, _, _ := strings.Cut(filepath.ToSlash(own), "/")
-	r.require(first != FileName && first != SummaryName, "log.trace", nil, "%q is a file that the run writes itself: use another name", first)
+	r.require(!slices.Contains([]string{FileName, SummaryName, MetricsName, TableName, EventsFolder}, first), "log.trace", nil, "%q is a file that the run writes itself: use another name", first)
 	c.checkTraceFolder(r, own)
 	t := c.Log.TraceSteps
 	if len(t) != 2 || t[0] > t[1] {

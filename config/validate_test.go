@@ -28,8 +28,9 @@ func TestValuesAtOddsWithEachOther(t *testing.T) {
 		{"master", []string{"launch.master=[::1]:29500"}, ""},
 		{"cnn without channels", []string{"model.name=cnn", "model.channels="}, "--set: model.channels: a cnn needs at least one convolution"},
 		{"cnn with an even kernel", []string{"model.name=cnn", "model.kernel=4"}, "--set: model.kernel: 4 is even, which changes the size of images: use an odd number"},
-		{"transformer whose heads do not fit", []string{"model.name=transformer", "model.hidden=[64]", "model.heads=3"}, "--set: model.heads: 3 heads do not divide the width, 64"},
-		{"transformer", []string{"model.name=transformer", "model.hidden=[64]"}, ""},
+		{"transformer whose heads do not fit", []string{"model.name=gpt2", "model.heads=3"}, "--set: model.heads: 3 heads do not divide the width, 64"},
+		{"grouped queries that do not fit", []string{"model.name=llama", "model.kv_heads=3"}, "--set: model.kv_heads: 3 heads of keys and values do not divide the 4 heads"},
+		{"transformer", []string{"model.name=llama", "model.kv_heads=2"}, ""},
 		{"mlp without hidden layers", []string{"model.hidden=[]"}, ""},
 		{"no data", []string{"data.path="}, "--set: data.path: is empty: set the folder with the data"},
 		{

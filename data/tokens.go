@@ -2,19 +2,21 @@ package data
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"slices"
 	"sort"
 	"strings"
 
+	gtensor "gorgonia.org/tensor"
+
 	"github.com/symgrad/symgrad/dist"
-	"github.com/symgrad/symgrad/internal/foreign"
 )
 
 // TokensConfig names the files of a text that is encoded as tokens.
@@ -44,8 +46,7 @@ type Tokens struct {
 // shard is a mapped Shard.
 type shard struct {
 	Shard
-	mapped []byte // the file
-	unmap  func() error
+	file mapped
 }
 
 // OpenTokens opens the files, and compares their lengths with their headers.
@@ -99,26 +100,12 @@ func tokenFiles(paths []string) ([]string, error) {
 }
 
 func openShard(path string) (s shard, err error) {
-	f, err := foreign.Open(path)
-	if err != nil {
+	if s.file, err = openMapped(path); err != nil {
 		return s, err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }() // the mapping stays
-	info, err := f.Stat()
-	if err == nil && info.Size() == 0 {
-		err = fmt.Errorf("%w: the file is empty", dist.ErrInvalid)
-	}
-	if err == nil {
-		s.Path = path
-		s.mapped, s.unmap, err = mapFile(f, info.Size())
-	}
-	if err == nil {
-		if err = s.measure(); err != nil {
-			err = errors.Join(err, s.unmap())
-		}
-	}
-	if err != nil {
-		err = fmt.Errorf("%s: %w", path, err)
+	s.Path = path
+	if err = s.measure(); err != nil {
+		err = fmt.Errorf("%s: %w", path, errors.Join(err, s.file.unmap()))
 	}
 	return s, err
 }
@@ -126,12 +113,12 @@ func openShard(path string) (s shard, err error) {
 // measure sets Format and Tokens.
 func (s *shard) measure() (err error) {
 	defer catch(&err)
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	size := len(s.mapped)
-	if s.Format = formatOf(s.mapped); s.Format != TokensUint16 {
+	defer debug.SetPanicOnFault(onFault())
+	size := len(s.file.bytes)
+	if s.Format = formatOf(s.file.bytes); s.Format != TokensUint16 {
 		_, want := s.Format.header()
-		version := binary.LittleEndian.Uint32(s.mapped[4:])
-		said := int(binary.LittleEndian.Uint32(s.mapped[8:]))
+		version := binary.LittleEndian.Uint32(s.file.bytes[4:])
+		said := int(binary.LittleEndian.Uint32(s.file.bytes[8:]))
 		s.Tokens = (size - headerBytes) / s.Format.width()
 		switch {
 		case version != want:
@@ -144,9 +131,9 @@ func (s *shard) measure() (err error) {
 	}
 	switch s.Tokens = size / 2; {
 	case size%2 != 0:
-		return fmt.Errorf("%w: %d bytes, and 2 bytes are a token%s", dist.ErrInvalid, size, kindOf(s.mapped))
-	case damagedHeader(s.mapped):
-		return fmt.Errorf("%w: the magic number in byte 0 of the header is %d, want 20240520 or 20240801", dist.ErrInvalid, binary.LittleEndian.Uint32(s.mapped))
+		return fmt.Errorf("%w: %d bytes, and 2 bytes are a token%s", dist.ErrInvalid, size, kindOf(s.file.bytes))
+	case damagedHeader(s.file.bytes):
+		return fmt.Errorf("%w: the magic number in byte 0 of the header is %d, want 20240520 or 20240801", dist.ErrInvalid, binary.LittleEndian.Uint32(s.file.bytes))
 	case filepath.Ext(s.Path) != ".bin":
 		return fmt.Errorf("%w: it has no header of tokens, and its name does not end in .bin, as those of files without a header must", dist.ErrInvalid)
 	}
@@ -175,14 +162,6 @@ func (s *shard) full() error {
 	return nil
 }
 
-// kindOf returns ": it is ..." for a format that package foreign knows.
-func kindOf(b []byte) string {
-	if name := foreign.Sniff(b[:min(len(b), 512)]); name != "" {
-		return ": it is " + name
-	}
-	return ""
-}
-
 // Len returns the number of tokens.
 func (t *Tokens) Len() int { return t.starts[len(t.starts)-1] }
 
@@ -200,7 +179,10 @@ func (t *Tokens) Shards() []Shard {
 // Errors: dist.ErrInvalid for a range outside the text, and for a token that is not in the
 // vocabulary, naming file and byte; pages of a file that are gone since it was opened, or cannot be
 // read, naming the file. In a page that was cut in the middle, tokens after the cut are 0.
-func (t *Tokens) Read(at int, into []int32) error {
+func (t *Tokens) Read(at int, into []int32) error { return readTokens(t, at, into) }
+
+// readTokens is Read for both types of tokens.
+func readTokens[T int | int32](t *Tokens, at int, into []T) error {
 	if at < 0 || len(into) > t.Len() || at > t.Len()-len(into) {
 		return fmt.Errorf("tokens: %w: %d tokens from number %d, and there are %d", dist.ErrInvalid, len(into), at, t.Len())
 	}
@@ -208,7 +190,7 @@ func (t *Tokens) Read(at int, into []int32) error {
 		s := &t.shards[i]
 		from := at - t.starts[i]
 		n := min(len(into), s.Tokens-from)
-		if err := s.read(from, into[:n], t.vocabulary); err != nil {
+		if err := readShard(s, from, into[:n], t.vocabulary); err != nil {
 			return fmt.Errorf("tokens: %s: %w", s.Path, err)
 		}
 		at, into = at+n, into[n:]
@@ -216,20 +198,20 @@ func (t *Tokens) Read(at int, into []int32) error {
 	return nil
 }
 
-// read copies tokens from number from on of this file.
-func (s *shard) read(from int, into []int32, vocabulary int) (err error) {
+// readShard copies tokens from number from on of one file.
+func readShard[T int | int32](s *shard, from int, into []T, vocabulary int) (err error) {
 	defer catch(&err)
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer debug.SetPanicOnFault(onFault())
 	width := s.Format.width()
 	begin := s.Format.begin() + from*width
-	b := s.mapped[begin:]
+	b := s.file.bytes[begin:]
 	if width == 2 {
 		for i := range into {
-			into[i] = int32(binary.LittleEndian.Uint16(b[2*i:]))
+			into[i] = T(binary.LittleEndian.Uint16(b[2*i:]))
 		}
 	} else {
 		for i := range into {
-			into[i] = int32(binary.LittleEndian.Uint32(b[4*i:])) // a token above 2^31-1 is negative
+			into[i] = T(int32(binary.LittleEndian.Uint32(b[4*i:]))) // a token above 2^31-1 is negative
 		}
 	}
 	for i, token := range into {
@@ -239,20 +221,6 @@ func (s *shard) read(from int, into []int32, vocabulary int) (err error) {
 		}
 	}
 	return nil
-}
-
-// catch turns the fault of a mapped page that cannot be read into an error.
-func catch(err *error) {
-	switch r := recover().(type) {
-	case nil:
-	case interface {
-		runtime.Error
-		Addr() uintptr
-	}:
-		*err = errors.New("the file was cut since it was opened, or its disk fails")
-	default:
-		*err = fmt.Errorf("BUG: %v", r)
-	}
 }
 
 // Samples returns the number of samples of context tokens. The target of a token is the next token,
@@ -281,11 +249,90 @@ func (t *Tokens) Sample(i int, inputs, targets []int32) error {
 	return t.Read((i+1)*n, targets[n-1:])
 }
 
+// Dataset returns the samples of context tokens as a data set with the fields "tokens" and
+// "targets", of context ints each, as Sample reads them. They are the same in each epoch.
+//
+// Owns: t, which must stay open. Errors: dist.ErrInvalid if the text is shorter than a sample.
+func (t *Tokens) Dataset(context int) (Dataset, error) {
+	if n := t.Samples(context); n < 1 {
+		return nil, fmt.Errorf("tokens: %w: %d tokens are less than a sample of %d and its last target", dist.ErrInvalid, t.Len(), context)
+	}
+	return tokenSamples{t, context}, nil
+}
+
+// tokenSamples is the Dataset of a text.
+type tokenSamples struct {
+	tokens  *Tokens
+	context int
+}
+
+// Len returns the number of samples.
+func (s tokenSamples) Len() int { return s.tokens.Samples(s.context) }
+
+// Fields returns the tokens and their targets.
+func (s tokenSamples) Fields() []Field {
+	return []Field{{"tokens", gtensor.Int, []int{s.context}}, {"targets", gtensor.Int, []int{s.context}}}
+}
+
+// Read reads a sample, as Tokens.Sample does.
+func (s tokenSamples) Read(i, _ int, row []Values) error {
+	inputs, targets := row[0].Int, row[1].Int
+	if err := readTokens(s.tokens, i*s.context, inputs); err != nil {
+		return err
+	}
+	copy(targets, inputs[1:])
+	return readTokens(s.tokens, (i+1)*s.context, targets[s.context-1:])
+}
+
+// digestBlock and digestBlocks are the bytes of a block of Digest, and the blocks of a large file.
+const (
+	digestBlock  = 1 << 16
+	digestBlocks = 256
+)
+
+// Digest identifies the text: the SHA-256 of the files' lengths and contents, in order. Of a file
+// larger than 16 MiB it reads 256 blocks of 64 KiB, from the first to the last byte: a change
+// between them is not noticed.
+//
+// Errors: a file that was cut, naming it.
+func (t *Tokens) Digest() (string, error) {
+	h := sha256.New() // writing to a hash cannot fail
+	for i := range t.shards {
+		s := &t.shards[i]
+		if err := s.hash(h); err != nil {
+			return "", fmt.Errorf("tokens: %s: %w", s.Path, err)
+		}
+	}
+	return fmt.Sprintf("SHA-256 of %d tokens: %x", t.Len(), h.Sum(nil)), nil
+}
+
+// hash writes the length and the contents of the file, or blocks of them.
+func (s *shard) hash(h io.Writer) (err error) {
+	defer catch(&err)
+	defer debug.SetPanicOnFault(onFault())
+	b := s.file.bytes
+	fmt.Fprintln(h, len(b))
+	if len(b) <= digestBlocks*digestBlock {
+		_, err := h.Write(b)
+		return err
+	}
+	for k := range digestBlocks {
+		at := int(int64(len(b)-digestBlock) / (digestBlocks - 1) * int64(k))
+		if k == digestBlocks-1 {
+			at = len(b) - digestBlock
+		}
+		if _, err := h.Write(b[at:][:digestBlock]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Close unmaps the files. No other method may run, or be called later.
 func (t *Tokens) Close() error {
 	var errs []error
 	for _, s := range slices.Backward(t.shards) {
-		errs = append(errs, s.unmap())
+		errs = append(errs, s.file.unmap())
 	}
 	t.shards, t.starts = nil, []int{0}
 	return errors.Join(errs...)

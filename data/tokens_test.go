@@ -33,7 +33,7 @@ func headed(magic, version, count uint32, rest []byte) []byte {
 }
 
 // files writes files into a new folder.
-func files(t *testing.T, all map[string][]byte) string {
+func files(t testing.TB, all map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, content := range all {

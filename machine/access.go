@@ -11,7 +11,9 @@ import (
 )
 
 // Let is gorgonia.Let for an input whose value may have another number of samples than in the
-// graph. The node gets the value's shape.
+// graph. The node gets the value's shape. The value is not copied: a run reads its memory, which
+// may change when RunAll has returned. On a GPU, RunAll copies it once, to pinned memory, and the
+// copy to the device overlaps the run before.
 //
 // Errors: ErrShape for a value with another number of axes; those of gorgonia.Let.
 func (m *Machine) Let(n *gorgonia.Node, be any) error {

@@ -103,7 +103,7 @@ func freshDevice(v *cuda.Device, driver *cuda.Driver, from *Machine) *device {
 // idle reports whether only such layers have a group. use describes the traffic to the group.
 func groupOf(g *gorgonia.ExprGraph, eval bool) (group *dist.Group, use string, idle bool) {
 	if d := ownerOf(g); d != nil {
-		return d.Machine().Layout().Group, "the gradients go to", false
+		return d.Machine().Group(), "the gradients go to", false
 	}
 	for _, n := range g.AllNodes() {
 		if op, ok := ops.Describe(n); ok {

@@ -193,6 +193,9 @@ func (m *Machine) runAll() error {
 		if err := m.now.gpu.run(); err != nil {
 			return err
 		}
+		if err := m.solve.within(m.now); err != nil {
+			return err
+		}
 		return m.finish()
 	}
 	err = m.now.runner.Run()

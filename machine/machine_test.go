@@ -175,6 +175,18 @@ func TestDefaultOutputs(t *testing.T) {
 	}
 }
 
+// TestProductsAreCounted has the products of a perceptron: two forward, and all gradients except
+// that of the input.
+func TestProductsAreCounted(t *testing.T) {
+	m := newMachine(t, small(4).g, plain)
+	if got, want := m.FLOP(), int64(2*(2*4*5*7+3*4*7*3)); got != want {
+		t.Errorf("%d FLOP, want %d", got, want)
+	}
+	if err := m.Close(); err != nil || m.FLOP() != 0 {
+		t.Errorf("after Close: %d FLOP, %v", m.FLOP(), err)
+	}
+}
+
 // TestTwoMachinesOfOneGraph alternate: nodes have the values of the one that ran last.
 func TestTwoMachinesOfOneGraph(t *testing.T) {
 	n := small(4)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/symgrad/symgrad/internal/compile/cudaexec"
+	"github.com/symgrad/symgrad/internal/compile/program"
 )
 
 // Timeline is the time of a run on a GPU by the device's clock: the whole run, computation,
@@ -112,6 +113,19 @@ func (m *Machine) Intervals() ([]time.Duration, error) {
 		return nil, fmt.Errorf("machine %s: intervals: %w", m.cfg.Name, err)
 	}
 	return times, nil
+}
+
+// FLOP returns the floating-point operations of the matrix products, convolutions and attention in
+// one run of the program for the current shapes, on this rank. Divided by the rows of the batch, it
+// is metrics.Config.FLOPPerSample. After Close it is 0.
+//
+// Source: Chowdhery et al., PaLM, 2022, appendix B: elementwise work does not count, and masked
+// positions of attention do.
+func (m *Machine) FLOP() int64 {
+	if m.now == nil || m.closed {
+		return 0
+	}
+	return program.FLOP(m.now.Program)
 }
 
 // Footprint returns the memory of the program for the current shapes.

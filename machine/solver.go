@@ -22,6 +22,9 @@ import (
 // updates: all, or with Stages 1 to 3 of ddp its pieces, which State has. SwapAverages is then
 // collective.
 //
+// With LocalSteps of ddp the weights are averaged on the GPUs after every LocalSteps-th update. The
+// host waits for that, and with SkipNonFinite for every update.
+//
 // With ClipNorm, ErrNonFinite comes from a later Step or run, or from Sync. The update was skipped,
 // as on the CPU, but the step counts. With SkipNonFinite there is no error, and the step does not
 // count. The device skips it at once in its bias corrections. The host learns of it three steps
@@ -60,7 +63,8 @@ func (m *Machine) NewSolver(c optim.Config) (optim.Solver, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("machine %s: solver: %w", m.cfg.Name, err), s.close())
 	}
-	m.solve, m.device.copies = s, false
+	m.solve = s
+	m.keep()
 	return s, nil
 }
 
@@ -159,8 +163,16 @@ func (m *Machine) makeSolver(g *gorgonia.ExprGraph) error {
 	if err != nil {
 		return fmt.Errorf("solver: %w", err)
 	}
-	m.device.copies = false
+	m.keep()
 	return nil
+}
+
+// keep keeps the parameters on the device, since a solver updates them there.
+func (m *Machine) keep() {
+	m.device.copies = false
+	if m.ddp != nil {
+		m.ddp.Machine().Keep()
+	}
 }
 
 // updateOnHost makes the update of Config.Solver on the CPU.

@@ -62,10 +62,42 @@ func (s *solver) count(steps int) error {
 
 // Step implements optim.Solver.
 func (s *solver) Step(model []gorgonia.ValueGrad) error {
-	if err := s.step(model); err != nil {
+	err := s.step(model)
+	if err == nil && s.alone != nil {
+		err = s.stepped()
+	}
+	if err != nil {
 		return fmt.Errorf("%s step %d: %w", s.Config.Name, s.steps+1, err)
 	}
 	return nil
+}
+
+// stepped reports an update to a DDP with LocalSteps. Weights of skipped steps do not count there,
+// so it waits for the update if it may be skipped.
+func (s *solver) stepped() error {
+	if s == nil || s.m.ddp == nil || s.m.ddp.LocalSteps() == 0 {
+		return nil
+	}
+	before := s.skipped
+	if s.waits() {
+		if err := s.wait(); err != nil {
+			return err
+		}
+	}
+	return s.m.ddp.Machine().Stepped(s.skipped > before)
+}
+
+// within is stepped for an update that is a part of a run.
+func (s *solver) within(c *compiled) error {
+	if s == nil || s.alone != nil || c.manner().Local() {
+		return nil
+	}
+	return s.stepped()
+}
+
+// waits reports whether stepped waits for each update.
+func (s *solver) waits() bool {
+	return s.Config.SkipNonFinite && s.m.ddp != nil && s.m.ddp.LocalSteps() > 0
 }
 
 func (s *solver) step(model []gorgonia.ValueGrad) error {
@@ -93,6 +125,9 @@ func (s *solver) step(model []gorgonia.ValueGrad) error {
 		return err
 	}
 	s.steps++
+	if s.waits() {
+		return nil
+	}
 	return s.judge(s.alone.exec, s.alone.norm, s.alone.skipped, late)
 }
 
@@ -176,6 +211,9 @@ func (s *solver) ran(c *compiled) error {
 	}
 	s.last = c
 	s.steps++
+	if s.waits() {
+		return nil
+	}
 	return s.judge(c.gpu.exec, c.Norm, c.Skipped, late)
 }
 

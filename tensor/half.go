@@ -57,3 +57,9 @@ func ToBFloat16(x float32) BFloat16 {
 	b += 0x7fff + b>>16&1
 	return BFloat16(b >> 16)
 }
+
+// Float16Of returns the Float16 nearest to x, ties to even. x is rounded once, as by Convert.
+func Float16Of(x float64) Float16 { return ToFloat16(toOdd(x)) }
+
+// BFloat16Of returns the BFloat16 nearest to x, ties to even. x is rounded once, as by Convert.
+func BFloat16Of(x float64) BFloat16 { return ToBFloat16(toOdd(x)) }

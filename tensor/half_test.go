@@ -232,3 +232,19 @@ func benchmarkEncode(b *testing.B, encode func(float32) uint16) {
 		}
 	}
 }
+
+// TestHalfOfADoubleIsRoundedOnce has numbers that rounding by way of float32 would take to the
+// wrong neighbour.
+func TestHalfOfADoubleIsRoundedOnce(t *testing.T) {
+	const tie16, tieB16 = 1 + 0x1p-11, 1 + 0x1p-8
+	for x, want := range map[float64]float32{1: 1, tie16: 1, tie16 + 0x1p-40: 1 + 0x1p-10, -tie16 - 0x1p-40: -1 - 0x1p-10, 1e300: float32(math.Inf(1))} {
+		if got := Float16Of(x).Float32(); got != want {
+			t.Errorf("float16 of %v is %v, want %v", x, got, want)
+		}
+	}
+	for x, want := range map[float64]float32{1: 1, tieB16: 1, tieB16 + 0x1p-40: 1 + 0x1p-7, -tieB16 - 0x1p-40: -1 - 0x1p-7, 1e300: float32(math.Inf(1))} {
+		if got := BFloat16Of(x).Float32(); got != want {
+			t.Errorf("bfloat16 of %v is %v, want %v", x, got, want)
+		}
+	}
+}

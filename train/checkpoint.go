@@ -1,6 +1,7 @@
 package train
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -81,8 +82,20 @@ func (t *trainer) save(step int) error {
 		return fmt.Errorf("checkpoint of step %d: %w", step, err)
 	}
 	meta.Solver.Skipped = t.skipped()
+	if p, ok := own(t.job.problem).(Annotated); ok {
+		annotate(meta.Extra, p.Annotations())
+	}
 	meta.Config, meta.ConfigHash, meta.PlanHash = t.job.cfg.String(), t.job.cfg.Hash(), t.planHash()
 	return t.keeper.Save(meta, runs)
+}
+
+// annotate adds the values of a problem or a script to those of this package.
+func annotate(extra, more map[string]json.RawMessage) {
+	for key, text := range more {
+		if _, taken := extra[key]; !taken {
+			extra[key] = text
+		}
+	}
 }
 
 // skipped returns the number of skipped steps, including those of resumed runs.

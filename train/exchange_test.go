@@ -41,18 +41,23 @@ func TestDigestSeesEveryElement(t *testing.T) {
 
 // The counts are of the whole test set and the same, whoever counts which batch.
 func TestAccuracyDoesNotDependOnRanks(t *testing.T) {
-	var want int64
+	var want tested
 	for n := 1; n <= 4; n++ {
 		err := trained(t, n, func(tr *trainer) error {
 			s := tr.report().Summary()
-			if err := tr.evaluate(context.Background(), s); err != nil {
+			r, err := tr.evaluate(context.Background())
+			if err != nil {
 				return err
 			}
 			if tr.w.Rank() == 0 && n == 1 {
-				want = s.TestCorrect
+				want = r
 			}
-			if s.TestCorrect != want || s.TestSamples != testSamples || *s.TestAccuracy != float64(want)/testSamples {
-				return fmt.Errorf("%d of %d right, want %d", s.TestCorrect, s.TestSamples, want)
+			s.Tested(r.right, r.all, r.loss)
+			if s.TestCorrect != want.right || s.TestSamples != testSamples || *s.TestAccuracy != float64(want.right)/testSamples {
+				return fmt.Errorf("%d of %d right, want %d", s.TestCorrect, s.TestSamples, want.right)
+			}
+			if d := math.Abs(*s.TestLoss - want.loss); d > 1e-15*want.loss*float64(n) { // a sum in another order
+				return fmt.Errorf("loss %v, want %v", *s.TestLoss, want.loss)
 			}
 			return nil
 		})

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/symgrad/symgrad/internal/tool/plan"
+	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/train/internal/exchange"
 	"github.com/symgrad/symgrad/train/internal/report"
 )
@@ -19,8 +20,15 @@ func (t *trainer) finish(ctx context.Context, facts *report.Run, s *report.Summa
 		return err
 	}
 	if t.job.cfg.Run.Eval {
-		if err := t.evaluate(ctx, s); err != nil {
+		result, err := t.evaluate(ctx)
+		if err != nil {
 			return err
+		}
+		if err := t.records.tested(t.steps, result); err != nil {
+			return err
+		}
+		if result.all > 0 {
+			s.Tested(result.right, result.all, result.loss)
 		}
 	}
 	digest, err := t.digest()
@@ -35,6 +43,13 @@ func (t *trainer) finish(ctx context.Context, facts *report.Run, s *report.Summa
 	}
 	if t.rank0.traceFirst >= 0 {
 		s.Trace = filepath.Join(t.job.cfg.OutputDir(), t.job.cfg.Log.Trace)
+		line, err := t.profile()
+		if err != nil {
+			return err
+		}
+		if line != nil {
+			addProfile(t.spans, t.steps-1, false, *line)
+		}
 		if err := t.spans.Write(t.values, s.Trace); err != nil {
 			return err
 		}
@@ -112,14 +127,31 @@ func (t *trainer) times() (report.Times, error) {
 		return times, err
 	}
 	times.Median, times.Mean, times.P90 = worst[0], worst[1], worst[2]
-	if !t.rank0.profile || !gpu || t.job.cfg.Data.AccumSteps > 1 {
+	if !t.rank0.profile {
 		return times, nil
 	}
-	line, err := t.vm.compiled.Profile(profiledRuns)
-	if err != nil {
+	line, err := t.profile()
+	if err != nil || line == nil {
 		return times, err
 	}
 	share := 100 * line.Share()
-	times.Profile, times.Exposed = report.NewProfile(&line), &share
+	times.Profile, times.Exposed = report.NewProfile(line), &share
 	return times, nil
+}
+
+// profile returns the times of a step on the GPU, for which it makes more steps: the weights are no
+// longer needed.
+//
+// Collective: all ranks. Returns: nil on the host, with data.accum_steps above 1, and after a run
+// without steps.
+func (t *trainer) profile() (*machine.Timeline, error) {
+	if t.profiled != nil || !t.job.site.GPU || t.job.cfg.Data.AccumSteps > 1 || t.first == t.steps {
+		return t.profiled, nil
+	}
+	line, err := t.vm.compiled.Profile(profiledRuns)
+	if err != nil {
+		return nil, err
+	}
+	t.profiled = &line
+	return t.profiled, nil
 }

@@ -21,10 +21,16 @@ func (t *trainer) loop(ctx context.Context) error {
 		t.meter.Resume(t.from.Memory.Samples, t.from.Memory.Losses, t.from.Memory.FirstLoss)
 	}
 	t.timing = measure.NewSteps(t.job.timing.warmup, t.steps-t.first)
+	if err := t.records.open(t); err != nil {
+		return err
+	}
 	var p *report.Progress
 	if t.w.Rank() == 0 {
 		p = report.NewProgress(t.job.out, t.job.cfg.Log.Progress, t.job.env.Columns)
 		defer p.End()
+	}
+	if err := t.inputs.start(t.learner, t.sampler.Cursor()); err != nil {
+		return err
 	}
 	stops := newStopper(ctx, t.values)
 	t.costs.began = newest(t.w)
@@ -36,6 +42,7 @@ func (t *trainer) loop(ctx context.Context) error {
 			return err
 		}
 		batch := t.sampler.Next()
+		t.evaluates = t.evaluatesAfter(step, batch)
 		rate := t.solver.LearningRate()
 		t.spans.Begin(step, step >= t.rank0.traceFirst && step <= t.rank0.traceLast)
 		if err := t.spans.CompareClocks(t.values, t.w.Local()); err != nil {
@@ -44,12 +51,18 @@ func (t *trainer) loop(ctx context.Context) error {
 		if err := t.step(step, batch); err != nil {
 			return fmt.Errorf("step %d: %w", step, plain(err))
 		}
+		t.records.note(step, rate)
 		shared, err := t.after(step, stops)
 		if err != nil {
 			return err
 		}
 		if p != nil {
 			p.Step(t.status(batch, step, rate), shared)
+		}
+		if t.evaluates {
+			if err := t.test(ctx, step+1, p); err != nil {
+				return fmt.Errorf("evaluation after step %d: %w", step, err)
+			}
 		}
 		if cause := context.Cause(ctx); cause != nil && t.keeper == nil {
 			return cause
@@ -71,6 +84,9 @@ func (t *trainer) after(step int, stops *stopper) (shared bool, err error) {
 	shared = shared || stop != nil
 	if shared {
 		if err := t.meter.Share(); err != nil {
+			return true, err
+		}
+		if err := t.records.shared(); err != nil { // before the checkpoint, so that a resumed run finds the record of its step
 			return true, err
 		}
 	}
@@ -155,5 +171,44 @@ func (t *trainer) wanted(step int) bool { return t.rank0.losses || t.shared(step
 
 // shared reports whether the ranks sum their losses after a step.
 func (t *trainer) shared(step int) bool {
-	return (step+1)%t.rank0.every == 0 || step+1 == t.steps || t.keeper.Due(step+1, t.steps)
+	return (step+1)%t.rank0.every == 0 || step+1 == t.steps || t.evaluates || t.keeper.Due(step+1, t.steps)
+}
+
+// evaluatesAfter reports whether the model is evaluated after a step that is not the last one. Its
+// batch was b. It is not with --json, which measures the times of consecutive steps.
+func (t *trainer) evaluatesAfter(step int, b data.Batch) bool {
+	run := t.job.cfg.Run
+	switch {
+	case !run.Eval || t.job.cfg.DDP.LocalSteps > 1 || t.rank0.profile || step+1 == t.steps:
+		return false
+	case run.EvalEvery > 0:
+		return (step+1)%run.EvalEvery == 0
+	}
+	return b.Step+1 == t.sampler.Steps()
+}
+
+// test evaluates the model after so many steps, and records and prints the result. The meter leaves
+// its time out.
+//
+// Collective: all ranks.
+func (t *trainer) test(ctx context.Context, steps int, p *report.Progress) (err error) {
+	if t.job.problem.Tests() == nil {
+		return nil
+	}
+	if t.keeper != nil { // a signal ends the run after the next step, on all ranks together
+		ctx = context.WithoutCancel(ctx)
+	}
+	from := time.Now()
+	defer func() { t.meter.Pause(time.Since(from)) }()
+	if err := t.whole(); err != nil {
+		return err
+	}
+	result, err := t.evaluate(ctx)
+	if err != nil {
+		return err
+	}
+	if p != nil {
+		p.Tested(steps, t.steps, result.loss, result.accuracy())
+	}
+	return t.records.tested(steps, result)
 }

@@ -14,9 +14,14 @@ import (
 // summarized runs the program and reads its summary.
 func summarized(t *testing.T, more ...string) Summary {
 	t.Helper()
-	dir := t.TempDir()
+	return summary(t, program, t.TempDir(), more...)
+}
+
+// summary runs a program and reads its summary.
+func summary(t *testing.T, p Program, dir string, more ...string) Summary {
+	t.Helper()
 	var out, errs bytes.Buffer
-	if code := program.Execute(smallRun(dir, more...), &out, &errs); code != 0 {
+	if code := p.Execute(smallRun(dir, more...), &out, &errs); code != 0 {
 		t.Fatalf("%v: code %d: %s", more, code, errs.String())
 	}
 	text, err := os.ReadFile(filepath.Join(dir, config.SummaryName))

@@ -1,6 +1,8 @@
 package train
 
 import (
+	"encoding/json"
+
 	"gorgonia.org/gorgonia"
 	gtensor "gorgonia.org/tensor"
 
@@ -27,6 +29,14 @@ type Problem interface {
 	Tests() Tests
 }
 
+// Annotated is implemented by a Problem or DatasetProblem whose checkpoints have further values for
+// other programs, such as the configuration of the model.
+type Annotated interface {
+	// Annotations returns JSON texts by key, for Manifest.Extra of package checkpoint. The key
+	// "train" is taken.
+	Annotations() map[string]json.RawMessage
+}
+
 // Tests are samples to measure accuracy on. They are evaluated in batches that are the same for any
 // number of ranks.
 type Tests interface {
@@ -41,12 +51,30 @@ type Tests interface {
 	Count(m *Model, first, n int) (right, all int)
 }
 
+// LossTests are Tests that have a loss: Fill also sets the targets, and weights of zero for the
+// other rows, so that Model.Cost is the mean loss of the n samples. A run then records the loss of
+// the test set too, often called validation loss.
+type LossTests interface {
+	Tests
+	// HasLoss reports whether Fill does so.
+	HasLoss() bool
+}
+
+// Tokens is implemented by a Problem, or a DatasetProblem, whose samples are sequences. A run then
+// records tokens per second.
+type Tokens interface {
+	// TokensPerSample is the number of tokens of a sample that the model learns to predict.
+	TokensPerSample() int
+}
+
 // Model is a graph for one batch.
 type Model struct {
 	Inputs gorgonia.Nodes // without parameters
 	Params gorgonia.Nodes // in the order of the layers
 	Cost   *gorgonia.Node // mean loss of the samples that Fill has set
 	Output *gorgonia.Node // the node that Count reads
+
+	rows int // of the batch
 }
 
 // Summary is the result of a run, as in the file config.SummaryName of run.output_dir.

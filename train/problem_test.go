@@ -94,6 +94,8 @@ type patternTests struct{ *patterns }
 func (patternTests) Len() int  { return testSamples }
 func (patternTests) Rows() int { return 100 }
 
+func (patternTests) HasLoss() bool { return true }
+
 func (p patternTests) Fill(m *Model, first, n int) error {
 	indices := make([]int, n)
 	for i := range indices {

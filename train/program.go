@@ -151,8 +151,8 @@ With comm.backend=sim they are goroutines of one process.
 Settings: symgrad config keys lists them, symgrad config show prints the source of each value.
 GPUs: one per rank, with run.device=cuda, or with auto if there are enough; run.precision is the precision of
 matrix products. run.machine=tape runs Gorgonia's own machine on the host, for comparison.
-Results: summary.json, config.yaml and the timeline (log.trace) in run.output_dir. Files of an earlier run
-in that folder get a number, as summary-1.json.
+Results: summary.json, metrics.jsonl, config.yaml and the timeline (log.trace) in run.output_dir. Files of
+an earlier run in that folder get a number, as summary-1.json. symgrad plot draws the metrics.
 Checkpoints: in checkpoint.dir, every checkpoint.every steps, at the end, and after Ctrl-C or SIGTERM, which
 end the run after its current step; a second Ctrl-C ends it at once. The same command then resumes from the
 newest complete checkpoint (run.resume), on any number of ranks and with any shard.stage.

@@ -38,15 +38,15 @@ func TestLaterRunKeepsTheResultsOfTheEarlierOne(t *testing.T) {
 		return r.summary(t), r
 	}
 	first, r := in("1")
-	if got, want := names(t, dir), "config.yaml summary.json t.json"; got != want || strings.Contains(r.out, "kept") {
+	if got, want := names(t, dir), "config.yaml metrics.jsonl summary.json t.json"; got != want || strings.Contains(r.out, "kept") {
 		t.Errorf("the first run leaves %s, want %s:\n%s", got, want, r.out)
 	}
 	in("2")
 	third, r := in("3")
-	if got, want := names(t, dir), "config-1.yaml config-2.yaml config.yaml summary-1.json summary-2.json summary.json t-1.json t-2.json t.json"; got != want {
+	if got, want := names(t, dir), "config-1.yaml config-2.yaml config.yaml metrics-1.jsonl metrics-2.jsonl metrics.jsonl summary-1.json summary-2.json summary.json t-1.json t-2.json t.json"; got != want {
 		t.Errorf("three runs leave %s, want %s", got, want)
 	}
-	if want := "kept       an earlier run's results, as summary-2.json, config-2.yaml, t-2.json\n"; !strings.Contains(r.out, want) {
+	if want := "kept       an earlier run's results, as summary-2.json, config-2.yaml, metrics-2.jsonl, t-2.json\n"; !strings.Contains(r.out, want) {
 		t.Errorf("%q is missing in\n%s", want, r.out)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "summary-1.json"))

@@ -33,7 +33,8 @@ type learner struct {
 	vm     *vm          // runs the graph
 	rule   optim.Config // the solver's settings
 	solver optim.Solver // updates the weights
-	filled bool         // with --resident: the inputs are filled and stay
+	inputs inputs       // fills the inputs of the model
+	tester *tester      // nil before the first evaluation
 }
 
 // build does the setup that every program of this library needs: model, ddp.Attach instead of
@@ -88,6 +89,10 @@ func (l *learner) newSolver() (optim.Solver, error) {
 
 // close frees the learner. Idempotent.
 func (l *learner) close() error {
+	l.inputs.close()
+	if err := l.tester.close(); err != nil { // it may share the weights of vm, which closes last
+		return err
+	}
 	if l.vm != nil {
 		if err := l.vm.Close(); err != nil { // the last run may still use the rest
 			return err
@@ -139,16 +144,24 @@ func (j *job) newModel(rows int, weights []*gtensor.Dense) (*Model, error) {
 	if err == nil && len(m.Params) == 0 {
 		err = errors.New("the problem's model has no parameters: its New must set Params")
 	}
+	if err == nil {
+		m.rows = rows
+	}
 	if err != nil || weights == nil {
 		return m, err
 	}
+	return m, lend(m, weights)
+}
+
+// lend makes the values of m's parameters new tensors over the memory of weights.
+func lend(m *Model, weights []*gtensor.Dense) error {
 	if len(m.Params) != len(weights) {
-		return nil, fmt.Errorf("the model for %d rows has %d parameters, that for training %d: Problem.New must return the same ones", rows, len(m.Params), len(weights))
+		return fmt.Errorf("the model has %d parameters, that for training %d: Problem.New must return the same ones for any number of rows", len(m.Params), len(weights))
 	}
 	for i, w := range weights {
 		if err := gorgonia.Let(m.Params[i], gtensor.New(gtensor.WithShape(w.Shape()...), gtensor.WithBacking(w.Float32s()))); err != nil {
-			return nil, fmt.Errorf("parameter %s of the model for %d rows: %w", m.Params[i].Name(), rows, err)
+			return fmt.Errorf("parameter %s of a second model: %w", m.Params[i].Name(), err)
 		}
 	}
-	return m, nil
+	return nil
 }

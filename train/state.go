@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -25,9 +26,13 @@ type State struct {
 	// The fields above are required, those below are not.
 
 	Sampler *data.Sampler     // whose position is saved; nil for none
+	Loader  *data.Loader      // the same, for samples that are read ahead, without Sampler
 	Scaler  *optim.LossScaler // of the loss; nil for none
 	Machine *machine.Machine  // that runs the graph; nil for a tape machine
 	Keep    int               // number of checkpoints that stay in the folder; 0 means all
+	// Extra has JSON texts for other programs, for Manifest.Extra of package checkpoint, such as
+	// the configuration of the model. The key "train" is taken.
+	Extra map[string]json.RawMessage
 }
 
 // Save writes a checkpoint of s after step into dir: weights, and the state of solver, gradient
@@ -47,11 +52,12 @@ func Save(dir string, step int, s State) (err error) {
 	if err != nil {
 		return err
 	}
-	meta, runs, err := t.Snapshot(step, save.Memory{}, s.Sampler, false)
+	meta, runs, err := t.Snapshot(step, save.Memory{}, s.position(), false)
 	if err != nil {
 		return fmt.Errorf("checkpoint of step %d: %w", step, err)
 	}
 	meta.Solver.Skipped = s.Solver.Skipped()
+	annotate(meta.Extra, s.Extra)
 	_, err = exchange.FromRank0(k, "checkpoint", func() (bool, error) { return true, s.write(dir, meta, runs) })
 	return err
 }
@@ -73,7 +79,7 @@ func (s State) write(dir string, meta checkpoint.Meta, runs []checkpoint.Run) er
 // Collective: all ranks, before the first step. Returns: the step of the checkpoint; 0 if dir has
 // no finished checkpoint. Errors: on all ranks, after which s may have some of the saved values;
 // dist.ErrInvalid for a missing field; those of package checkpoint; no checkpoint that is whole; a
-// parameter with another shape; a sampler, if the checkpoint was saved without one.
+// parameter with another shape; a sampler or loader, if the checkpoint was saved without one.
 func Resume(dir string, s State) (step int, err error) {
 	if err := s.check(); err != nil {
 		return 0, err
@@ -95,8 +101,8 @@ func Resume(dir string, s State) (step int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if s.Sampler != nil {
-		if err := o.Seek(s.Sampler); err != nil {
+	if at := s.position(); at != nil {
+		if err := o.Seek(at); err != nil {
 			return 0, err
 		}
 	}
@@ -122,6 +128,20 @@ func (s State) check() error {
 			return fmt.Errorf("train: %w: State.%s is nil: set World, DDP and Solver", dist.ErrInvalid, f.name)
 		}
 	}
+	if s.Sampler != nil && s.Loader != nil {
+		return fmt.Errorf("train: %w: State has a Sampler and a Loader: the position is the loader's, so leave out Sampler", dist.ErrInvalid)
+	}
+	return nil
+}
+
+// position returns the object whose position in the samples is saved, or nil.
+func (s State) position() save.Position {
+	switch {
+	case s.Loader != nil:
+		return s.Loader
+	case s.Sampler != nil:
+		return s.Sampler
+	}
 	return nil
 }
 
@@ -132,13 +152,13 @@ func (s State) training(k *exchange.Values) (*save.Training, error) {
 	if err := s.DDP.Consolidate(); err != nil {
 		return nil, err
 	}
+	if err := s.DDP.AverageWeights(); err != nil {
+		return nil, err
+	}
 	if s.Machine != nil {
 		if err := s.Machine.Sync(); err != nil {
 			return nil, err
 		}
-	}
-	if err := s.DDP.AverageWeights(); err != nil {
-		return nil, err
 	}
 	t := &save.Training{Values: k, DDP: s.DDP, Solver: s.Solver, Scaler: s.Scaler}
 	for _, p := range s.DDP.Model() {

@@ -1,6 +1,7 @@
 package train_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -35,6 +36,7 @@ type script struct {
 	scaled   bool // with a dynamic loss scale
 	compiled bool // by package machine
 	forgets  bool // saves without the sampler
+	loads    bool // reads samples ahead
 }
 
 // train trains up to a step, from the newest checkpoint in dir, and saves after step 4.
@@ -97,16 +99,14 @@ func (s script) rank(world *dist.World, dir string, steps int) (weights []float3
 			return nil, err
 		}
 	}
-	state.Sampler, err = data.NewSampler(data.SamplerConfig{
-		Samples: 60, GlobalBatch: 12, Rank: world.Rank(), Size: world.Size(), Seed: 3, Shuffle: true,
-	})
-	if err != nil {
+	if err = s.order(&state); err != nil {
 		return nil, err
+	} else if s.loads {
+		defer func() { err = errors.Join(err, state.Loader.Close()) }()
 	}
 	first, err := train.Resume(dir, state)
 	for step := first + 1; err == nil && step <= steps; step++ {
-		samples := state.Sampler.Next().Indices
-		err = errors.Join(G.Let(x, values(samples, 6)), G.Let(y, values(samples, 5)))
+		err = let(state, x, y)
 		if err == nil {
 			err = vm.RunAll()
 		}
@@ -133,10 +133,36 @@ func (s script) rank(world *dist.World, dir string, steps int) (weights []float3
 	return weights, err
 }
 
+// order sets the order of the samples.
+func (s script) order(state *train.State) (err error) {
+	state.Sampler, err = data.NewSampler(data.SamplerConfig{
+		Samples: 60, GlobalBatch: 12, Rank: state.World.Rank(), Size: state.World.Size(), Seed: 3, Shuffle: true,
+	})
+	if err == nil && s.loads {
+		state.Loader, err = data.NewLoader(data.LoaderConfig{Dataset: lines{}, Order: state.Sampler, Workers: 2})
+		state.Sampler = nil
+	}
+	return err
+}
+
+// let sets the inputs to the next batch.
+func let(state train.State, x, y *G.Node) error {
+	if state.Loader == nil {
+		samples := state.Sampler.Next().Indices
+		return errors.Join(G.Let(x, values(samples, 6)), G.Let(y, values(samples, 5)))
+	}
+	rows, err := state.Loader.Next()
+	if err != nil {
+		return err
+	}
+	return errors.Join(G.Let(x, rows.Tensor(0)), G.Let(y, rows.Tensor(1)))
+}
+
 func (s script) save(dir string, step int, state train.State) error {
 	if s.forgets {
 		state.Sampler = nil
 	}
+	state.Extra = map[string]json.RawMessage{"model": json.RawMessage(`{"width": 6}`), "train": json.RawMessage(`"taken"`)}
 	return train.Save(dir, step, state)
 }
 
@@ -147,6 +173,38 @@ func values(samples []int, width int) *gtensor.Dense {
 		data[i] = float32((samples[i/width]*width+i%width)*37%101) / 101
 	}
 	return gtensor.New(gtensor.WithShape(len(samples), width), gtensor.WithBacking(data))
+}
+
+// lines is the data set of the values.
+type lines struct{}
+
+func (lines) Len() int { return 60 }
+
+func (lines) Fields() []data.Field {
+	return []data.Field{{Name: "x", DType: gtensor.Float32, Shape: []int{6}}, {Name: "y", DType: gtensor.Float32, Shape: []int{5}}}
+}
+
+func (lines) Read(i, _ int, row []data.Values) error {
+	for _, v := range row {
+		copy(v.Float32, values([]int{i}, len(v.Float32)).Float32s())
+	}
+	return nil
+}
+
+// A script that reads its samples ahead has the bits of one that does not, and so when it resumes.
+func TestScriptResumesItsLoader(t *testing.T) {
+	s := script{rule: optim.Config{Name: optim.Adam, LearningRate: 0.01}}
+	want, err := s.train(t, t.TempDir(), 2, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, loads := range []bool{true, true, false} { // the last one resumes from the loader's position
+		s.loads = loads
+		if got, err := s.train(t, dir, 2, 8); err != nil || !slices.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("loads %v: %v, or other bits", loads, err)
+		}
+	}
 }
 
 // A script that resumes has the bits of one that did not stop, with all that ddp and optim keep.
@@ -249,12 +307,40 @@ func TestRunRefusesTheCheckpointOfAScript(t *testing.T) {
 	}
 }
 
+// noSolver is a solver that is not used.
+type noSolver struct{ optim.Solver }
+
 func TestStatesWithoutARequiredFieldAreRefused(t *testing.T) {
+	both := train.State{World: new(dist.World), DDP: new(ddp.DDP), Solver: noSolver{}, Sampler: new(data.Sampler), Loader: new(data.Loader)}
+	if err := train.Save(t.TempDir(), 1, both); !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), "leave out Sampler") {
+		t.Errorf("a sampler and a loader: %v", err)
+	}
 	err := train.Save(t.TempDir(), 1, train.State{})
 	_, resumed := train.Resume(t.TempDir(), train.State{})
 	for _, err := range []error{err, resumed} {
 		if !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), "State.World is nil") {
 			t.Errorf("error %v, want ErrInvalid and State.World", err)
 		}
+	}
+}
+
+// A checkpoint has the values of a script for other programs, in addition to those of this package.
+func TestExtraIsInTheCheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := (script{rule: optim.Config{Name: optim.SGD, LearningRate: 0.1}}).train(t, dir, 2, 4); err != nil {
+		t.Fatal(err)
+	}
+	c, err := checkpoint.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	extra := c.Manifest().Extra
+	var model struct{ Width int }
+	if err := json.Unmarshal(extra["model"], &model); err != nil || model.Width != 6 {
+		t.Errorf("%s, %v", extra["model"], err)
+	}
+	if text := string(extra["train"]); !strings.HasPrefix(text, "{") {
+		t.Errorf("a script has replaced the state of the run: %s", text)
 	}
 }

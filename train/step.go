@@ -44,11 +44,8 @@ func (l *learner) run(step int, indices []int, c cuts, piece int, wanted bool) (
 	l.vm.at(step, c.first+lo)
 	indices = indices[lo:hi:hi]
 	m, n := l.model, float64(len(indices))
-	if !l.filled {
-		if err := l.job.problem.Fill(m, indices); err != nil {
-			return 0, err
-		}
-		l.filled = l.job.timing.resident
+	if err := l.inputs.fill(l.job, m, indices); err != nil {
+		return 0, err
 	}
 	if err := l.d.SetWeight(n); err != nil { // Cost is the mean over the samples
 		return 0, err

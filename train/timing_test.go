@@ -89,12 +89,17 @@ func TestMeaninglessTimingsAreRefused(t *testing.T) {
 		{[]string{"--below=nan"}, "--below NaN: want a loss above 0"},
 		{[]string{"--below=-2"}, "--below -2: want a loss above 0"},
 		{[]string{"--json=x.json", "--warmup=5"}, "all of them warm-up"},
-		{[]string{"model.name=transformer"}, "model.name=transformer: patterns trains mlp or cnn only"},
 		{[]string{"run.precision=tf32"}, "run.precision=tf32: it is for GPUs, and this run is on the host, in fp32: comm.backend=sim is between ranks of the host"},
 	} {
 		var out, errs strings.Builder
 		if code := program.Execute(smallRun(t.TempDir(), c.args...), &out, &errs); code != ExitUsage || !strings.Contains(errs.String(), c.want) {
 			t.Errorf("%v: code %d, %s; want %q", c.args, code, errs.String(), c.want)
 		}
+	}
+	var out, errs strings.Builder
+	one := program
+	one.Models = []string{"mlp"}
+	if code := one.Execute(smallRun(t.TempDir(), "model.name=cnn"), &out, &errs); code != ExitUsage || !strings.Contains(errs.String(), "model.name=cnn: patterns trains mlp only") {
+		t.Errorf("code %d, %s", code, errs.String())
 	}
 }

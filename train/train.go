@@ -11,6 +11,7 @@ import (
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/settings"
 	"github.com/symgrad/symgrad/internal/tool/cli"
+	"github.com/symgrad/symgrad/machine"
 	"github.com/symgrad/symgrad/train/internal/exchange"
 	"github.com/symgrad/symgrad/train/internal/measure"
 	"github.com/symgrad/symgrad/train/internal/output"
@@ -38,6 +39,11 @@ type trainer struct {
 	costs  costs          // predicted and measured
 	meter  *measure.Meter // losses and times, summed over the ranks
 	timing *measure.Steps // ends of steps, for --json
+
+	records   records // metrics of steps and evaluations, on rank 0
+	evaluates bool    // the model is evaluated after this step
+
+	profiled *machine.Timeline // of a step, on GPUs after the last
 }
 
 // train is a whole run on one rank.
@@ -82,7 +88,7 @@ func train(ctx context.Context, w *dist.World, j *job, g *guard) (err error) {
 			return err
 		}
 	}
-	t.filled = false
+	t.inputs.filled = false
 	if t.keeper != nil {
 		g.off() // a signal now ends the loop after a step, without an abort
 	}
@@ -138,7 +144,7 @@ func newTrainer(k *exchange.Values, j *job, e ends) (*trainer, error) {
 // close frees the trainer after a run that ended with cause. If a peer was lost, it does not wait
 // for a checkpoint that cannot be completed. Idempotent.
 func (t *trainer) close(cause error) error {
-	err := errors.Join(t.from.Close(), t.claim.Close())
+	err := errors.Join(t.records.out.Close(), t.from.Close(), t.claim.Close())
 	if launch.ExitCode(cause) == launch.ExitPeerLost {
 		err = errors.Join(err, t.keeper.Abandon())
 	} else {

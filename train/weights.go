@@ -20,10 +20,10 @@ func (l *learner) whole() error {
 	if err := l.d.Consolidate(); err != nil { // with shard.stage=3, and with shard.overlap_gather
 		return err
 	}
-	if err := l.vm.sync(); err != nil {
+	if err := l.d.AverageWeights(); err != nil {
 		return err
 	}
-	return l.d.AverageWeights()
+	return l.vm.sync()
 }
 
 // weights returns the parameters' tensors.

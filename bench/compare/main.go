@@ -1,8 +1,7 @@
 // Command compare judges the measurements of scripts: compare [-o FILE] FOLDER those of
-// bench/mpi.sh, compare hosts [-o FILE] FOLDER those of bench/hosts.sh, compare gpu [-o FILE]
-// FOLDER those of bench/gpu.sh, and compare train [-o FILE] FOLDER those of bench/train.sh. It
-// prints a table per operation and mode and a line per
-// criterion. FILE gets all of it as JSON, one row per line.
+// bench/mpi.sh, and compare hosts, compare gpu, compare train and compare gpt2 those of the scripts
+// of these names. It prints a table per operation and mode and a line per criterion. FILE gets all
+// of it as JSON, one row per line.
 //
 // For bench/mpi.sh, FOLDER has session.json and one folder per batch. In a batch, unit.json has the
 // settings, before.json and after.json have the probes, and each engine has a file with its rows:
@@ -24,6 +23,9 @@
 // For bench/train.sh, FOLDER has session.json and a result per run,
 // SIDE.MODEL.PRECISION.RANKS.ROUND.json: the --json file of a program of examples/ for symgrad, the
 // file of train/ddp.py for torch. A time is the median over the rounds.
+//
+// For bench/gpt2.sh, FOLDER has session.json and a result per run: symgrad.RANKS.summary.json and
+// symgrad.RANKS.times.json of examples/gpt2, ENGINE.RANKS.json of train/gpt2.py.
 //
 // compare table FILE... prints such results, and files of symgrad tune, as Markdown tables. compare
 // table -w DOCUMENT... writes them into documents, between a line <!-- table: FILE --> and a line
@@ -54,44 +56,35 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // run runs the program.
 // Returns: its exit code.
 func run(args []string, stdout, stderr io.Writer) int {
-	if len(args) > 0 && args[0] == "gpu" {
-		return command("compare gpu", args[1:], stdout, stderr, func(folder string) (result, error) {
-			s, err := readGPUs(folder)
-			if err != nil {
-				return nil, err
-			}
-			return newGPUReport(s), nil
-		})
-	}
-	if len(args) > 0 && args[0] == "train" {
-		return command("compare train", args[1:], stdout, stderr, func(folder string) (result, error) {
-			s, err := readTraining(folder)
-			if err != nil {
-				return nil, err
-			}
-			return newTrainReport(s), nil
-		})
-	}
-	if len(args) > 0 && args[0] == "hosts" {
-		return command("compare hosts", args[1:], stdout, stderr, func(folder string) (result, error) {
-			r, err := readHosts(folder)
-			if err != nil {
-				return nil, err
-			}
-			return r, nil
-		})
-	}
 	if len(args) > 0 && args[0] == "table" {
 		return tableCommand(args[1:], stdout, stderr)
 	}
-	return command("compare", args, stdout, stderr, func(folder string) (result, error) {
-		s, err := readSession(folder)
+	if len(args) > 0 && readers[args[0]] != nil {
+		return command("compare "+args[0], args[1:], stdout, stderr, readers[args[0]])
+	}
+	return command("compare", args, stdout, stderr, reader(readSession, newReport))
+}
+
+// readers read and judge the folders of scripts other than bench/mpi.sh, by command.
+var readers = map[string]func(folder string) (result, error){
+	"hosts": reader(readHosts, itself[*hostsReport]),
+	"gpu":   reader(readGPUs, newGPUReport),
+	"train": reader(readTraining, newTrainReport),
+	"gpt2":  reader(readGPT2, itself[*gpt2Report]),
+}
+
+// reader reads a folder, and judges its measurements.
+func reader[S any, R result](read func(folder string) (S, error), judge func(S) R) func(folder string) (result, error) {
+	return func(folder string) (result, error) {
+		s, err := read(folder)
 		if err != nil {
 			return nil, err
 		}
-		return newReport(s), nil
-	})
+		return judge(s), nil
+	}
 }
+
+func itself[R any](r R) R { return r }
 
 // result is the evaluation of a folder of measurements.
 type result interface {

@@ -38,9 +38,10 @@ func markdown(text []byte) (string, error) {
 		Device  string    `json:"device"`
 		Version int       `json:"version"`
 		Rows    []struct {
-			Mode  string `json:"mode"`
-			Model string `json:"model"`
-			Hosts int    `json:"hosts"`
+			Mode   string `json:"mode"`
+			Model  string `json:"model"`
+			Hosts  int    `json:"hosts"`
+			Memory int64  `json:"memory"`
 		} `json:"rows"`
 	}
 	if err := json.Unmarshal(text, &kind); err != nil {
@@ -52,6 +53,8 @@ func markdown(text []byte) (string, error) {
 		return "", errors.New("no rows")
 	case kind.Near != nil:
 		read = hostTables
+	case kind.Rows[0].Memory > 0:
+		read = gpt2Tables
 	case kind.Rows[0].Hosts > 0:
 		read = hostsTables
 	case kind.Device != "" && kind.Rows[0].Model != "":

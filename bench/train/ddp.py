@@ -9,10 +9,9 @@ FILE gets one row per engine. It is rewritten after each engine, so that results
     torch               DistributedDataParallel, eager
     torch-compile-MODE  the same under torch.compile(mode=MODE)
     torch-zero          DistributedDataParallel with ZeroRedundancyOptimizer
-    torch-fsdp          fully_shard of every layer, parameters kept after the forward pass (SHARD_GRAD_OP)
     torch-fsdp          fully_shard of every layer, keeping parameters after the forward pass (SHARD_GRAD_OP)
     torch-fsdp-full     the same, gathering parameters again for the backward pass (FULL_SHARD)
-All use Adam with fused=True, default buckets, and a made-up batch that is ready in pinned memory: with --staging yes each
+
 All use Adam with fused=True, default buckets, and a random batch in pinned memory. With --staging yes each step first
 copies the batch to the device, on the step's stream; with no it stays there. A step is forward, backward and optimizer.
 Times are by CUDA events around groups of ten steps, on the slowest rank: median_us is the median over the groups, mean_us

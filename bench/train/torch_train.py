@@ -43,38 +43,36 @@ def convolutional():
 
 
 class Block(nn.Module):
-    """Causal attention and a perceptron, each after a normalization and added to its input."""
+    """Causal attention and a perceptron, each after a normalization and added to its input: a block of GPT-2."""
 
     def __init__(self, width, heads, hidden):
         super().__init__()
         self.heads = heads
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.query, self.key = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
-        self.value, self.out = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
 
     def forward(self, x):
         batch, context, width = x.shape
-        h = self.norm1(x)
-        split = [f(h).view(batch, context, self.heads, -1).transpose(1, 2) for f in (self.query, self.key, self.value)]
+        split = [y.view(batch, context, self.heads, -1).transpose(1, 2) for y in self.qkv(self.norm1(x)).split(width, dim=2)]
         y = F.scaled_dot_product_attention(*split, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(batch, context, width))
-        return x + self.fc2(F.silu(self.fc1(self.norm2(x))))
+        return x + self.fc2(F.gelu(self.fc1(self.norm2(x)), approximate="tanh"))
 
 
 class Transformer(nn.Module):
-    """A decoder-only transformer whose embedding is also the output layer."""
+    """A GPT-2, whose embedding is also the output layer."""
 
     def __init__(self, vocabulary, layers, heads, width, hidden, context):
         super().__init__()
-        self.embedding = nn.Embedding(vocabulary, width)
-        nn.init.normal_(self.embedding.weight, std=width**-0.5)
-        self.positions = nn.Parameter(0.02 * torch.randn(1, context, width))
+        self.embedding, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        for table in (self.embedding, self.positions):
+            nn.init.normal_(table.weight, std=0.02)
         self.layers = nn.ModuleList(Block(width, heads, hidden) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, tokens):
-        x = self.embedding(tokens) + self.positions
+        x = self.embedding(tokens) + self.positions.weight
         for layer in self.layers:
             x = layer(x)
         return F.linear(self.norm(x), self.embedding.weight).flatten(0, 1)

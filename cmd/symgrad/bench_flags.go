@@ -14,6 +14,7 @@ import (
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
 	"github.com/symgrad/symgrad/internal/tool/cli"
+	"github.com/symgrad/symgrad/internal/tool/drawing"
 	"github.com/symgrad/symgrad/internal/tool/perf"
 )
 
@@ -36,8 +37,8 @@ type benchFlags struct {
 	verdict                        string // ranks write the number of wrong elements to this file instead of failing
 
 	cfg     perf.Config
-	format  perf.Format // of the plot
-	engines []string    // usually one; several take turns
+	format  drawing.Format // of the plot
+	engines []string       // usually one; several take turns
 }
 
 func newBenchFlags() *benchFlags { return &benchFlags{} }
@@ -149,7 +150,7 @@ func (f *benchFlags) parse() error {
 	}
 	f.cfg = c
 	if f.plot != "" {
-		if f.format, err = perf.FormatOf(f.plot); err != nil {
+		if f.format, err = drawing.FormatOf(f.plot, drawing.SVG, drawing.PNG); err != nil {
 			return fmt.Errorf("--plot %w", err)
 		}
 	}

@@ -11,10 +11,11 @@ import (
 	"github.com/symgrad/symgrad/checkpoint"
 )
 
-// newCheckpointCommand returns symgrad checkpoint, which shows, verifies and merges checkpoints.
+// newCheckpointCommand returns symgrad checkpoint, which shows, verifies, merges and exports
+// checkpoints.
 func newCheckpointCommand() *cobra.Command {
-	cmd := newGroup("checkpoint", "Show, verify and merge checkpoints",
-		newCheckpointShowCommand(), newCheckpointVerifyCommand(), newCheckpointMergeCommand())
+	cmd := newGroup("checkpoint", "Show, verify, merge and export checkpoints",
+		newCheckpointShowCommand(), newCheckpointVerifyCommand(), newCheckpointMergeCommand(), newCheckpointExportCommand())
 	cmd.Long = cmd.Short + `.
 
 DIR is the folder of one checkpoint, for example step-00000200, or the folder of all

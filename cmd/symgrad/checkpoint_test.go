@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/symgrad/symgrad/checkpoint"
+	"github.com/symgrad/symgrad/nn/transformer"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -262,5 +263,77 @@ func TestCheckpointRefuses(t *testing.T) {
 	}
 	if _, err := checkpoint.Open(empty); !errors.Is(err, checkpoint.ErrNone) {
 		t.Error(err)
+	}
+}
+
+// savedModel is a checkpoint of a small GPT-2, with its configuration under key.
+func savedModel(t *testing.T, key string) (dir string, w *transformer.Weights) {
+	t.Helper()
+	w, err := transformer.Initial(transformer.Config{Family: transformer.GPT2, Vocabulary: 7, Context: 4, Width: 4, Layers: 1, Heads: 2, Tied: true}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := w.Config.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	params, err := w.Config.Params()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	s, err := checkpoint.New(checkpoint.Options{Dir: dir, Size: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var runs []checkpoint.Run
+	for i, p := range params {
+		values := w.Values[i].Float32s()
+		runs = append(runs, checkpoint.Run{
+			Tensor: checkpoint.Tensor{Name: p.Name, Role: checkpoint.Param, DType: tensor.F32, Shape: p.Shape}, Len: len(values), Data: tensor.Of(values),
+		})
+	}
+	meta := checkpoint.Meta{Step: 3, Solver: checkpoint.Solver{Name: "adamw", Steps: 3}, Extra: map[string]json.RawMessage{key: text}}
+	if err := errors.Join(s.Save(meta, runs), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return dir, w
+}
+
+func TestCheckpointExportWritesAFolderOfHuggingFace(t *testing.T) {
+	dir, w := savedModel(t, transformer.ConfigKey)
+	out := filepath.Join(t.TempDir(), "model")
+	code, stdout, stderr := symgradSays("export", "--format", "hf", "--out", out, dir)
+	if want := out + ": gpt2 of "; code != 0 || !strings.HasPrefix(stdout, want) || !strings.Contains(stdout, "step-00000003") {
+		t.Fatalf("code %d, %q, %q", code, stdout, stderr)
+	}
+	got, err := transformer.Load(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range w.Values {
+		if !slices.Equal(v.Float32s(), got.Values[i].Float32s()) {
+			t.Errorf("weight %d differs", i)
+		}
+	}
+	bare, _ := savedModel(t, "other")
+	again := filepath.Join(t.TempDir(), "again")
+	if code, _, stderr := symgradSays("export", "--out", again, "--config", filepath.Join(out, "config.json"), bare); code != 0 {
+		t.Errorf("with --config: code %d, %s", code, stderr)
+	}
+	for _, test := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{bare, "--out", again}, 1, "no configuration of a transformer (huggingface_config): name a config.json with --config"},
+		{[]string{dir}, 2, "--out is missing"},
+		{[]string{dir, "--out", again, "--format", "onnx"}, 2, "--format onnx: unknown format: use hf"},
+		{[]string{savedCheckpoints(t, 1), "--out", again, "--config", filepath.Join(out, "config.json")}, 1, "it has no parameter transformer.wte.weight"},
+	} {
+		code, _, stderr := symgradSays(append([]string{"export"}, test.args...)...)
+		if code != test.code || !strings.Contains(stderr, test.want) {
+			t.Errorf("%v: code %d, %q, want %d, %q", test.args, code, stderr, test.code, test.want)
+		}
 	}
 }

@@ -4,15 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/examples/ddp/mnist"
 	ddpmodel "github.com/symgrad/symgrad/examples/ddp/model"
-	lmmodel "github.com/symgrad/symgrad/examples/lm/model"
+	"github.com/symgrad/symgrad/examples/language"
 	"github.com/symgrad/symgrad/internal/foreign"
 	"github.com/symgrad/symgrad/machine"
+	"github.com/symgrad/symgrad/nn/transformer"
 )
 
 // planned is the model that a program builds from its settings.
@@ -27,16 +29,24 @@ type planProgram struct {
 	name   string
 	models []string
 	model  func(c *config.Config) (planned, error)
+	reads  func(path string) bool // data.path is one of its own; nil means that any is
 }
 
-// allPlanPrograms returns the training examples. For a model of several programs, the first one is
-// the default.
+// allPlanPrograms returns the training examples. For a model of several programs, the first one
+// that reads the data is the default.
 func allPlanPrograms() []planProgram {
 	return []planProgram{
-		{"ddp", []string{"mlp", "cnn"}, imageModel},
-		{"lm", []string{"transformer"}, textModel},
-		{"mlp", []string{"mlp"}, wideModel},
+		{"ddp", []string{"mlp", "cnn"}, imageModel, nil},
+		{"lm", []string{"gpt2", "llama"}, textModel, isText},
+		{"gpt2", []string{"gpt2", "llama"}, tokenModel, nil},
+		{"mlp", []string{"mlp"}, wideModel, nil},
 	}
+}
+
+// isText reports whether path is a file, and not one of tokens.
+func isText(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir() && filepath.Ext(path) != ".bin"
 }
 
 func planPrograms() []string {
@@ -55,7 +65,7 @@ func planPrograms() []string {
 func planModel(c *config.Config, program string) (planned, error) {
 	for _, p := range allPlanPrograms() {
 		switch trains := slices.Contains(p.models, c.Model.Name); {
-		case program == "" && trains, program == p.name && trains:
+		case program == "" && trains && (p.reads == nil || p.reads(c.Data.Path)), program == p.name && trains:
 			return p.model(c)
 		case program == p.name:
 			return planned{}, fmt.Errorf("--program %s: trains %s, but model.name is %s", program, strings.Join(p.models, " or "), c.Model.Name)
@@ -113,17 +123,24 @@ func classifier(m ddpmodel.Config) func(rows int, shapes bool) (machine.Model, e
 	}
 }
 
+// tokenModel returns the model of examples/gpt2.
+func tokenModel(c *config.Config) (planned, error) {
+	m, err := language.ModelOf(c)
+	if err != nil {
+		return planned{}, err
+	}
+	return languageModel(m, c), nil
+}
+
 // textModel returns the model of examples/lm, whose vocabulary is the characters of the text.
 func textModel(c *config.Config) (planned, error) {
 	text, err := foreign.ReadNamed(c.Data.Path, 1<<30) // same limit as examples/lm
 	if err != nil {
 		return planned{}, fmt.Errorf("text: %w; set data.path to the training text: its characters are the vocabulary", err)
 	}
+	m := language.Sized(c.Model)
+	m.Vocabulary = 0
 	var occurs [256]bool
-	m := lmmodel.Config{
-		Context: c.Model.Context, Layers: c.Model.Layers, Heads: c.Model.Heads, Width: c.Model.Width,
-		Hidden: c.Model.Hidden, Tied: c.Model.Tied, Seed: c.Run.Seed,
-	}
 	for _, b := range text {
 		if !occurs[b] {
 			occurs[b] = true
@@ -133,15 +150,17 @@ func textModel(c *config.Config) (planned, error) {
 	if m.Vocabulary == 0 {
 		return planned{}, fmt.Errorf("text: %s is empty", c.Data.Path)
 	}
-	name := fmt.Sprintf("transformer, layers %d, width %d, heads %d, hidden %v, context %d, characters %d",
-		m.Layers, m.Width, m.Heads, m.Hidden, m.Context, m.Vocabulary)
-	return planned{name, func(rows int, shapes bool) (machine.Model, error) {
-		m := m
-		m.Batch, m.Shapes = rows, shapes
-		made, err := lmmodel.New(m, nil)
+	return languageModel(m, c), nil
+}
+
+// languageModel returns a transformer that is trained on samples of model.context tokens.
+func languageModel(m transformer.Config, c *config.Config) planned {
+	context, seed := c.Model.Context, c.Run.Seed
+	return planned{language.Describe(m, context), func(rows int, shapes bool) (machine.Model, error) {
+		made, err := transformer.New(m, transformer.Options{Batch: rows, Tokens: context, Train: true, Seed: seed, Shapes: shapes})
 		if err != nil {
 			return machine.Model{}, err
 		}
 		return machine.Model{Cost: made.Cost, Params: made.Params}, nil
-	}}, nil
+	}}
 }

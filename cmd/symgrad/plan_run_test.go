@@ -21,8 +21,8 @@ import (
 // plannedStages are the stages of sharding whose plans are held against real runs.
 var plannedStages = []int{0, 1, 2, 3}
 
-// plannedConfigs are a perceptron, a convolutional network and a language model.
-var plannedConfigs = []string{"mnist-mlp", "mnist-cnn", "lm"}
+// plannedConfigs are a perceptron, a convolutional network and two language models.
+var plannedConfigs = []string{"mnist-mlp", "mnist-cnn", "lm", "gpt2-demo"}
 
 // planConfig is a configuration of this module, with data that every checkout has.
 func planConfig(t *testing.T, name string, set ...string) *config.Config {
@@ -30,6 +30,9 @@ func planConfig(t *testing.T, name string, set ...string) *config.Config {
 	source := config.Source{File: "../../configs/" + name + ".yaml", Set: append([]string{"data.path=../../examples/lm/stories.txt"}, set...)}
 	if name != "lm" {
 		source.Set[0] = "data.path=" + t.TempDir()
+	}
+	if name == "gpt2-demo" {
+		source.Set = append(source.Set, "model.vocabulary=256") // a real one takes most of the time
 	}
 	cfg, _, err := config.Load(source)
 	if err != nil {

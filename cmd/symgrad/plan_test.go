@@ -44,40 +44,39 @@ func TestPlanSaysWhyAProbeFailed(t *testing.T) {
 // Everything that makes no sense is one line, and exit code 2.
 func TestPlanRefuses(t *testing.T) {
 	for line, want := range map[string]string{
-		"extra":                        `unexpected argument "extra"`,
-		"-n 0":                         "plan: -n 0: want 1 rank or more",
-		"-n 5000":                      "-n 5000: want at most 4096 ranks",
-		"--bandwidth -3":               "--bandwidth -3: want a positive number of GB/s",
-		"--bandwidth inf":              "--bandwidth +Inf: want a positive number of GB/s",
-		"--bandwidth 0":                "--bandwidth 0: want a positive number of GB/s",
-		"--bandwidth nan":              "--bandwidth NaN: want a positive number of GB/s",
-		"--bandwidth 1e-320":           "want a positive number of GB/s, at least 1e-09",
-		"--step 0 --probe":             "--step 0s: want a positive time",
-		"--bandwidth 3 --probe":        "--probe or --bandwidth: choose one",
-		"--hosts -1":                   "--hosts -1: want 1 to 65536",
-		"--hosts 2 --latency 0":        "--latency 0s: want a positive time",
-		"--hosts 2 --probe":            "--probe measures one host",
-		"--hosts 2 -n 3 " + tinyPlan:   "--hosts 2: 3 ranks cannot be spread evenly",
-		"--step 3ms":                   "add --probe or --bandwidth",
-		"--step -3ms --probe":          "--step -3ms: want a positive time",
-		"--set model.name=rnn":         "model.name",
-		"--set data.global_batchs=3":   "data.global_batch",
-		"--set shard.stage=4":          "shard.stage",
-		"--program lm":                 "--program lm: trains transformer, but model.name is mlp",
-		"--program moon":               `unknown --program "moon": use one of ddp, lm, mlp`,
-		"-n 7 " + tinyPlan:             "data.global_batch=6: 7 ranks cannot have a sample each; set it to 7 at least, or -n to 6 at most",
-		"--set model.name=transformer": "set data.path to the training text",
-		"--set run.machine=tape":       "run.machine=tape: the tape machine's memory is unknown",
-		"--set run.precision=bf16":     "run.precision=bf16: only for GPUs",
-		"--set run.recompute=all":      `run.recompute`,
-		"--set run.memory_mb=-1 --set run.recompute=auto":                                                  `run.memory_mb`,
-		"--set run.device=cuda --set run.recompute=auto":                                                   "the free memory of the GPU is unknown here; set run.memory_mb",
-		"--set run.device=cuda --set comm.backend=shm":                                                     "shm is between ranks of the host",
-		"-n 2 --set comm.wire_dtype=bf16 --set comm.error_feedback=true --set run.device=cuda " + tinyPlan: "ErrorFeedback works on buckets in the memory of the host",
-		"-n 2 --set ddp.virtual_ranks=3 " + tinyPlan:                                                       "ddp.virtual_ranks=3: not divisible by 2 ranks",
-		"-n 2 --set ddp.hook=powersgd --set shard.stage=1 " + tinyPlan:                                     "ddp, shard and comm: ddp config",
-		"--program mlp --set model.hidden=[]":                                                              "model.hidden is empty",
-		"-n 2 --set optim.name=adamw --set optim.weight_decay=0.1 --no-such-flag":                          "unknown flag: --no-such-flag",
+		"extra":                               `unexpected argument "extra"`,
+		"-n 0":                                "plan: -n 0: want 1 rank or more",
+		"-n 5000":                             "-n 5000: want at most 4096 ranks",
+		"--bandwidth -3":                      "--bandwidth -3: want a positive number of GB/s",
+		"--bandwidth inf":                     "--bandwidth +Inf: want a positive number of GB/s",
+		"--bandwidth 0":                       "--bandwidth 0: want a positive number of GB/s",
+		"--bandwidth nan":                     "--bandwidth NaN: want a positive number of GB/s",
+		"--bandwidth 1e-320":                  "want a positive number of GB/s, at least 1e-09",
+		"--step 0 --probe":                    "--step 0s: want a positive time",
+		"--bandwidth 3 --probe":               "--probe or --bandwidth: choose one",
+		"--hosts -1":                          "--hosts -1: want 1 to 65536",
+		"--hosts 2 --latency 0":               "--latency 0s: want a positive time",
+		"--hosts 2 --probe":                   "--probe measures one host",
+		"--hosts 2 -n 3 " + tinyPlan:          "--hosts 2: 3 ranks cannot be spread evenly",
+		"--step 3ms":                          "add --probe or --bandwidth",
+		"--step -3ms --probe":                 "--step -3ms: want a positive time",
+		"--set model.name=rnn":                "model.name",
+		"--set data.global_batchs=3":          "data.global_batch",
+		"--set shard.stage=4":                 "shard.stage",
+		"--program lm":                        "--program lm: trains gpt2 or llama, but model.name is mlp",
+		"--program moon":                      `unknown --program "moon": use one of ddp, lm, gpt2, mlp`,
+		"-n 7 " + tinyPlan:                    "data.global_batch=6: 7 ranks cannot have a sample each; set it to 7 at least, or -n to 6 at most",
+		"--program lm --set model.name=llama": "set data.path to the training text",
+		"--set run.machine=tape":              "run.machine=tape: the tape machine's memory is unknown",
+		"--set run.precision=bf16":            "run.precision=bf16: only for GPUs",
+		"--set run.recompute=all":             "run.recompute",
+		"--set run.memory_mb=-1 --set run.recompute=auto":                         "run.memory_mb",
+		"--set run.device=cuda --set run.recompute=auto":                          "the free memory of the GPU is unknown here; set run.memory_mb",
+		"--set run.device=cuda --set comm.backend=shm":                            "shm is between ranks of the host",
+		"-n 2 --set ddp.virtual_ranks=3 " + tinyPlan:                              "ddp.virtual_ranks=3: not divisible by 2 ranks",
+		"-n 2 --set ddp.hook=powersgd --set shard.stage=1 " + tinyPlan:            "ddp, shard and comm: ddp config",
+		"--program mlp --set model.hidden=[]":                                     "model.hidden is empty",
+		"-n 2 --set optim.name=adamw --set optim.weight_decay=0.1 --no-such-flag": "unknown flag: --no-such-flag",
 	} {
 		code, stdout, stderr := planText(t, line)
 		if code != exitUsage || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") > 2 || stdout != "" {
@@ -195,14 +194,14 @@ func TestPlanTellsWhereSizesComeFrom(t *testing.T) {
 	if err := os.WriteFile(file, []byte("abcabc"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, stdout, _ := planText(t, "-n 2 --set model.name=transformer --set model.layers=1 --set model.context=4 --set data.path="+file)
-	if !strings.Contains(stdout, "transformer, layers 1,") || !strings.Contains(stdout, "characters 3") {
+	_, stdout, _ := planText(t, "-n 2 --set model.name=llama --set model.layers=1 --set model.context=4 --set data.path="+file)
+	if !strings.Contains(stdout, "llama, layers 1,") || !strings.Contains(stdout, "vocabulary 3") {
 		t.Error(stdout)
 	}
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := planText(t, "--set model.name=transformer --set data.path="+file); code != exitUsage || !strings.Contains(stderr, "is empty") {
+	if code, _, stderr := planText(t, "--set model.name=gpt2 --set data.path="+file); code != exitUsage || !strings.Contains(stderr, "is empty") {
 		t.Errorf("code %d: %s", code, stderr)
 	}
 }
@@ -290,7 +289,7 @@ func TestPlanTakesNoMemoryOfTheModel(t *testing.T) {
 }
 
 func TestPlanOfATransformerTakesNoMemoryOfIt(t *testing.T) {
-	cfg := planConfig(t, "lm", "model.width=8192", "model.hidden=32768", "model.layers=2", "data.global_batch=8")
+	cfg := planConfig(t, "lm", "model.width=8192", "model.inner=32768", "model.layers=2", "data.global_batch=8")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	p, err := planOf(cfg, "", 8)

@@ -32,6 +32,7 @@ func newRootCommand() *cobra.Command {
 		newDoctorCommand(),
 		newDoctorProbeCommand(),
 		newPlanCommand(),
+		newPlotCommand(),
 		newRunCommand(),
 		newScaleCommand(),
 		newSecretCommand(),

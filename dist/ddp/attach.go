@@ -54,7 +54,7 @@ func attach(on dist.Members, cost *gorgonia.Node, learnables gorgonia.Nodes, cfg
 	d.driver.d = d
 	d.stage = newStage(d)
 	d.local = localSGD{d: d, every: cfg.LocalSteps}
-	d.wire = plain{d}
+	d.wire = plain{d: d}
 	b := builder{d: d, cost: cost}
 	err = b.agree(learnables, b.tryBuild(learnables))
 	if err == nil {
@@ -190,6 +190,9 @@ func (b *builder) makePlan(order []int) error {
 // allocate makes the buckets and gives all ranks rank 0's weights, also of unused learnables.
 func (b *builder) allocate(learnables gorgonia.Nodes) error {
 	d := b.d
+	if c := &d.cfg; c.Factor == 0 {
+		c.Factor = c.Average.defaultFactor(d.team.total())
+	}
 	var err error
 	if d.imagined {
 		d.mem, err = newImagined(&d.plan)
@@ -207,7 +210,8 @@ func (b *builder) allocate(learnables gorgonia.Nodes) error {
 		h.Bind(d.slots[i])
 	}
 	if d.imagined {
-		return d.mem.imagined.imagineWires(&d.plan, d.cfg.WireDType)
+		_, err := d.driver.formOf()
+		return err
 	}
 	if d.team.onGPU() {
 		if err := d.driver.values.allocate(d, learnables); err != nil {

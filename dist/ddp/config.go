@@ -159,7 +159,7 @@ func (c Config) wrongReplicas() string {
 // fits checks the settings that depend on the group.
 //
 // Errors: dist.ErrInvalid unless VirtualRanks is a multiple of the ranks; dist.ErrDevice if
-// Replicas is on another device; dist.ErrUnsupported for settings that need buckets in host memory.
+// Replicas is on another device.
 func (c Config) fits(w *dist.Group) error {
 	if r := c.Replicas; r != nil && r.Device() != w.Device() {
 		return fmt.Errorf("ddp config: %w: Replicas is on %v, and the group of Attach on %v; split both from one world",
@@ -167,24 +167,6 @@ func (c Config) fits(w *dist.Group) error {
 	}
 	if n := w.Size(); c.VirtualRanks%n != 0 {
 		return fmt.Errorf("ddp config: %w: VirtualRanks is %d, which %d ranks do not divide", dist.ErrInvalid, c.VirtualRanks, n)
-	}
-	if w.Device() == tensor.Host {
-		return nil
-	}
-	for _, f := range [...]struct {
-		name string
-		set  bool
-	}{
-		{"ErrorFeedback", c.ErrorFeedback},
-		{"Hook", c.Hook != nil},
-		{"Average", c.Average != Mean},
-		{"VirtualRanks", c.VirtualRanks > 0},
-		{"LocalSteps", c.LocalSteps > 0},
-	} {
-		if f.set {
-			return fmt.Errorf("ddp config: %w: %s works on buckets in the memory of the host, and the group is on %v (%s); use a backend of the host, or leave it out",
-				dist.ErrUnsupported, f.name, w.Device(), w.Backend())
-		}
 	}
 	return nil
 }

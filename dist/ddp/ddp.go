@@ -209,7 +209,8 @@ func (d *DDP) Consolidate() error {
 // without steps that NewSolver's solver skipped. So without SetWeight and skipped steps it is the
 // plain mean. With LocalSteps that solver calls it every LocalSteps steps; call it before a
 // checkpoint and at the end too. It does nothing without LocalSteps, since ranks have equal
-// parameters, and in a second call without a step in between.
+// parameters, and in a second call without a step in between. On GPUs it waits for the runs, and a
+// machine that updates the parameters has the averages: its Sync gives them to the nodes.
 //
 // Collective: all ranks, between runs. Errors: those of the group, after which parameters may
 // differ; dist.ErrClosed.
@@ -221,10 +222,14 @@ func (d *DDP) AverageWeights() error {
 		return fmt.Errorf("ddp average: %w", err)
 	}
 	d.settle()
-	if err := d.local.average(); err != nil {
+	err := d.driver.queued()
+	if err == nil {
+		err = d.local.average()
+	}
+	if err != nil {
 		return fmt.Errorf("ddp average of weights rank %d/%d after step %d: %w", d.team.Rank(), d.team.Size(), d.counts.step, err)
 	}
-	d.local.steps, d.local.weight, d.local.before = 0, 0, 0
+	d.local.steps, d.local.weight, d.local.pending = 0, 0, 0
 	return nil
 }
 
@@ -290,26 +295,18 @@ func (d *DDP) release() error {
 // Collective: all ranks, one plan.
 func (d *DDP) allocateWire() error {
 	c := &d.cfg
-	if c.Factor == 0 {
-		c.Factor = c.Average.defaultFactor(d.team.total())
-	}
 	d.shares = newShares(d.team, d.mem, c)
 	rest := c.Average.rest(float64(d.team.total()), c.Factor)
 	var err error
 	switch h := c.hook(); {
-	case h != nil && d.team.onGPU():
-		var x *deviceWire
-		if x, err = newDeviceWire(d); err == nil {
-			d.wire = x
-		}
+	case d.team.onGPU() && (h == nil || c.cast() != nil):
+		d.wire, err = newBySteps(d)
 	case h != nil:
 		d.wire, err = newHooked(d, h, rest)
 	case c.VirtualRanks > 0:
 		d.wire, err = newVirtual(d)
-	case c.LocalSteps > 0:
-		d.wire = newScaled(d, 1, true)
-	case rest != 1:
-		d.wire = newScaled(d, rest, false)
+	default:
+		d.wire = newPlain(d, rest)
 	}
 	return err
 }

@@ -14,6 +14,7 @@
 //	team.go, weight.go                the group, its stream, names of operations; weights of ranks
 //	config.go, plan.go, planfor.go    settings, layout of the buckets, planning without ranks
 //	bucket.go, place.go, placer.go    slots and buckets, and their memory
+//	recipe.go, line.go                actions of a full bucket, and their run on the host
 //	wire*.go, hook.go                 exchangers: plain sums, averages, hooks of package compress
 //	virtual.go, local.go              exchangers: virtual ranks, local steps
 //	stage.go, shard*.go, zero3*.go    stages: 0 and 1, 2, 3
@@ -141,6 +142,13 @@
 //     NoSync and one outside.
 //   - LocalSteps: k exchanges no gradients. It averages weights every k-th step of NewSolver's
 //     solver, each rank's by the samples that it used.
+//
+// All of these work on GPUs, with the bits of the host where sums are in rank order. Casts, with
+// error feedback or without, averages and virtual ranks are steps of the machine's program. For any
+// other Hook the machine copies each bucket to the host after the backward pass, the Codec runs
+// there, and the GPUs sum its messages: nothing overlaps, and a Codec with state needs Stage 0. If
+// a Codec returns an error, the group is aborted. LocalSteps averages weights on the GPUs, and the
+// host waits for that; with SkipNonFinite the host waits for every step.
 //
 // A step that failed, or whose gradients are not finite, leaves nothing in a hook's state:
 // residuals restart at 0 on all ranks. Solvers skip or reject such steps.

@@ -31,6 +31,8 @@ type driver struct {
 	machines []*func() error // see Await
 	taker    any             // the machine that ran last; see Take
 	stale    bool            // see Stale
+	kept     bool            // see Keep
+	form     *form           // on the host: see formOf
 }
 
 var _ drive.Exchange = (*driver)(nil)
@@ -42,14 +44,7 @@ func (x *driver) Layout() drive.Layout {
 		Rank: d.team.place(), Prefix: d.team.prefix, Group: d.team.Group, Replicas: d.cfg.Replicas, Weights: d.mem.factors, Factors: d.mem.scales,
 		Overlap: !d.cfg.NoOverlap, Idle: d.cfg.Idle, Late: x.late(),
 	}
-	if c := d.cfg.WireDType; c == tensor.BF16 || c == tensor.F16 {
-		l.WireDType = c
-	}
-	if w, ok := d.wire.(*deviceWire); ok {
-		l.Wires, l.Symmetric = w.wires, append(l.Symmetric, w.raw)
-	} else if d.imagined {
-		l.Wires = d.mem.imagined.wires
-	}
+	x.exchange(&l)
 	for _, r := range d.mem.parts {
 		l.Symmetric = append(l.Symmetric, r.Local())
 	}
@@ -75,17 +70,74 @@ func (x *driver) Layout() drive.Layout {
 	return l
 }
 
+// exchange sets the actions of the buckets in l, and the memory of the form.
+func (x *driver) exchange(l *drive.Layout) {
+	d := x.d
+	ranks := float64(d.team.total())
+	l.Share = d.cfg.share(ranks)
+	l.Hosted = d.cfg.hook() != nil && d.cfg.cast() == nil
+	l.Overlap = l.Overlap && !l.Hosted
+	messages := 0
+	if h := d.cfg.cast(); h != nil {
+		l.WireDType, messages = h.DType, 1
+	}
+	for range d.buckets {
+		l.Actions = append(l.Actions, d.cfg.actions(messages, d.cfg.Average.rest(ranks, d.cfg.Factor)))
+	}
+	f, err := x.formOf()
+	if err != nil {
+		return // Attach has returned it
+	}
+	l.Wires, l.Feedback, l.Virtual = f.wires, f.feedback, f.virtual
+	if !f.raw.IsZero() {
+		l.Symmetric = append(l.Symmetric, f.raw)
+	}
+}
+
+// formOf returns the form of the exchange. A group on GPUs has it from Attach on. Another gets it
+// for a program that is only planned, or tested in memory of the host.
+func (x *driver) formOf() (*form, error) {
+	d := x.d
+	if w, ok := d.wire.(*bySteps); ok {
+		return w.form, nil
+	}
+	if x.form != nil {
+		return x.form, nil
+	}
+	alloc := func(n int64) (tensor.Buffer, error) { return tensor.Of(make([]uint64, n/8)), nil }
+	if d.imagined {
+		alloc = d.mem.imagined.alloc
+	}
+	var err error
+	x.form, err = newForm(&d.plan, &d.cfg, d.team.Size(), alloc)
+	return x.form, err
+}
+
+// Group implements drive.Exchange.
+func (x *driver) Group() *dist.Group { return x.d.team.Group }
+
 // Next implements drive.Exchange.
 func (x *driver) Next() (drive.Run, error) {
 	d := x.d
 	if err := d.ready(); err != nil {
 		return drive.Run{}, fmt.Errorf("ddp: %w", err)
 	}
+	if x.lowers() {
+		if err := d.wire.check(); err != nil {
+			return drive.Run{}, d.stepError(err)
+		}
+	}
 	d.rows.warn(d.team, &d.cfg)
 	r := drive.Run{Local: d.batch.noSync, Joins: d.batch.micro > 0}
-	r.Weights = [4]float64{d.batch.pending + d.batch.weight, 0, d.batch.weight, d.batch.weight}
+	if d.cfg.VirtualRanks > 0 {
+		r.Joins, r.Virtual, r.Part = false, true, d.batch.micro
+	}
+	r.Weights = [5]float64{d.batch.pending + d.batch.weight, 0, d.batch.weight, d.batch.weight, 1}
 	if r.Joins {
 		r.Weights[2] = 1 // the slots hold weighted sums
+	}
+	if w, ok := d.wire.(*bySteps); ok && w.again {
+		r.Weights[4] = 0
 	}
 	return r, nil
 }
@@ -96,15 +148,34 @@ func (x *driver) Ran(err error) {
 	switch {
 	case err != nil:
 		d.batch.drop()
+		x.restart(true)
 		x.stale = x.stale || !d.batch.noSync && x.late() // it may have updated weights
 	case d.batch.noSync:
 		d.batch.add(d.batch.weight)
 		x.stale = false
 	default:
 		d.counts.step++
+		d.local.ran(d.batch.pending + d.batch.weight)
 		d.batch.drop()
+		x.restart(false)
 		x.stale = x.late()
 	}
+}
+
+// restart says whether the residuals of error feedback restart in the next run.
+func (x *driver) restart(again bool) {
+	switch w := x.d.wire.(type) {
+	case *bySteps:
+		w.again = again
+	case *hooked:
+		w.begin(again)
+	}
+}
+
+// lowers reports whether the exchange is by steps.
+func (x *driver) lowers() bool {
+	_, ok := x.d.wire.(*bySteps)
+	return ok
 }
 
 // CheckSum implements drive.Exchange.

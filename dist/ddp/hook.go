@@ -8,23 +8,29 @@ import (
 	"github.com/symgrad/symgrad/dist/ddp/compress"
 )
 
+// stater is an exchanger with the state of a hook.
+type stater interface {
+	// stateful reports whether there is any.
+	stateful() bool
+	// state returns a copy, in the order of the Plan. No operation is in flight.
+	state() ([]compress.State, error)
+	// setState is the inverse. Missing entries get their first value.
+	setState(state []compress.State) error
+}
+
 // HookState returns the hook's state on this rank, in the order of the Plan, for checkpoints. Call
 // it between steps. To resume on another number of ranks, add up the entries with Sum and give the
 // result to one rank. If HookUnit then differs, ScaleHookState by the old unit divided by the new.
 //
 // Not collective. Returns nil when the hook has no state.
 func (d *DDP) HookState() []compress.State {
-	x, ok := d.wire.(*hooked)
-	if !ok {
+	x, ok := d.wire.(stater)
+	if !ok || !x.stateful() {
 		return nil
 	}
-	d.settle()
-	x.judge(d.run.running) // as after a failed run
-	var all []compress.State
-	for _, l := range x.lines {
-		if c, ok := l.codec.(compress.Stateful); ok {
-			all = append(all, c.State()...)
-		}
+	all, err := x.state()
+	if err != nil { // the group is broken, and the next run says so
+		d.cfg.Log.Error("ddp: the state of the hook cannot be read", "rank", d.team.Rank(), "error", err)
 	}
 	return all
 }
@@ -42,23 +48,43 @@ func (d *DDP) HookUnit() float64 {
 // Not collective. Errors: dist.ErrInvalid for an entry of an unknown parameter, of a name that
 // several share, or of another shape; dist.ErrUnsupported for entries if the hook has no state.
 func (d *DDP) SetHookState(state []compress.State) error {
-	x, ok := d.wire.(*hooked)
-	if !ok && len(state) == 0 {
+	x, ok := d.wire.(stater)
+	stateful := ok && x.stateful()
+	if !stateful && len(state) == 0 {
 		return nil
 	}
-	if !ok || !x.stateful() && len(state) > 0 {
+	if !stateful {
 		return fmt.Errorf("ddp hook state rank %d/%d: %w: %d entries, and this DDP's hook has no state; attach with the hook that saved them",
 			d.team.Rank(), d.team.Size(), dist.ErrUnsupported, len(state))
 	}
 	if err := d.plan.checkHookState(state); err != nil {
 		return fmt.Errorf("ddp hook state rank %d/%d: %w", d.team.Rank(), d.team.Size(), err)
 	}
-	d.settle()
+	if err := x.setState(state); err != nil {
+		return fmt.Errorf("ddp hook state rank %d/%d: %w", d.team.Rank(), d.team.Size(), err)
+	}
+	return nil
+}
+
+func (x *hooked) state() ([]compress.State, error) {
+	x.d.settle()
+	x.judge(x.d.run.running) // as after a failed run
+	var all []compress.State
+	for _, l := range x.codings {
+		if c, ok := l.codec.(compress.Stateful); ok {
+			all = append(all, c.State()...)
+		}
+	}
+	return all, nil
+}
+
+func (x *hooked) setState(state []compress.State) error {
+	x.d.settle()
 	x.forget() // replaces the state of the last step
-	for _, l := range x.lines {
+	for _, l := range x.codings {
 		if c, ok := l.codec.(compress.Stateful); ok {
 			if err := c.SetState(state); err != nil {
-				return fmt.Errorf("ddp hook state rank %d/%d %s: %w", d.team.Rank(), d.team.Size(), l.b.name, err)
+				return fmt.Errorf("%s: %w", l.b.name, err)
 			}
 		}
 	}

@@ -28,25 +28,8 @@ func newImagined(p *Plan) (*memory, error) {
 	return m, nil
 }
 
-// imagineWires reserves addresses for messages, which have their own memory on GPUs: see
-// deviceWire.
-func (a *addresses) imagineWires(p *Plan, dt tensor.DType) error {
-	if dt != tensor.BF16 && dt != tensor.F16 {
-		return nil
-	}
-	places, at := p.messages(dt)
-	raw, err := a.alloc(messageBytes(places))
-	if err == nil {
-		a.wires, err = p.cut(raw, places, at)
-	}
-	return err
-}
-
 // addresses is reserved address space without memory.
-type addresses struct {
-	maps  [][]byte
-	wires []tensor.Buffer // of messages, by bucket
-}
+type addresses struct{ maps [][]byte }
 
 // alloc reserves so many bytes.
 func (a *addresses) alloc(bytes int64) (tensor.Buffer, error) {

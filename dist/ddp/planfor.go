@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"unsafe"
 
 	"github.com/symgrad/symgrad/dist"
 	"github.com/symgrad/symgrad/dist/ddp/compress"
@@ -60,8 +59,7 @@ func (p PlanParam) check() error {
 // Supports returns the error of Attach for these settings on so many ranks, on GPUs or on the host,
 // for any model. It returns nil if Attach accepts them.
 //
-// Errors: those of Config.Validate; dist.ErrInvalid; dist.ErrUnsupported for settings that GPUs do
-// not support.
+// Errors: those of Config.Validate; dist.ErrInvalid.
 func Supports(cfg Config, ranks int, gpu bool) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -162,7 +160,10 @@ func (p Plan) Wire(cfg Config, ranks int, gpu bool) (Wire, error) {
 		return w, fmt.Errorf("ddp plan: %w: %d ranks", dist.ErrInvalid, ranks)
 	}
 	hook := cfg.hook()
-	if cfg.VirtualRanks > 0 {
+	switch {
+	case gpu:
+		w.Bytes = p.formBytes(&cfg, ranks)
+	case cfg.VirtualRanks > 0:
 		w.Bytes = p.virtualRoom(cfg.VirtualRanks/ranks, ranks)
 	}
 	if hook == nil {
@@ -176,13 +177,13 @@ func (p Plan) Wire(cfg Config, ranks int, gpu bool) (Wire, error) {
 		}
 		w.Messages = append(w.Messages, messages)
 		longest = max(longest, messageBytes(messages))
-		w.Bytes += kept
+		if !gpu || cfg.cast() == nil {
+			w.Bytes += kept
+		}
 	}
-	if gpu {
-		places, _ := p.messages(cfg.WireDType)
-		longest = messageBytes(places)
+	if !gpu || cfg.cast() == nil {
+		w.Bytes += longest
 	}
-	w.Bytes += longest
 	return w, nil
 }
 
@@ -196,18 +197,6 @@ func (p Plan) virtualRoom(runs, ranks int) int64 {
 		longest = max(longest, bytes)
 	}
 	return total + int64(runs+1)*longest
-}
-
-// cut returns the message of each bucket in raw, which has room for places.
-func (p *Plan) cut(raw tensor.Buffer, places []compress.Message, at []int) (wires []tensor.Buffer, err error) {
-	wires = make([]tensor.Buffer, len(at))
-	for i, k := range at {
-		from := unsafe.Add(raw.Pointer(), messageBytes(places[:k]))
-		if wires[i], err = tensor.FromPointer(from, p.Buckets[i].Elements, places[k].DType, raw.Device()); err != nil {
-			return nil, err
-		}
-	}
-	return wires, nil
 }
 
 // messages returns the places of messages of a dtype on a GPU, and the index of each bucket's

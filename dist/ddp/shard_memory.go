@@ -23,7 +23,7 @@ type memory struct {
 	staging []tensor.Buffer  // with Stage 2: the memory of DDP.stagings
 	weights tensor.Buffer    // f64: this rank's weight, and the sum over the ranks
 	scales  [2]tensor.Buffer // this rank's factor of its gradients, by position in bucketTypes
-	factors [4]tensor.Buffer // f64: weight, sum, multiplier of the slots, multiplier of gradients: see Layout.Weights
+	factors [5]tensor.Buffer // f64: see Layout.Weights
 
 	zeros    [2]tensor.Buffer // by position in bucketTypes; see slot.zeroView
 	unused   int64            // bytes of learnables that are not trained

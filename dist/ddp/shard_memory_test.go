@@ -14,6 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/dist/ddp/compress"
+	"github.com/symgrad/symgrad/internal/drive"
 	"github.com/symgrad/symgrad/internal/invariants"
 	"github.com/symgrad/symgrad/internal/sim"
 	"github.com/symgrad/symgrad/optim"
@@ -328,32 +330,76 @@ func TestAShardedStepAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestGPUsHaveStagesAndNarrowWires checks which settings Attach rejects for a world of GPUs, and
-// which not.
-func TestGPUsHaveStagesAndNarrowWires(t *testing.T) {
-	w, err := dist.NewWorld(loner{tensor.CUDA(0)}, dist.LocalInfo{}, 0, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	for _, c := range []Config{{Stage: 1}, {Stage: 2}, {Stage: 3}, {WireDType: tensor.BF16}, {WireDType: tensor.F16, Stage: 3}, {Idle: true}} {
+// TestGPUsHaveAllExchanges checks that Attach accepts all settings for a world of GPUs.
+func TestGPUsHaveAllExchanges(t *testing.T) {
+	for _, c := range []Config{
+		{Stage: 1}, {Stage: 2}, {Stage: 3}, {WireDType: tensor.BF16}, {WireDType: tensor.F16, Stage: 3}, {Idle: true},
+		{Average: Sum, Stage: 3}, {WireDType: tensor.BF16, ErrorFeedback: true}, {VirtualRanks: 4}, {LocalSteps: 3},
+		{Hook: compress.Cast{DType: tensor.BF16}}, {Hook: compress.PowerSGD{Rank: 2}},
+	} {
 		if err := Supports(c, 2, true); err != nil {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	for _, c := range []struct {
-		cfg  Config
-		says string
-	}{
-		{Config{Average: Sum, Stage: 3}, "Average works on buckets in the memory of the host"},
-		{Config{WireDType: tensor.BF16, ErrorFeedback: true}, "ErrorFeedback works on buckets in the memory of the host"},
-	} {
-		cost, params := vectors([]int{10})
-		_, err = Attach(w, cost, params, c.cfg)
-		for _, err := range []error{err, Supports(c.cfg, 2, true)} {
-			if !errors.Is(err, dist.ErrUnsupported) || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("%+v: %v", c.cfg, err)
+}
+
+// TestHooksOfGPUsSumInTheHeap exchanges a bucket by a hook in memory of the host, with messages in
+// the symmetric heap, and compares it with the exchange of a group of the host.
+func TestHooksOfGPUsSumInTheHeap(t *testing.T) {
+	onGroup(t, 3, func(w *dist.World) error {
+		cfg := Config{Hook: compress.PowerSGD{Rank: 2}}
+		near, _, err := attachVectors(w, cfg)
+		if err != nil {
+			return err
+		}
+		far, _, err := attachVectors(w, cfg)
+		if err != nil {
+			return err
+		}
+		x, _ := far.wire.(*hooked)
+		longest := int64(0)
+		for _, l := range x.codings {
+			longest = max(longest, messageBytes(l.codec.Messages()))
+		}
+		if err := x.allocateFar(longest); err != nil {
+			return err
+		}
+		for _, l := range x.codings {
+			messages := l.codec.Messages()
+			if err := errors.Join(x.mem.carve(l.messages, messages), x.carveFar(l, messages)); err != nil {
+				return err
 			}
 		}
-	}
+		const share = 0.25
+		for step := range 3 {
+			b := near.buckets[0]
+			mine, err := tensor.Data[float32](b.buf)
+			if err != nil {
+				return err
+			}
+			for i := range mine {
+				mine[i] = float32(math.Sin(float64(i + 7*step + 100*w.Rank())))
+			}
+			b.clearGaps(b.buf)
+			other := slices.Clone(mine)
+			near.shares.factor.share.Divides = false
+			if err := near.mem.setShare(share); err != nil {
+				return err
+			}
+			work, err := near.wire.start(b)
+			if err == nil {
+				err = work.Wait()
+			}
+			if err == nil {
+				err = far.driver.Hook(0, drive.HookCall{Gradients: tensor.Of(other), Share: share, Sum: 3})
+			}
+			if err != nil {
+				return err
+			}
+			if !slices.Equal(mine, other) {
+				return fmt.Errorf("step %d: other bits", step)
+			}
+		}
+		return errors.Join(near.Close(), far.Close())
+	})
 }

@@ -110,13 +110,13 @@ func (x *stagings) put(b *bucket, s *staging) error {
 			return err
 		}
 	}
-	b.clearGaps()
+	b.clearGaps(b.buf)
 	return nil
 }
 
-// clearGaps zeroes the elements between and after the gradients.
-func (b *bucket) clearGaps() {
-	raw, size, end := b.buf.Raw(), b.dtype.Size(), 0
+// clearGaps zeroes the elements between and after the gradients in buf, the bucket or a copy of it.
+func (b *bucket) clearGaps(buf tensor.Buffer) {
+	raw, size, end := buf.Raw(), b.dtype.Size(), 0
 	for _, t := range b.slots {
 		q := &t.d.plan.Params[t.index]
 		clear(raw[end*size : q.Offset*size])
@@ -185,14 +185,6 @@ func (x *stagings) full() error {
 		}
 	}
 	return nil
-}
-
-// part returns the factor of a rank's gradients that is the same for all micro-batches.
-func (a Average) part(factor float64) float64 {
-	if a == PreMulSum {
-		return factor
-	}
-	return 1
 }
 
 // partFactor writes the factor of a micro-batch for the buckets' collectives. It is a dist.Runner.

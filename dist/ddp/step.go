@@ -114,9 +114,7 @@ func (p phases) Join() error {
 	d.run.running = false
 	d.counts.runs++
 	d.run.counted = true
-	if d.local.every > 0 {
-		d.local.weight += d.shares.factor.weight
-	}
+	d.local.ran(d.shares.factor.weight)
 	d.batch.drop()
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/drive"
 	"github.com/symgrad/symgrad/internal/host/reduce"
 	"github.com/symgrad/symgrad/tensor"
 )
@@ -30,7 +31,7 @@ type virtual struct {
 	parcels []*parcel     // in the order of the buckets
 }
 
-// parcel is the exchange of one bucket. It is a dist.Runner.
+// parcel is the worker of one bucket.
 type parcel struct {
 	v     *virtual
 	b     *bucket
@@ -40,16 +41,7 @@ type parcel struct {
 	parts []tensor.Buffer // of got, during the sum
 	all   tensor.Buffer   // [rank][slice]; likewise
 	mine  tensor.Buffer   // in all
-
-	sent, gathered dist.Work // the exchanges, each set before the part that reads it is queued
 }
-
-// The parts of a parcel's exchange.
-const (
-	packLast = iota
-	sumSlices
-	unpack
-)
 
 // newVirtual allocates V/n times the bytes of the buckets, and V/n+1 times those of the largest.
 // The result is never nil; close it after an error too.
@@ -57,13 +49,13 @@ const (
 // Collective: all ranks, one plan.
 func newVirtual(d *DDP) (*virtual, error) {
 	n := d.team.Size()
-	v := &virtual{plain: plain{d}, runs: d.cfg.VirtualRanks / n}
+	v := &virtual{plain: plain{d: d}, runs: d.cfg.VirtualRanks / n}
 	v.own = make([]float64, v.runs)
 	v.shares = make([]float64, v.runs*n)
 	total, longest := roundUp(int64(8*v.runs*n)), int64(0)
 	for _, b := range d.buckets {
 		p := &parcel{v: v, b: b, slice: (b.buf.Len() + n - 1) / n}
-		v.parcels = append(v.parcels, p)
+		v.parcels, v.lines = append(v.parcels, p), append(v.lines, newLine(d, b, d.cfg.actions(0, 1), p))
 		bytes := roundUp(int64(n * p.slice * b.buf.DType().Size()))
 		total += int64(v.runs) * bytes
 		longest = max(longest, bytes)
@@ -118,14 +110,20 @@ func (v *virtual) memory() int64 { return v.mem.raw.Bytes() }
 
 func (v *virtual) close() error { return v.mem.close() }
 
-// check rejects a run that is not the next virtual rank's.
 func (v *virtual) check() error {
-	d, inside := v.d, v.runs-1
-	if d.run.local && d.batch.micro < inside || !d.run.local && d.batch.micro == inside {
+	d := v.d
+	return d.cfg.checkVirtual(d.team.Size(), d.batch.micro, d.run.local)
+}
+
+// checkVirtual rejects a run, inside NoSync or outside, that is not the next virtual rank's after
+// so many runs inside.
+func (c *Config) checkVirtual(ranks, before int, local bool) error {
+	inside := c.VirtualRanks/ranks - 1
+	if c.VirtualRanks == 0 || local && before < inside || !local && before == inside {
 		return nil
 	}
 	return fmt.Errorf("%w: with %d virtual ranks on %d ranks, a step is %d runs inside NoSync and one outside; this one is outside: %v, after %d inside",
-		dist.ErrInvalid, d.cfg.VirtualRanks, d.team.Size(), inside, !d.run.local, d.batch.micro)
+		dist.ErrInvalid, c.VirtualRanks, ranks, inside, !local, before)
 }
 
 func (v *virtual) keep() error {
@@ -184,7 +182,7 @@ func (v *virtual) Run(*dist.Op, uint64) error {
 		sum += w
 	}
 	for i, w := range all {
-		v.shares[i] = v.d.cfg.Average.share(w, sum, 1, 1)
+		v.shares[i] = v.d.shares.factor.share.Of(w, sum)
 	}
 	weights, err := tensor.Data[float64](v.d.mem.weights)
 	if err != nil {
@@ -194,47 +192,19 @@ func (v *virtual) Run(*dist.Op, uint64) error {
 	return nil
 }
 
-func (v *virtual) start(b *bucket) (dist.Work, error) { return v.parcels[b.index].start() }
-
-func (p *parcel) start() (dist.Work, error) {
-	d := p.v.d
-	last, err := d.team.inOrder(p, p.b.name, packLast)
-	if err != nil {
-		return dist.Work{}, err
+func (p *parcel) queue(a drive.Action) (dist.Work, error) {
+	if a.Do == drive.Trade {
+		return p.b.view.in.AllToAll(p.got, p.send)
 	}
-	if p.sent, err = p.b.view.in.AllToAll(p.got, p.send); err != nil {
-		_ = last.Wait() // the bucket may be written again
-		return dist.Work{}, err
-	}
-	if last, err = d.team.inOrder(p, p.b.name, sumSlices); err != nil {
-		_ = p.sent.Wait()
-		return dist.Work{}, err
-	}
-	if d.plan.sharded() {
-		return last, nil
-	}
-	if p.gathered, err = p.b.view.in.AllGather(p.all, p.mine); err != nil {
-		_ = last.Wait()
-		return dist.Work{}, err
-	}
-	return d.team.inOrder(p, p.b.name, unpack)
+	return p.b.view.in.AllGather(p.all, p.mine)
 }
 
-// Run runs one part of a bucket's exchange.
-func (p *parcel) Run(_ *dist.Op, part uint64) error {
-	switch part {
-	case packLast:
+func (p *parcel) compute(a drive.Action) error {
+	switch a.Do {
+	case drive.Pack:
 		return p.pack(p.v.runs - 1)
-	case sumSlices:
-		if err := p.sent.Wait(); err != nil { // done, in stream order
-			return err
-		}
+	case drive.Add:
 		return p.sum()
-	}
-	for _, w := range [...]dist.Work{p.sent, p.gathered} {
-		if err := w.Wait(); err != nil {
-			return err
-		}
 	}
 	whole, err := p.all.Slice(0, p.b.buf.Len())
 	if err != nil {
@@ -242,6 +212,14 @@ func (p *parcel) Run(_ *dist.Op, part uint64) error {
 	}
 	copy(p.b.buf.Raw(), whole.Raw())
 	return nil
+}
+
+func (p *parcel) spoil(a drive.Action) {
+	if a.Do == drive.Pack {
+		spoil(p.send)
+		return
+	}
+	spoil(p.mine)
 }
 
 // sum adds up this rank's slices, into the send memory or, with sharding, into this rank's part of

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/drive"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -27,12 +28,11 @@ type shares struct {
 
 // newShares returns the shares of a DDP. Its settings have their defaults.
 func newShares(t *team, m *memory, c *Config) shares {
+	s := c.share(float64(t.total()))
 	return shares{
 		team: t, mem: m, weigh: t.view(weightName),
-		factor: factor{
-			mem: m, average: c.Average, factor: c.Factor, ranks: float64(t.total()), alone: c.LocalSteps > 0,
-		},
-		part: partFactor{m, c.Average.part(c.Factor)},
+		factor: factor{mem: m, share: s},
+		part:   partFactor{m, s.Part},
 	}
 }
 
@@ -44,7 +44,7 @@ func (s *shares) send(weight, own float64) error {
 	f := &s.factor // nothing that reads it is in flight
 	f.weight, f.own = weight, own
 	s.exchange = works{}
-	if !f.divides() {
+	if !f.share.Exchanged() {
 		return s.queue(f, putShare)
 	}
 	if err := s.queue(f, putWeight); err != nil {
@@ -94,7 +94,7 @@ func (s *shares) settle() {
 
 // check returns an error if the sum of weights gives no mean. It is equal on all ranks.
 func (s *shares) check() error {
-	if !s.factor.divides() {
+	if !s.factor.share.Exchanged() {
 		return nil
 	}
 	weights, err := tensor.Data[float64](s.mem.weights)
@@ -122,17 +122,11 @@ func (s *shares) of(dt tensor.DType) (float64, error) {
 
 // factor computes a rank's share of the average. It is a dist.Runner.
 type factor struct {
-	mem     *memory
-	weight  float64 // this rank's, for the sum
-	own     float64 // the slots' multiplier, before the division by the sum of weights
-	average Average
-	factor  float64 // Config.Factor, with its default
-	ranks   float64
-	alone   bool // with LocalSteps: gradients stay on this rank
+	mem    *memory
+	weight float64 // this rank's, for the sum
+	own    float64 // the slots' multiplier, before the division by the sum of weights
+	share  drive.Share
 }
-
-// divides reports whether the factor needs the sum of all ranks' weights.
-func (f *factor) divides() bool { return f.average.divides() && !f.alone }
 
 // The parts of the computation: before and after the exchange.
 const (
@@ -152,10 +146,10 @@ func (f *factor) Run(_ *dist.Op, part uint64) error {
 		return nil
 	}
 	sum := weights[1]
-	if f.alone {
+	if f.share.Alone {
 		sum = f.weight
 	}
-	return f.mem.setShare(f.average.share(f.own, sum, f.ranks, f.factor))
+	return f.mem.setShare(f.share.Of(f.own, sum))
 }
 
 // setShare writes the factor of the buckets.

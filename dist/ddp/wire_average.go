@@ -55,21 +55,6 @@ func ParseAverage(s string) (Average, error) {
 // divides reports whether the average divides by the sum of weights.
 func (a Average) divides() bool { return a == Mean || a == PreDivide }
 
-// share returns the factor of a rank's gradients before the sum.
-func (a Average) share(own, sum, ranks, factor float64) float64 {
-	switch {
-	case a == Sum:
-		return own
-	case a == PreMulSum:
-		return own * factor
-	case !(sum > 0):
-		return 0
-	case a == PreDivide:
-		return own * ranks / sum / factor
-	}
-	return own / sum
-}
-
 // rest returns the factor of the sum.
 func (a Average) rest(ranks, factor float64) float64 {
 	if a == PreDivide {

@@ -23,19 +23,19 @@ func measurable(b tensor.Buffer) bool {
 // the solver calls undo on all ranks. judge also clears the gaps between gradients, which later
 // steps do not write. No operation is in flight.
 func (x *hooked) judge(failed bool) {
-	for _, l := range x.lines {
+	for _, l := range x.codings {
 		failed = failed || l.bad || l.ran && l.err != nil
 	}
 	if !failed {
 		return
 	}
-	for _, l := range x.lines {
+	for _, l := range x.codings {
 		if l.ran && l.undo != nil {
 			l.undo.Undo()
 		}
 		d := l.d
-		if !d.plan.staged() && !d.closed && d.team.open() == nil { // else gaps are cleared before the bucket fills, or it is freed
-			l.b.clearGaps()
+		if l.far == nil && !d.plan.staged() && !d.closed && d.team.open() == nil { // else gaps are cleared before the bucket fills, or it is freed
+			l.b.clearGaps(l.b.buf)
 		}
 	}
 	x.forget()
@@ -43,7 +43,7 @@ func (x *hooked) judge(failed bool) {
 
 // forget forgets the last step.
 func (x *hooked) forget() {
-	for _, l := range x.lines {
+	for _, l := range x.codings {
 		l.ran, l.bad = false, false
 	}
 }

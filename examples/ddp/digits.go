@@ -89,6 +89,9 @@ type tests struct{ *mnist.Set }
 // Rows is a divisor of the ten thousand test images of MNIST.
 func (tests) Rows() int { return 100 }
 
+// HasLoss reports that Fill sets the labels too.
+func (tests) HasLoss() bool { return true }
+
 // Fill sets the inputs to n images.
 func (t tests) Fill(m *train.Model, first, n int) error {
 	indices := make([]int, n)

@@ -7,9 +7,9 @@
 //	go run ./examples/ddp --config configs/mnist-zero1.yaml    # after Ctrl-C, again: it resumes
 //
 // A step uses the same data.global_batch samples for any number of ranks, so the model learns the
-// same. The run writes summary.json, the effective config.yaml and an optional timeline to
-// run.output_dir. With checkpoint.dir it saves checkpoints, from which a run on any number of
-// ranks, with any shard.stage, can resume (run.resume).
+// same. The run writes summary.json, metrics.jsonl, the effective config.yaml and an optional
+// timeline to run.output_dir. With checkpoint.dir it saves checkpoints, from which a run on any
+// number of ranks, with any shard.stage, can resume (run.resume).
 //
 // This package defines the problem: mnist reads the images, model builds the graphs, digits.go
 // combines them. Package train trains it.

@@ -346,7 +346,7 @@ func TestMissingGPUsAreToldOnce(t *testing.T) {
 	}{
 		{[]string{"run.device=cuda"}, "run.device=cuda: no GPU "},
 		{[]string{"comm.backend=nccl"}, "comm.backend=nccl: no GPU "},
-		{[]string{"run.device=cuda", "ddp.hook=powersgd"}, "run.device=cuda: ddp.hook=powersgd works in the memory of the host; set it to none for GPUs"},
+		{[]string{"run.device=cuda", "ddp.hook=powersgd"}, "run.device=cuda: no GPU "},
 		{[]string{"comm.backend=nccl", "run.machine=tape"}, "comm.backend=nccl: run.machine=tape runs on the host"},
 		{[]string{"run.precision=tf32"}, "run.precision=tf32: it is for GPUs, and this run is on the host, in fp32: no GPU "},
 	} {

@@ -10,7 +10,8 @@
 // (stories_test.go), so it is known how well a model can learn it: spelling first, then who
 // carries which thing, then how many are left.
 //
-// text.go defines the problem and package model the network. Package train trains it.
+// text.go makes tokens of the text, and package language has the problem of predicting the next
+// one. Package train trains it.
 package main
 
 import (
@@ -27,7 +28,7 @@ func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
 // Returns: the exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
 	return train.Program{
-		Name: "lm", About: "Train a character-level transformer on a text, data-parallel over the ranks of a job.",
-		Config: "configs/lm.yaml", Models: []string{"transformer"}, Find: findText, Open: openText,
+		Name: "lm", About: "Train a GPT-2 or Llama model on the characters of a text, data-parallel over the ranks of a job.",
+		Config: "configs/lm.yaml", Models: []string{"gpt2", "llama"}, Find: findText, Open: openText,
 	}.Execute(args, stdout, stderr)
 }

@@ -4,14 +4,13 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-	"slices"
 
 	gtensor "gorgonia.org/tensor"
 
 	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/dist/backend"
-	"github.com/symgrad/symgrad/examples/internal/graph"
-	"github.com/symgrad/symgrad/examples/lm/model"
+	"github.com/symgrad/symgrad/examples/language"
 	"github.com/symgrad/symgrad/internal/foreign"
 	"github.com/symgrad/symgrad/train"
 )
@@ -19,20 +18,34 @@ import (
 // heldOut sets the test set: one part in heldOut of the text.
 const heldOut = 10
 
-// text is the problem of predicting the next character. Sample i has the characters from i*context
-// on, each with its successor as the label.
+// text is the characters of a file as tokens. Sample i has those from i*context on, each with its
+// successor as the target.
 type text struct {
-	path   string
-	digest [sha256.Size]byte
-	model  model.Config // without a batch
+	tokens  []int
+	context int
+}
 
-	characters []byte // the vocabulary: characters of the text, in order
-	tokens     []int  // of the whole text, as indices into characters
-	n, tests   int    // number of training samples, and of test samples, which follow them
+// Len returns the number of samples. The last character of a sample needs a successor.
+func (x text) Len() int { return (len(x.tokens) - 1) / x.context }
+
+// Fields returns the fields of data.Tokens.Dataset.
+func (x text) Fields() []data.Field {
+	return []data.Field{{Name: "tokens", DType: gtensor.Int, Shape: []int{x.context}}, {Name: "targets", DType: gtensor.Int, Shape: []int{x.context}}}
+}
+
+// Read copies sample i.
+func (x text) Read(i, _ int, row []data.Values) error {
+	sample := x.tokens[i*x.context:][:x.context+1]
+	copy(row[0].Int, sample)
+	copy(row[1].Int, sample[1:])
+	return nil
 }
 
 // findText reports a missing file, or one with too little text.
 func findText(c *config.Config) error {
+	if m := c.Model; m.Pretrained != "" || m.Vocabulary != 0 || c.Data.ValPath != "" {
+		return train.Usage("model.pretrained, model.vocabulary and data.val_path have no effect here: the tokens are characters of data.path; use examples/gpt2")
+	}
 	info, err := os.Stat(c.Data.Path)
 	if err != nil {
 		return fmt.Errorf("text: %w; set data.path to a file with text, such as examples/lm/stories.txt", err)
@@ -68,122 +81,37 @@ func openText(c *config.Config) (train.Problem, error) {
 	if err := enough(c, int64(len(raw))); err != nil {
 		return nil, err
 	}
-	x := &text{path: c.Data.Path, digest: sha256.Sum256(raw)}
 	var token [256]int
 	for _, b := range raw {
 		token[b] = 1
 	}
+	characters := 0
 	for b, there := range token {
 		if there == 1 {
-			token[b] = len(x.characters)
-			x.characters = append(x.characters, byte(b))
+			token[b] = characters
+			characters++
 		}
 	}
-	x.tokens = make([]int, len(raw))
+	x := text{make([]int, len(raw)), c.Model.Context}
 	for i, b := range raw {
 		x.tokens[i] = token[b]
 	}
-	all := (len(raw) - 1) / c.Model.Context // the last character of a sample needs a successor
-	x.tests = (all + heldOut - 1) / heldOut
-	x.n = all - x.tests
-	if limit := c.Data.Limit; limit > 0 {
-		x.n = min(x.n, limit)
+	m := language.Sized(c.Model)
+	m.Vocabulary = characters
+	if err := m.Validate(); err != nil {
+		return nil, train.Usage("%w", err)
 	}
-	m := c.Model
-	x.model = model.Config{
-		Vocabulary: len(x.characters), Context: m.Context, Layers: m.Layers, Heads: m.Heads, Width: m.Width,
-		Hidden: slices.Clone(m.Hidden), Tied: m.Tied, Seed: c.Run.Seed,
+	held := (x.Len() + heldOut - 1) / heldOut
+	n := x.Len() - held
+	used := n
+	if limit := c.Data.Limit; limit > 0 { // the test set is independent of it
+		used = min(n, limit)
 	}
-	return x, nil
-}
-
-// Len returns the number of training samples.
-func (x *text) Len() int { return x.n }
-
-// Digest returns the hash of the file.
-func (x *text) Digest() string { return fmt.Sprintf("SHA-256 of the text: %x", x.digest) }
-
-// Describe returns a summary of the text, and of the network.
-func (x *text) Describe() (data, name string) {
-	data = fmt.Sprintf("%s: %d characters, %d different; %d training and %d test samples of %d",
-		x.path, len(x.tokens), len(x.characters), x.n, x.tests, x.model.Context)
-	c := x.model
-	name = fmt.Sprintf("transformer, layers %d, width %d, heads %d, hidden %s, context %d", c.Layers, c.Width, c.Heads, graph.Widths(c.Hidden...), c.Context)
-	if c.Tied {
-		name += ", tied"
+	p := &language.Problem{Model: m, Seed: c.Run.Seed, Context: c.Model.Context, Source: fmt.Sprintf("SHA-256 of the text: %x", sha256.Sum256(raw))}
+	if p.Train, err = data.Subset(x, 0, used); err == nil {
+		p.Held, err = data.Subset(x, n, held)
 	}
-	return data, name
-}
-
-// New returns the network.
-func (x *text) New(rows int, weights []*gtensor.Dense) (*train.Model, error) {
-	c := x.model
-	c.Batch = rows
-	m, err := model.New(c, weights)
-	if err != nil {
-		return nil, err
-	}
-	return &train.Model{Inputs: m.Inputs, Params: m.Params, Cost: m.Cost, Output: m.LogProb}, nil
-}
-
-// Fill sets the inputs to training samples.
-func (x *text) Fill(m *train.Model, indices []int) error {
-	words, y, w := m.Inputs[0].Value().Data().([]int), m.Inputs[1].Value().Data().([]float32), m.Inputs[2].Value().Data().([]float32)
-	context, vocabulary := x.model.Context, len(x.characters)
-	if len(indices)*context > len(w) {
-		return fmt.Errorf("%d samples for %d rows", len(indices), len(w)/context)
-	}
-	clear(words)
-	clear(y)
-	clear(w)
-	for row, i := range indices {
-		sample := x.tokens[i*context:][:context+1]
-		copy(words[row*context:], sample[:context])
-		for j, next := range sample[1:] {
-			at := row*context + j
-			y[at*vocabulary+next] = 1
-			w[at] = 1 / float32(len(indices)*context)
-		}
-	}
-	return nil
-}
-
-// Tests returns the end of the text.
-func (x *text) Tests() train.Tests { return tests{x} }
-
-// tests are the samples at the end, independent of data.limit.
-type tests struct{ *text }
-
-// Len returns the number of test samples.
-func (t tests) Len() int { return t.tests }
-
-// Rows is a small batch.
-func (tests) Rows() int { return 8 }
-
-// first returns the index of the first test sample.
-func (t tests) first() int { return (len(t.tokens)-1)/t.model.Context - t.tests }
-
-// Fill sets the inputs to n test samples.
-func (t tests) Fill(m *train.Model, first, n int) error {
-	indices := make([]int, n)
-	for i := range indices {
-		indices[i] = t.first() + first + i
-	}
-	return t.text.Fill(m, indices)
-}
-
-// Count compares the most likely next character with the right one, for all characters.
-func (t tests) Count(m *train.Model, first, n int) (right, all int) {
-	logProb := m.Output.Value().Data().([]float32)
-	context, vocabulary := t.model.Context, len(t.characters)
-	for row := range n {
-		sample := t.tokens[(t.first()+first+row)*context:]
-		for j := range context {
-			scores := logProb[(row*context+j)*vocabulary:][:vocabulary]
-			if slices.Index(scores, slices.Max(scores)) == sample[j+1] {
-				right++
-			}
-		}
-	}
-	return right, n * context
+	p.About = fmt.Sprintf("%s: %d characters, %d different; %d training and %d test samples of %d",
+		c.Data.Path, len(raw), characters, used, held, p.Context)
+	return train.FromDataset(p), err
 }

@@ -127,6 +127,9 @@ func (tests) Len() int { return testSamples }
 // Rows is a small batch, for a processor.
 func (tests) Rows() int { return 64 }
 
+// HasLoss reports that Fill sets the targets too.
+func (tests) HasLoss() bool { return true }
+
 // Fill sets the inputs to n test samples.
 func (t tests) Fill(m *train.Model, first, n int) error {
 	indices := make([]int, n)

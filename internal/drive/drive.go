@@ -32,6 +32,21 @@ type Exchange interface {
 	// previous one. Layout.Weights may then hold anything.
 	Take(machine any) (another bool)
 
+	// Keep records that weights are on the GPU from now on, since a machine updates them there.
+	Keep()
+
+	// Stepped records an update of a machine's solver, and whether the solver skipped it. With
+	// LocalSteps it averages the weights after each LocalSteps-th update.
+	//
+	// Collective: all ranks, same number of updates. Errors: those of AverageWeights.
+	Stepped(skipped bool) error
+
+	// Hook exchanges a bucket by the hook of the settings, with Layout.Hosted.
+	//
+	// Collective: all ranks, the buckets in order. Errors: the hook's and those of the group. Then
+	// the group is broken.
+	Hook(bucket int, c HookCall) error
+
 	// Await makes Wait, Adopt and the DDP's Consolidate and Close call f, which waits for queued
 	// runs of a machine. Machines whose runs return before they are done need it. Returns: the
 	// function that unregisters f.
@@ -56,6 +71,9 @@ type Exchange interface {
 	// naming rank and bucket.
 	GatherWeights() error
 
+	// Group returns the group of the collectives.
+	Group() *dist.Group
+
 	// Adopt takes over, with Stage 3, weights that the learnables' nodes were given by gorgonia.Let
 	// or Consolidate, as the next run would. Machines that run graphs without calling Do call it
 	// before each run.
@@ -68,35 +86,37 @@ type Exchange interface {
 // Layout is the memory that a step reads and writes. A machine makes these steps from Layout and
 // the Plan of the DDP:
 //
-//	Weights[1] = sum over the ranks of Weights[0]     an allreduce
-//	factor     = Weights[2] / Weights[1]              0 if the sum is 0; for each dtype
-//	slots      = gradients                            or Weights[3] times gradients, or added
-//	buckets    = sum over the ranks of factor*bucket  an allreduce of each, in place, in order
+//	Weights[1] = sum over the ranks of Weights[0]  an allreduce, if Share needs it
+//	factor     = Share of Weights[2], Weights[1]   for each dtype
+//	slots      = gradients                         or Weights[3] times gradients, or added
+//	buckets    = their Actions                     in order
 //
 // With Stage 1 a bucket is reduce-scattered in place. Then the rank updates its own part of the
 // bucket of weights, and an allgather in place shares the parts. With Stage 2 its own part of the
 // sum is copied to Shards. Buckets share memory there, so each is summed in every run, also inside
 // NoSync, before the next bucket in its memory fills. With Stage 3 the rank has only its Own parts
-// of weights, and the graph gathers them. With a WireDType, factor*bucket is rounded to it, summed
-// without a factor, and converted back.
+// of weights, and the graph gathers them.
 type Layout struct {
-	Rank      int              // among all ranks that train the model
-	Prefix    string           // of names of steps that communicate; "" for the first DDP of a world
-	Group     *dist.Group      // of the collectives
-	Replicas  *dist.Group      // of the ranks that own the same shards, over which own parts of sums and the sum of weights are summed again; may be nil
-	Weights   [4]tensor.Buffer // f64: this rank's weight, the sum, multiplier of the slots, multiplier of gradients
-	Factors   [2]tensor.Buffer // of one element: f32, f64
-	Buckets   []tensor.Buffer  // in Plan's order; with Stage 2 its memory while it fills, which several share
-	Shards    []tensor.Buffer  // with Stage 2 and 3: this rank's parts of gradients
-	Own       []tensor.Buffer  // with Stage 3: this rank's parts of weights
-	Homes     []tensor.Buffer  // with Stage 1 and 2: buckets of weights, laid out as those of gradients; else none
-	Overlap   bool             // buckets are summed while the backward pass still runs
-	Idle      bool             // ranks of weight 0 may have gradients that are not finite
-	Late      bool             // with Homes: a run gathers them before it reads them, not after it updates them; see Exchange.Stale
-	WireDType tensor.DType     // of messages; Invalid: buckets are sent unchanged
-	Wires     []tensor.Buffer  // on a GPU with a WireDType, or imagined: memory of messages, in Plan's order, shared as that of Buckets
-	Values    []Learnable      // on a GPU: memory for the weights of all learnables
-	Symmetric []tensor.Buffer  // the symmetric memory of all these; empty if the backend has no symmetric heap
+	Rank     int              // among all ranks that train the model
+	Prefix   string           // of names of steps that communicate; "" for the first DDP of a world
+	Group    *dist.Group      // of the collectives
+	Replicas *dist.Group      // of the ranks that own the same shards, over which own parts of sums and the sum of weights are summed again; may be nil
+	Weights  [5]tensor.Buffer // f64: this rank's weight, the sum, multiplier of the slots, multiplier of gradients, and 0 if residuals restart
+	Factors  [2]tensor.Buffer // of one element: f32, f64
+	Buckets  []tensor.Buffer  // in Plan's order; with Stage 2 its memory while it fills, which several share
+	Shards   []tensor.Buffer  // with Stage 2 and 3: this rank's parts of gradients
+	Own      []tensor.Buffer  // with Stage 3: this rank's parts of weights
+	Homes    []tensor.Buffer  // with Stage 1 and 2: buckets of weights, laid out as those of gradients; else none
+	Overlap  bool             // buckets are summed while the backward pass still runs
+	Idle     bool             // ranks of weight 0 may have gradients that are not finite
+	Late     bool             // with Homes: a run gathers them before it reads them, not after it updates them; see Exchange.Stale
+	Recipe
+	WireDType tensor.DType    // of messages; Invalid: buckets are sent unchanged
+	Wires     []tensor.Buffer // with a WireDType: memory of messages, in Plan's order, shared as that of Buckets
+	Feedback  Feedback
+	Virtual   Virtual
+	Values    []Learnable     // on a GPU: memory for the weights of all learnables
+	Symmetric []tensor.Buffer // the symmetric memory of all these; empty if the backend has no symmetric heap
 }
 
 // Learnable is a learnable and its memory on the GPU, which holds its weights after Attach.
@@ -109,5 +129,7 @@ type Learnable struct {
 type Run struct {
 	Local   bool       // communicate nothing, and return zero gradients: inside NoSync
 	Joins   bool       // add gradients times Weights[3] to the slots
-	Weights [4]float64 // values of Layout.Weights; the exchange computes [1]
+	Virtual bool       // it is one of the runs of virtual ranks
+	Part    int        // and this is its number in the step
+	Weights [5]float64 // values of Layout.Weights; the exchange computes [1]
 }

@@ -1,8 +1,6 @@
 package settings
 
 import (
-	"fmt"
-
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/backend"
 	"github.com/symgrad/symgrad/dist/launch"
@@ -63,25 +61,6 @@ func hostOnly(c *config.Config) string {
 		return "run.machine=tape runs on the host; set it to compiled for GPUs"
 	case backend.OnHost(c.Comm.Backend):
 		return "comm.backend=" + c.Comm.Backend + " is between ranks of the host"
-	}
-	return hostRule(c)
-}
-
-// hostRule returns the setting that needs buckets in host memory; "" if there is none.
-func hostRule(c *config.Config) string {
-	for _, s := range []struct {
-		set        bool
-		name, back string
-	}{
-		{c.Comm.WireDType != "f32" && c.Comm.ErrorFeedback, "comm.error_feedback=true", "false"},
-		{c.DDP.Hook != "none", "ddp.hook=" + c.DDP.Hook, "none"},
-		{c.DDP.Average != "mean", "ddp.average=" + c.DDP.Average, "mean"},
-		{c.DDP.VirtualRanks > 0, fmt.Sprintf("ddp.virtual_ranks=%d", c.DDP.VirtualRanks), "0"},
-		{c.DDP.LocalSteps > 1, fmt.Sprintf("ddp.local_steps=%d", c.DDP.LocalSteps), "1"},
-	} {
-		if s.set {
-			return fmt.Sprintf("%s works in the memory of the host; set it to %s for GPUs", s.name, s.back)
-		}
 	}
 	return ""
 }

@@ -21,10 +21,10 @@ func TestRunComputesWhereItIsTold(t *testing.T) {
 		{"shard.stage=1", "no GPU "},
 		{"shard.stage=3", "no GPU "},
 		{"comm.wire_dtype=bf16", "no GPU "},
-		{"ddp.hook=powersgd", "ddp.hook=powersgd works in"},
-		{"ddp.average=sum", "ddp.average=sum works in"},
-		{"ddp.virtual_ranks=2", "ddp.virtual_ranks=2 works in"},
-		{"ddp.local_steps=2", "ddp.local_steps=2 works in"},
+		{"ddp.hook=powersgd", "no GPU "},
+		{"ddp.average=sum", "no GPU "},
+		{"ddp.virtual_ranks=2", "no GPU "},
+		{"ddp.local_steps=2", "no GPU "},
 		{"run.device=cuda", "run.device=cuda: no GPU "},
 		{"comm.backend=nvshmem", "comm.backend=nvshmem: no GPU "},
 		{"run.precision=bf16", "run.precision=bf16: it is for GPUs"},
@@ -41,18 +41,6 @@ func TestRunComputesWhereItIsTold(t *testing.T) {
 		}
 		if (err != nil) != refused || s.GPU || !strings.Contains(text, test.want) {
 			t.Errorf("%s: on a GPU %t, %s, want %s", test.settings, s.GPU, text, test.want)
-		}
-	}
-}
-
-// A setting without an effect does not keep a run off GPUs: for example error feedback in a file,
-// if --set replaces its bf16 by f32.
-func TestFeedbackOfNothingDoesNotKeepARunOnTheHost(t *testing.T) {
-	for wire, want := range map[string]string{"f32": "", "bf16": "comm.error_feedback=true works in"} {
-		cfg := config.Default()
-		cfg.Comm.WireDType, cfg.Comm.ErrorFeedback = wire, true
-		if got := hostOnly(&cfg); !strings.HasPrefix(got, want) || (got == "") != (want == "") {
-			t.Errorf("%s: %q, want %q", wire, got, want)
 		}
 	}
 }

@@ -172,11 +172,17 @@ const residualSlot = "residual"
 
 // State implements Stateful.
 func (f *feeder[T]) State() []State {
+	return ResidualState(f.params, f.residual)
+}
+
+// ResidualState returns the state of error feedback: the residuals of a bucket's elements, cut into
+// its parameters.
+func ResidualState(params []Param, residuals []float32) []State {
 	var all []State
-	for _, p := range f.params {
+	for _, p := range params {
 		all = append(all, State{
 			Param: p.Name, Slot: residualSlot, Shape: slices.Clone(p.Shape), Sum: true,
-			Data: tensor.Of(slices.Clone(f.residual[p.Offset : p.Offset+p.Len()])),
+			Data: tensor.Of(slices.Clone(residuals[p.Offset : p.Offset+p.Len()])),
 		})
 	}
 	return all
@@ -184,16 +190,24 @@ func (f *feeder[T]) State() []State {
 
 // SetState implements Stateful.
 func (f *feeder[T]) SetState(state []State) error {
-	found := make([][]float32, len(f.params))
-	for i, p := range f.params {
+	return SetResiduals(f.params, f.residual, state)
+}
+
+// SetResiduals is the inverse of ResidualState. Missing entries become 0, as do elements between
+// parameters.
+//
+// Errors: dist.ErrDType and dist.ErrCount for an entry of another form, which change nothing.
+func SetResiduals(params []Param, residuals []float32, state []State) error {
+	found := make([][]float32, len(params))
+	for i, p := range params {
 		var err error
 		if found[i], err = restored[float32](state, p.Name, residualSlot, p.Shape...); err != nil {
 			return err
 		}
 	}
-	clear(f.residual)
-	for i, p := range f.params {
-		copy(f.residual[p.Offset:p.Offset+p.Len()], found[i])
+	clear(residuals)
+	for i, p := range params {
+		copy(residuals[p.Offset:p.Offset+p.Len()], found[i])
 	}
 	return nil
 }

@@ -18,8 +18,7 @@ import (
 // bucket is in its Codec.
 //
 // The hook is responsible for convergence: ddp only adds in rank order and gives all ranks the same
-// sums. Cast and PowerSGD are hooks. On the host a program may implement these two interfaces
-// itself.
+// sums. Cast and PowerSGD are hooks. A program may implement these two interfaces itself.
 type Hook interface {
 	// String returns name and settings: "powersgd rank 4". It must be equal on all ranks.
 	String() string

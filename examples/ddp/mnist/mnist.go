@@ -7,8 +7,11 @@ package mnist
 import (
 	"crypto/sha256"
 	"fmt"
+	"path/filepath"
 
 	"gonum.org/v1/gonum/stat"
+
+	"github.com/symgrad/symgrad/data"
 )
 
 // Classes is the number of labels.
@@ -42,7 +45,7 @@ const (
 func Find(dir string) error {
 	for _, prefix := range []string{trainPrefix, testPrefix} {
 		for _, suffix := range []string{imagesSuffix, labelsSuffix} {
-			if _, err := find(dir, prefix+suffix); err != nil {
+			if _, err := data.FindIDX(filepath.Join(dir, prefix+suffix)); err != nil {
 				return remedy(err)
 			}
 		}
@@ -79,23 +82,23 @@ func remedy(err error) error {
 }
 
 func loadSet(dir, prefix string) (*Set, error) {
-	dims, pixels, err := openIDX(dir, prefix+imagesSuffix, 3)
+	images, err := data.ReadIDX(filepath.Join(dir, prefix+imagesSuffix), 3)
 	if err != nil {
 		return nil, err
 	}
-	ldims, labels, err := openIDX(dir, prefix+labelsSuffix, 1)
+	labels, err := data.ReadIDX(filepath.Join(dir, prefix+labelsSuffix), 1)
 	if err != nil {
 		return nil, err
 	}
-	if dims[0] != ldims[0] {
-		return nil, fmt.Errorf("%s has %d images but %d labels", prefix, dims[0], ldims[0])
+	if images.Dims[0] != labels.Dims[0] {
+		return nil, fmt.Errorf("%s has %d images but %d labels", prefix, images.Dims[0], labels.Dims[0])
 	}
-	for i, l := range labels {
+	for i, l := range labels.Data {
 		if l >= Classes {
-			return nil, fmt.Errorf("%s label %d is %d, not 0 to %d", prefix, i, l, Classes-1)
+			return nil, fmt.Errorf("%s label %d is %d, not 0 to %d, at byte %d of %s", prefix, i, l, Classes-1, 8+i, labels.Path)
 		}
 	}
-	return &Set{Rows: dims[1], Cols: dims[2], pixels: pixels, labels: labels, scale: 1}, nil
+	return &Set{Rows: images.Dims[1], Cols: images.Dims[2], pixels: images.Data, labels: labels.Data, scale: 1}, nil
 }
 
 // moments returns mean and standard deviation of all bytes, by their histogram; the deviation of a

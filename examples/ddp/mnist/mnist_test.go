@@ -1,6 +1,9 @@
 package mnist
 
 import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
 	"errors"
 	"io"
 	"math"
@@ -13,6 +16,28 @@ import (
 
 	"pgregory.net/rapid"
 )
+
+// idx is an idx file of unsigned bytes.
+func idx(data []byte, dims ...int) []byte {
+	b := []byte{0, 0, 8, byte(len(dims))}
+	for _, d := range dims {
+		b = binary.BigEndian.AppendUint32(b, uint32(d))
+	}
+	return append(b, data...)
+}
+
+func gzipped(t testing.TB, b []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := w.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
 
 // files is a data set of 3 training and 2 test images of 2x2 pixels, by file name.
 func files() map[string][]byte {

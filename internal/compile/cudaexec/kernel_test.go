@@ -193,6 +193,7 @@ func TestFaultsNameTheirStep(t *testing.T) {
 	p := threeSteps()
 	p.Steps[1].Op = &program.Gather{Outer: 1, Axis: 10, Inner: 4, Count: 3}
 	p.Steps[0].Op = &program.GatherGrad{Outer: 1, Axis: 7, Inner: 4, Count: 3}
+	p.Steps = append(p.Steps, program.Step{Name: "third", Op: &program.SparseCrossEntropy{Rows: 4, Classes: 10, First: 8, Ignore: -100}})
 	for _, tt := range []struct {
 		words [cudagen.FaultWords]uint64
 		want  string
@@ -200,8 +201,9 @@ func TestFaultsNameTheirStep(t *testing.T) {
 		{[4]uint64{cudagen.FaultIndex, 1, math.Float64bits(12)}, `step 1 "second" (gather 3 of (1, 10, 4)): invalid data: index 12 is not in 0 to 9`},
 		{[4]uint64{cudagen.FaultIndex, 0, math.Float64bits(-1)}, `index -1 is not in 0 to 6`},
 		{[4]uint64{cudagen.FaultDivisor, 1, math.Float64bits(5)}, `step 1 "second" (gather 3 of (1, 10, 4)): invalid data: integer division by zero at element 5`},
+		{[4]uint64{cudagen.FaultIndex, 2, math.Float64bits(10), 3}, `row 11 has target 10, want 0 to 9, or -100 for a row that does not count`},
 		{[4]uint64{99, 1}, `step 1 "second" (gather 3 of (1, 10, 4)): invalid data: fault 99`},
-		{[4]uint64{1, 1 << 63}, `fault 1 of step 9223372036854775808, there are 2`},
+		{[4]uint64{1, 1 << 63}, `fault 1 of step 9223372036854775808, there are 3`},
 	} {
 		err := faultError(p, tt.words)
 		if !errors.Is(err, ErrFault) || !strings.Contains(err.Error(), tt.want) {

@@ -230,6 +230,8 @@ func faultError(p *program.Program, words [cudagen.FaultWords]uint64) error {
 		axis = o.Axis
 	case *program.GatherGrad:
 		axis = o.Axis
+	case *program.SparseCrossEntropy:
+		return fmt.Errorf("%s: %w: %w", stepName(p, i), ErrFault, o.Wrong(int(words[cudagen.FaultPlaceAt]), value))
 	}
 	return fmt.Errorf("%s: %w: index %v is not in 0 to %d", stepName(p, i), ErrFault, value, axis-1)
 }

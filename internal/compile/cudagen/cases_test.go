@@ -121,6 +121,7 @@ func viewCases() *builder {
 			program.View{Value: b.value(dt, one, 3), Strides: []int{0, 1, 0, 0}})
 		pair(dt, []int{4, 40, 6, 36}, program.View{Value: b.value(dt, one, 4, 6, 40, 36), Strides: []int{6 * 40 * 36, 36, 40 * 36, 1}},
 			program.View{Value: b.value(dt, one, 4, 36, 6, 40), Strides: []int{36 * 240, 1, 40, 240}})
+		pair(dt, []int{6, 2, 32}, program.View{Value: b.value(dt, one, 6, 64), Offset: 32, Strides: []int{64, -32, 1}}, b.whole(dt, one, 6, 2, 32))
 		pair(dt, []int{30, 40, 50}, program.View{Value: b.value(dt, one, 50, 40, 30), Strides: []int{1, 30, 1200}},
 			program.View{Value: b.value(dt, one, 40, 50), Strides: []int{0, 50, 1}})
 	}
@@ -243,6 +244,24 @@ func rowCases() *builder {
 			targets := b.whole(dt, bounds{0, 1 / float64(s[0]*s[1])}, s[:]...)
 			b.step(&program.CrossEntropy{Rows: s[0], Classes: s[1]}, views(x(), targets), views(b.empty(dt), x()))
 			b.step(&program.CrossEntropy{Rows: s[0], Classes: s[1]}, views(x(), targets), views(b.empty(dt)))
+		}
+		for k, s := range some(dt, 2, [][2]int{{128, 10}, {700, 64}, {5, 3000}, {40, 5001}, {1, 1}}) {
+			labels := b.whole([]tensor.DType{tensor.I64, tensor.I32}[k%2], bounds{0, float64(s[1])}, s[0])
+			if s[0] > 7 {
+				program.SetElement(b.p.Values[labels.Value].DType, b.memory[labels.Value], 7, -100)
+			}
+			number := tensor.F32
+			if dt == tensor.F64 {
+				number = dt
+			}
+			op := &program.SparseCrossEntropy{Rows: s[0], Classes: s[1], Ignore: -100, Scale: 0.5}
+			smooth := *op
+			smooth.Smoothing = 0.1
+			weight := b.whole(number, bounds{0.25, 0.25})
+			x := b.whole(dt, bounds{-3, 3}, s[:]...)
+			b.step(op, views(x, labels, weight), views(b.empty(number), b.empty(dt, s[:]...)))
+			b.step(&smooth, views(x, labels, weight), views(b.empty(number)))
+			b.step(&smooth, views(x, labels, weight), views(b.empty(number), x)) // in place
 		}
 	}
 	return b

@@ -67,15 +67,17 @@ type Step struct {
 
 // Fault words: FaultWords unsigned 64-bit numbers in device memory, all 0 before a run. The first
 // fault of a run writes its code, the number of its step, and a float64: the index for FaultIndex,
-// or the number of the element for FaultDivisor. Later faults write nothing.
+// or the number of the element for FaultDivisor; and the place of a label. Later faults write
+// nothing.
 const (
 	FaultWords   = 4
-	FaultIndex   = 1 // an index of Gather or GatherGrad is outside its axis
+	FaultIndex   = 1 // an index of Gather or GatherGrad is outside its axis, or a label is no class
 	FaultDivisor = 2 // an Integer divides by 0
 
 	FaultCodeAt  = 0
 	FaultStepAt  = 1
 	FaultValueAt = 2
+	FaultPlaceAt = 3 // of a label of SparseCrossEntropy: its row
 )
 
 // Options returns the compiler options for the text of Generate. Results are those of IEEE

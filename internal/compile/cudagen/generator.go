@@ -165,6 +165,8 @@ func (g *generator) fixed(i int, op program.Op) error {
 		g.softmax(i, "softmaxGrad", op.Outer, op.Axis, op.Inner, op.Log)
 	case *program.CrossEntropy:
 		g.crossEntropy(i, op)
+	case *program.SparseCrossEntropy:
+		sparseCrossEntropy(g, i, op)
 	case *program.Attention:
 		return g.attention(i, op)
 	case *program.AttentionGrad:

@@ -289,6 +289,23 @@ func TestAnIndexOutOfRangeIsAFaultOnce(t *testing.T) {
 	}
 }
 
+func TestALabelOutOfRangeIsAFaultWithItsRow(t *testing.T) {
+	v := cudatest.Devices(t, 1)[0]
+	b := newBuilder("labels")
+	labels := b.whole(tensor.I64, bounds{0, 5}, 9)
+	program.SetElement(tensor.I64, b.memory[labels.Value], 6, 5)
+	program.SetElement(tensor.I64, b.memory[labels.Value], 2, -1)
+	b.step(&program.SparseCrossEntropy{Rows: 9, Classes: 5, Ignore: -1, Scale: 1},
+		views(b.whole(tensor.F32, bounds{0, 1}, 9, 5), labels, b.whole(tensor.F32, bounds{1, 1})), views(b.empty(tensor.F32), b.empty(tensor.F32, 9, 5)))
+	l := b.load(t, v, b.target())
+	l.run(t)
+	words := l.read(t, l.faults, 8*FaultWords)
+	code, place := program.Element(tensor.U64, words, FaultCodeAt), program.Element(tensor.U64, words, FaultPlaceAt)
+	if label := program.Element(tensor.F64, words, FaultValueAt); code != FaultIndex || place != 6 || label != 5 {
+		t.Errorf("fault %v, row %v, label %v; want %v, 6, 5", code, place, label, FaultIndex)
+	}
+}
+
 // Devices since sm_90 round to bf16 by an instruction, others by our code.
 func TestBF16IsRoundedAlikeOnAllArchitectures(t *testing.T) {
 	v := cudatest.Devices(t, 1)[0]

@@ -9,7 +9,7 @@ import (
 
 // calm are operations that keep numbers between -1 and 1, and small errors small, in any order.
 var calm = []program.Scalar{
-	program.Neg, program.Abs, program.Tanh, program.Sigmoid, program.Sin, program.Square, program.Mul, program.Maximum, program.Minimum, program.Select,
+	program.ToBF16, program.ToF16, program.Product, program.Neg, program.Abs, program.Tanh, program.Sigmoid, program.Sin, program.Square, program.Mul, program.Maximum, program.Minimum, program.Select,
 }
 
 // anyCases is Maps and Reduces of any space, views, chains and dtypes.

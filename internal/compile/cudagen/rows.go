@@ -81,3 +81,50 @@ func (g *generator) crossEntropy(i int, op *program.CrossEntropy) {
 	t.split(g, i, t.grid, 1)
 	g.fixedLaunch(i, t)
 }
+
+// sparseCrossEntropy generates the kernel of a SparseCrossEntropy, with the blocks of crossEntropy.
+func sparseCrossEntropy(g *generator, i int, op *program.SparseCrossEntropy) {
+	g.use(rowsPart)
+	grad := len(g.p.Steps[i].Out) > 1
+	lanes, _ := lanesOf(op.Rows, op.Classes, g.t.SMs)
+	t := &template{kind: "sparseEntropy", call: "sparseCrossEntropy", threads: rowThreads(lanes), wide: wideIndex(op.Rows * op.Classes)}
+	t.grid = max(1, min(ceilDiv(op.Rows, t.threads/lanes), 4*g.t.SMs))
+	t.consts = []constant{
+		{"Rows", op.Rows},
+		{"Axis", op.Classes},
+		{"Lanes", lanes},
+		{"Blocks", t.grid},
+		{"Grad", grad},
+		{"Wide", entropyWidth(g, i, op)},
+		{"Ignore", op.Ignore},
+		{"Smooth", op.Smoothing != 0},
+		{"Smoothing", op.Smoothing},
+		{"Scale", op.Scale},
+	}
+	t.read(g, i, 0, 1, 2)
+	t.write(g, i, 0)
+	if grad {
+		t.write(g, i, 1)
+	} else {
+		t.nothing(i, "u8 *b1")
+	}
+	t.split(g, i, t.grid, 1)
+	t.fault(i)
+	g.fixedLaunch(i, t)
+}
+
+// entropyWidth returns the elements of a row that a thread loads and stores at once.
+func entropyWidth(g *generator, i int, op *program.SparseCrossEntropy) int {
+	s := &g.p.Steps[i]
+	for w := 8; w > 1; w /= 2 {
+		fits := op.Classes%w == 0
+		for _, v := range append([]program.View{s.In[0]}, s.Out[1:]...) {
+			a := g.access("", v)
+			fits = fits && w*a.dtype.Size() <= 16 && aligned(&a, w)
+		}
+		if fits {
+			return w
+		}
+	}
+	return 1
+}

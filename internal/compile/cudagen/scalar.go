@@ -68,8 +68,8 @@ var functions = map[program.Scalar]string{
 	program.Sin: "opSin", program.Cos: "opCos", program.Exp: "opExp", program.Log: "opLog", program.Log2: "opLog2",
 	program.Log1p: "opLog1p", program.Expm1: "opExpm1", program.Square: "opSquare", program.Cube: "opCube",
 	program.Sqrt: "opSqrt", program.Rsqrt: "opRsqrt", program.Inverse: "opInverse", program.Tanh: "opTanh",
-	program.Sigmoid: "opSigmoid", program.Softplus: "opSoftplus", program.Add: "opAdd", program.Sub: "opSub",
-	program.Mul: "opMul", program.Div: "opDiv", program.Pow: "opPow", program.Maximum: "opMaximum",
+	program.Sigmoid: "opSigmoid", program.Softplus: "opSoftplus", program.Erf: "opErf", program.ToBF16: "opToBF16", program.ToF16: "opToF16", program.Add: "opAdd", program.Sub: "opSub",
+	program.Mul: "opMul", program.Product: "opProduct", program.Div: "opDiv", program.Pow: "opPow", program.Maximum: "opMaximum",
 	program.Minimum: "opMinimum", program.Less: "opLess", program.LessEqual: "opLessEqual", program.Greater: "opGreater",
 	program.GreaterEqual: "opGreaterEqual", program.Equal: "opEqual", program.NotEqual: "opNotEqual", program.Select: "opSelect",
 }

@@ -136,7 +136,7 @@ func (k *maker) widened(s *program.Step, dt tensor.DType) ([]phase, error) {
 // isIndex reports whether In i of an operation is indices, which are not converted.
 func isIndex(op program.Op, i int) bool {
 	switch op.(type) {
-	case *program.Gather, *program.GatherGrad:
+	case *program.Gather, *program.GatherGrad, *program.SparseCrossEntropy:
 		return i == 1
 	}
 	return false
@@ -193,6 +193,8 @@ func makeStep[T real](k *maker, s *program.Step) ([]phase, error) {
 		return newSoftmaxGrad[T](k, s, op)
 	case *program.CrossEntropy:
 		return newCrossEntropy[T](k, s, op)
+	case *program.SparseCrossEntropy:
+		return newSparseEntropy[T](k, s, op)
 	case *program.Gather:
 		return newGather[T](k, s, op)
 	case *program.GatherGrad:

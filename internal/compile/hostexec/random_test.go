@@ -54,12 +54,13 @@ var (
 	calm = []program.Scalar{
 		program.Neg, program.Abs, program.Sign, program.Ceil, program.Floor, program.Add, program.Sub, program.Maximum, program.Minimum,
 		program.Less, program.LessEqual, program.Greater, program.GreaterEqual, program.Equal, program.NotEqual, program.Select,
-		program.Rand, program.Const,
+		program.Rand, program.Const, program.ToBF16,
 	}
 	wild = []program.Scalar{
 		program.Neg, program.Abs, program.Ceil, program.Floor, program.Square, program.Cube, program.Sqrt, program.Inverse, program.Add,
 		program.Sub, program.Mul, program.Div, program.Maximum, program.Minimum, program.Less, program.Greater, program.NotEqual,
 		program.Select, program.Add, program.Mul, program.Rand, program.Const,
+		program.Product, program.ToF16,
 	}
 )
 

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/symgrad/symgrad/internal/compile/program"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // real is the types of arithmetic.
@@ -55,7 +56,10 @@ const (
 	opLog1p
 	opExpm1
 	opSoftplus
+	opErf
 	opPow
+	opToBF16
+	opToF16
 )
 
 // vecOps maps scalar operations to primitives. Missing ones (Load, Const, Rand) are operands.
@@ -64,7 +68,7 @@ var vecOps = [...]vecOp{
 	program.Sin: opSin, program.Cos: opCos, program.Exp: opExp, program.Log: opLog, program.Log2: opLog2,
 	program.Log1p: opLog1p, program.Expm1: opExpm1, program.Square: opSquare, program.Cube: opCube, program.Sqrt: opSqrt,
 	program.Rsqrt: opRsqrt, program.Inverse: opInverse, program.Tanh: opTanh, program.Sigmoid: opSigmoid,
-	program.Softplus: opSoftplus, program.Add: opAdd, program.Sub: opSub, program.Mul: opMul, program.Div: opDiv,
+	program.Softplus: opSoftplus, program.Erf: opErf, program.ToBF16: opToBF16, program.ToF16: opToF16, program.Add: opAdd, program.Sub: opSub, program.Mul: opMul, program.Product: opMul, program.Div: opDiv,
 	program.Pow: opPow, program.Maximum: opMaximum, program.Minimum: opMinimum, program.Less: opLess,
 	program.LessEqual: opLessEqual, program.Greater: opGreater, program.GreaterEqual: opGreaterEqual,
 	program.Equal: opEqual, program.NotEqual: opNotEqual, program.Select: opSelect,
@@ -289,6 +293,12 @@ func function(op vecOp) func(float64) float64 {
 		return math.Expm1
 	case opSoftplus:
 		return softplus
+	case opErf:
+		return math.Erf
+	case opToBF16:
+		return func(x float64) float64 { return float64(tensor.BFloat16Of(x).Float32()) }
+	case opToF16:
+		return func(x float64) float64 { return float64(tensor.Float16Of(x).Float32()) }
 	}
 	return sign
 }

@@ -22,7 +22,8 @@ type Call struct {
 	start   *Hook
 	wait    *Hook
 	message *ops.Operation
-	Op      gorgonia.Op // runs by its Do; in has the forms of its inputs
+	hook    func(in, out []tensor.Buffer) error // of ddp, for a bucket
+	Op      gorgonia.Op                         // runs by its Do; in has the forms of its inputs
 	in      []look
 }
 
@@ -44,6 +45,8 @@ func (f *Call) Run(in, out []tensor.Buffer) error {
 		return f.start.give(in[0])
 	case f.wait != nil:
 		return f.wait.take(out)
+	case f.hook != nil:
+		return f.hook(in, out)
 	case f.message != nil:
 		return communicate(f.message, in[0], out[0])
 	}

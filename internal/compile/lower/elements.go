@@ -23,6 +23,7 @@ func (el *elements) rules() map[string]rule {
 		"gorgonia.minBetween":  {inputs: 2, lower: el.between},
 		"gorgonia.maxBetween":  {inputs: 2, lower: el.between},
 		"gorgonia.Iop":         {inputs: 1, lower: el.identity, moves: true},
+		"*nnop.Erf":            {inputs: 1, lower: el.errorFunction},
 	}
 }
 
@@ -137,6 +138,12 @@ func (el *elements) unary(c *current) (draft.Operand, error) {
 		y = m.Do(program.Select, r, y, m.Constant(1))
 	}
 	return m.Result(y, c.dtype)
+}
+
+// errorFunction lowers an nnop.Erf.
+func (el *elements) errorFunction(c *current) (draft.Operand, error) {
+	m := el.NewCode(c.in[0].Shape)
+	return m.Result(m.Do(program.Erf, m.Load(c.in[0])), c.dtype)
 }
 
 // between lowers gorgonia.minBetween and gorgonia.maxBetween.

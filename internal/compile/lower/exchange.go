@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"fmt"
 	"slices"
 
 	"gorgonia.org/gorgonia"
@@ -18,11 +19,12 @@ import (
 //	FirstPart   slots = w*g            no communication, no update
 //	LaterPart   slots = slots + w*g    no communication, no update
 //	LastPart    slots = slots + w*g    then exchange and update
+//	virtual     slots = g              copied to the place of the run; no communication, no update
 //
 // With OverlapGather of ddp WholeBatch and FirstPart begin with gathering weights. With Stage 2
 // slots hold w*g, except in WholeBatch, and their sums over the ranks are accumulated. With
 // ddp.Config.Idle a run of weight 0 adds 0 for any g.
-type Manner uint8
+type Manner uint16
 
 // The manners.
 const (
@@ -30,11 +32,14 @@ const (
 	FirstPart
 	LaterPart
 	LastPart
+	firstVirtual // and those of the next runs of virtual ranks; the last run of a step is a WholeBatch
 )
 
 // MannerOf returns the manner of a run.
 func MannerOf(r drive.Run) Manner {
 	switch {
+	case r.Virtual && r.Local:
+		return firstVirtual + Manner(r.Part)
 	case r.Local && r.Joins:
 		return LaterPart
 	case r.Local:
@@ -46,7 +51,16 @@ func MannerOf(r drive.Run) Manner {
 }
 
 // Local reports whether the run only accumulates.
-func (k Manner) Local() bool { return k == FirstPart || k == LaterPart }
+func (k Manner) Local() bool { return k == FirstPart || k == LaterPart || k.isVirtual() }
+
+// isVirtual reports whether the run is one of a virtual rank, except the last of a step.
+func (k Manner) isVirtual() bool { return k >= firstVirtual }
+
+// part returns the number of a virtual rank's run.
+func (k Manner) part() int { return int(k - firstVirtual) }
+
+// plain reports whether slots get gradients without a factor.
+func (k Manner) plain() bool { return k == WholeBatch || k.isVirtual() }
 
 // joins reports whether slots already hold sums.
 func (k Manner) joins() bool { return k == LaterPart || k == LastPart }
@@ -62,6 +76,9 @@ func (k Manner) Reads(i int) bool {
 
 // String returns the name for errors and listings.
 func (k Manner) String() string {
+	if k.isVirtual() {
+		return fmt.Sprintf("virtual rank %d", k.part())
+	}
 	return [...]string{WholeBatch: "whole batch", FirstPart: "first part", LaterPart: "later part", LastPart: "last part"}[k]
 }
 

@@ -16,10 +16,10 @@ import (
 
 // exchanging adds the exchange of gradients over the ranks to a program:
 //
-//	sum    = allreduce of weight           as soon as the run starts
-//	factor = own / sum                     0 if the sum is 0
-//	bucket = 0 where own is 0              with Idle: 0 times an infinity would not be
-//	bucket = allreduce of factor*bucket    once its last gradient is ready, in place
+//	sum    = allreduce of weight        as soon as the run starts
+//	factor = own / sum                  or another Share; 0 if the sum is 0
+//	bucket = 0 where own is 0           with Idle: 0 times an infinity would not be
+//	bucket = allreduce of factor*bucket in place, or other Actions, once its last gradient is ready
 //
 // A gradient is computed in its slot of a bucket, which later holds the reduced gradient.
 // Accumulated micro-batches multiply a gradient by a weight and add it to the slot: see Manner.
@@ -37,8 +37,13 @@ type exchanging struct {
 	factors [2]program.ID
 	buckets []program.ID
 	wires   []program.ID // messages, with Stage 2 and a WireDType
-	missing []int        // by bucket, gradients that are not deposited yet
-	next    int          // next bucket to reduce
+
+	trust            draft.Operand // 1 if the residuals count; without a type if there are none
+	finite, distrust program.ID    // see drive.Feedback
+	virtual          virtualIDs
+
+	missing []int // by bucket, gradients that are not deposited yet
+	next    int   // next bucket to reduce
 	copies  []slotCopy
 }
 
@@ -94,18 +99,22 @@ func (e *exchanging) begin() {
 			e.buckets[i] = e.outside(fmt.Sprintf("bucket %d", i), program.Gradient, e.Layout.Buckets[i], b.Elements)
 		}
 	}
-	if e.sums() || e.Layout.Late {
+	if e.sums() && !e.Layout.Share.Alone || e.Layout.Late {
 		e.group = e.out.group(e.Layout.Group)
 	}
-	if !e.Manner.Local() {
+	switch {
+	case e.Layout.Virtual.Runs > 0:
+		e.exchangeVirtualWeights()
+	case !e.Manner.Local():
 		e.exchangeWeights()
 	}
-	if e.Manner != WholeBatch {
+	if !e.Manner.plain() {
 		e.scaleGradients()
 	}
+	e.trustResiduals()
 	if e.Layout.Idle {
 		by := e.own
-		if e.Manner != WholeBatch {
+		if e.Manner.Local() || e.Manner.joins() {
 			by = e.share
 		}
 		e.Label = "does it count"
@@ -117,17 +126,25 @@ func (e *exchanging) begin() {
 
 // exchangeWeights adds the sum of the weights and the factors that follow from it.
 func (e *exchanging) exchangeWeights() {
-	weight := e.outside("weight", program.State, e.Layout.Weights[0])
-	e.Sum = e.outside("sum of weights", program.Output, e.Layout.Weights[1])
-	e.own = e.outside("own weight", program.State, e.Layout.Weights[2])
-	e.Label = e.Layout.Prefix + "sum of weights"
-	e.Add(program.Step{
-		Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.group},
-		In: []program.View{e.Program.Whole(weight)}, Out: []program.View{e.Program.Whole(e.Sum)},
-	})
-	if r := e.Layout.Replicas; r != nil {
-		e.sumOver(r, e.Whole(e.Sum))
+	share := &e.Layout.Share
+	sum := program.None
+	if share.Divides {
+		sum = e.outside("weight", program.State, e.Layout.Weights[0])
 	}
+	if share.Exchanged() {
+		weight := sum
+		sum = e.outside("sum of weights", program.Output, e.Layout.Weights[1])
+		e.Sum = sum
+		e.Label = e.Layout.Prefix + "sum of weights"
+		e.Add(program.Step{
+			Op: &program.Collective{Kind: dist.KindAllReduce, Red: dist.Sum, Group: e.group},
+			In: []program.View{e.Program.Whole(weight)}, Out: []program.View{e.Program.Whole(e.Sum)},
+		})
+		if r := e.Layout.Replicas; r != nil {
+			e.sumOver(r, e.Whole(e.Sum))
+		}
+	}
+	e.own = e.outside("own weight", program.State, e.Layout.Weights[2])
 	e.Label = "factor"
 	for k, b := range e.Layout.Factors {
 		if !e.has(b.DType()) {
@@ -135,11 +152,46 @@ func (e *exchanging) exchangeWeights() {
 		}
 		e.factors[k] = e.outside("factor", program.State, b)
 		m := e.NewCode(nil)
-		own, sum := m.Load(e.Whole(e.own)), m.Load(e.Whole(e.Sum))
-		none := m.Constant(0)
-		r := m.Do(program.Select, m.Do(program.Greater, sum, none), m.Do(program.Div, own, sum), none)
-		e.Add(m.MapTo(r, e.Whole(e.factors[k])))
+		e.Add(m.MapTo(e.shareOf(m, e.Whole(e.own), sum), e.Whole(e.factors[k])))
 	}
+}
+
+// shareOf returns a register with the share of own in the sum: see drive.Share.
+func (e *exchanging) shareOf(m *draft.Code, own draft.Operand, sum program.ID) int {
+	share := &e.Layout.Share
+	times := func(r int) int {
+		if share.Times == 1 {
+			return r
+		}
+		return m.Do(program.Mul, r, m.Constant(share.Times))
+	}
+	r := m.Load(own)
+	if !share.Divides {
+		return times(r)
+	}
+	total, none := m.Load(e.Whole(sum)), m.Constant(0)
+	positive := m.Do(program.Greater, total, none)
+	r = m.Do(program.Div, times(r), total)
+	if share.Over != 1 {
+		r = m.Do(program.Div, r, m.Constant(share.Over))
+	}
+	return m.Do(program.Select, positive, r, none)
+}
+
+// trustResiduals adds, with error feedback, whether the residuals of the last step count.
+func (e *exchanging) trustResiduals() {
+	f := &e.Layout.Feedback
+	if len(f.Residuals) == 0 || !e.sums() {
+		return
+	}
+	e.finite = e.outside("finite gradients", program.State, f.Finite, f.Finite.Len())
+	e.distrust = e.outside("residuals restart", program.State, f.Doubt, 1)
+	keep := e.outside("residuals count", program.State, e.Layout.Weights[4])
+	e.Label = "do residuals count"
+	e.trust = e.Fresh(tensor.F32, nil)
+	m := e.NewCode(nil)
+	clean := m.Do(program.Equal, m.Load(draft.Operand{View: program.View{Value: e.distrust}, DType: tensor.F64}), m.Constant(0))
+	e.Add(m.MapTo(m.Do(program.Select, clean, m.Load(e.Whole(keep)), m.Constant(0)), e.trust))
 }
 
 // param returns the index of a hook's parameter in the plan.
@@ -173,7 +225,7 @@ func (e *exchanging) deposit(g draft.Operand, h *ops.Hook) error {
 	if g.Len() != to.Len() || g.DType != to.DType {
 		return fmt.Errorf("a gradient %v%v for a parameter %v%v", g.DType, g.Shape, to.DType, to.Shape)
 	}
-	if g = e.Reshape(g, to.Shape); e.Manner == WholeBatch {
+	if g = e.Reshape(g, to.Shape); e.Manner.plain() {
 		e.CopyTo(to, g)
 		e.copies = append(e.copies, slotCopy{step: len(e.Program.Steps) - 1, offset: to.View.Offset, bucket: to.View.Value})
 	} else if err := e.accumulate(to, g); err != nil {
@@ -184,52 +236,29 @@ func (e *exchanging) deposit(g draft.Operand, h *ops.Hook) error {
 		return err
 	}
 	e.missing[e.plan.Params[i].Bucket]--
-	for (e.Layout.Overlap || e.staged()) && e.sums() && e.next < len(e.buckets) && e.missing[e.next] == 0 {
+	for (e.Layout.Overlap || e.staged()) && e.acts() && e.next < len(e.buckets) && e.missing[e.next] == 0 {
 		e.reduceFull()
 	}
 	return nil
 }
 
-// reduceFull adds the sum of the next bucket.
+// reduceFull adds the exchange of the next bucket.
 func (e *exchanging) reduceFull() {
-	if e.next == len(e.buckets) || !e.sums() {
+	if e.next == len(e.buckets) || !e.acts() {
 		return
 	}
 	i := e.next
 	e.next++
 	label := e.Label
 	e.Label = fmt.Sprintf("%sbucket %d", e.Layout.Prefix, i)
-	if e.Layout.WireDType != tensor.Invalid {
-		e.reduceNarrow(i)
-	} else {
-		e.reduceWide(i)
-	}
+	(&bucketSteps{exchanging: e, i: i, all: e.bucket(i)}).add()
 	e.Label = label
 }
 
-// reduceWide adds the sum of bucket i in its own dtype, in place.
-func (e *exchanging) reduceWide(i int) {
-	bucket := e.bucket(i)
-	if e.guards() {
-		m := e.NewCode(bucket.Shape)
-		e.Add(m.MapTo(m.Do(program.Select, m.Load(e.counts), m.Load(bucket), m.Constant(0)), bucket))
-	}
-	if e.Manner.Local() { // with Stage 2: the last part applies the factor
-		e.shard.scatter(i, bucket, dist.Sum)
-		return
-	}
-	factor, red := e.Program.Whole(e.factors[factorOf(bucket.DType)]), dist.RedOp{Kind: dist.RedPreMulSum}
-	if e.shard != nil {
-		e.shard.scatter(i, bucket, red, factor)
-		return
-	}
-	e.Add(program.Step{
-		Op: &program.Collective{Kind: dist.KindAllReduce, Red: red, Group: e.group},
-		In: []program.View{bucket.View, factor}, Out: []program.View{bucket.View},
-	})
-}
+// acts reports whether a run of the program has steps for full buckets.
+func (e *exchanging) acts() bool { return e.sums() || e.Manner.isVirtual() }
 
-// sums reports whether a run of the program sums buckets over the ranks.
+// sums reports whether a run of the program exchanges buckets.
 func (e *exchanging) sums() bool { return !e.Manner.Local() || e.staged() }
 
 // bucket returns all of bucket i.
@@ -286,7 +315,7 @@ func (e *exchanging) scaleGradients() {
 // accumulate writes a weighted gradient to its slot, or adds it.
 func (e *exchanging) accumulate(slot, g draft.Operand) error {
 	c := e.NewCode(slot.Shape)
-	r := c.Do(program.Mul, c.Load(e.scales[factorOf(slot.DType)]), c.Load(g))
+	r := c.Do(program.Product, c.Load(e.scales[factorOf(slot.DType)]), c.Load(g))
 	rest := -1
 	if e.Manner.joins() && !e.staged() { // with staged, the sums are accumulated
 		rest = c.Load(slot)

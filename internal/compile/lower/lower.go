@@ -5,7 +5,7 @@
 //	parts.go, collect.go, node.go       the nodes that outputs need, in order; names
 //	lower.go, lowered.go, finish.go     Graph, its result, and its optimization
 //	elements.go, integers.go, products.go, reductions.go, rows.go, shapes.go, images.go,
-//	norms.go, overranks.go, randoms.go  rules of ops, by family
+//	norms.go, overranks.go, randoms.go, layers.go, entropies.go  rules of ops, by family
 //	host.go, call.go                    ops that run their Do; host functions of a program
 //	traffic.go                          ops of package ops: collectives, messages, reducers
 //	exchange.go, exchanging.go, wire.go, sharding.go  the exchange of ddp as steps; Stages 1 to 3
@@ -143,7 +143,7 @@ func newLowering(g *Parts, o *Options) *lowering {
 	l.integers = &integers{work: w, host: l.host}
 	for _, f := range []interface{ rules() map[string]rule }{
 		&elements{w}, l.integers, &products{w}, &shapes{w, l.values}, &reductions{w}, &rows{w}, &images{w},
-		newNorms(w, l.traffic), &randoms{w, o.Seed},
+		newNorms(w, l.traffic), &randoms{w, o.Seed}, &layers{w}, newEntropies(w, g),
 	} {
 		maps.Copy(l.rules, f.rules())
 	}

@@ -113,7 +113,7 @@ func (w *work) state(name string, t gtensor.Tensor) (draft.Operand, error) {
 // call adds a step that runs a host function.
 func (w *work) call(f *Call, in, out []program.View) {
 	w.out.Calls = append(w.out.Calls, f)
-	w.Add(program.Step{Op: &program.Call{Func: len(w.out.Calls) - 1, Label: f.label, Copies: f.Op != nil}, In: in, Out: out})
+	w.Add(program.Step{Op: &program.Call{Func: len(w.out.Calls) - 1, Label: f.label, Copies: f.Op != nil || f.hook != nil}, In: in, Out: out})
 }
 
 // through adds a step with one result of the given shape.

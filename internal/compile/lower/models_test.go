@@ -27,7 +27,7 @@ func TestModelsInEveryStageBySteps(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/optimized %v", f.Name, !cfg.NoOptimize), func(t *testing.T) {
 				var want [][]float32
 				for _, spread := range append([]ddp.Config{fewKilobytes}, stagesOf(fewKilobytes)...) {
-					lanes := trainModel(t, f, ranks, steps, spread, cfg)
+					lanes := trainModel(t, func() (*machinetest.Model, error) { return f.New(machinetest.Config{NoGradients: true}) }, ranks, steps, spread, cfg)
 					for rank, n := range lanes {
 						if want == nil {
 							want = n.values()
@@ -43,12 +43,12 @@ func TestModelsInEveryStageBySteps(t *testing.T) {
 }
 
 // trainModel returns the ranks after some steps.
-func trainModel(t *testing.T, f machinetest.Builder, ranks, steps int, spread ddp.Config, cfg Options) []*lane {
+func trainModel(t *testing.T, newModel func() (*machinetest.Model, error), ranks, steps int, spread ddp.Config, cfg Options) []*lane {
 	t.Helper()
 	rule := optim.Config{Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1}
 	lanes, models := make([]*lane, ranks), make([]*machinetest.Model, ranks)
 	inWorld(t, ranks, func(w *dist.World) error {
-		m, err := f.New(machinetest.Config{NoGradients: true})
+		m, err := newModel()
 		if err != nil {
 			return err
 		}

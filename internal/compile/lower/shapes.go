@@ -20,6 +20,7 @@ type shapes struct {
 func (sh *shapes) rules() map[string]rule {
 	return map[string]rule{
 		"gorgonia.reshapeOp":   {inputs: 1, lower: sh.reshaped, moves: true},
+		"*nnop.Reshape":        {inputs: 1, lower: sh.reshaped, moves: true},
 		"gorgonia.transposeOp": {inputs: 1, lower: sh.transposed, moves: true},
 		"*gorgonia.repeatOp":   {inputs: 2, lower: sh.repeated, moves: true},
 		"gorgonia.repeatOp":    {inputs: 2, lower: sh.repeated, moves: true},
@@ -32,8 +33,8 @@ func (sh *shapes) rules() map[string]rule {
 	}
 }
 
-// reshaped lowers gorgonia.Reshape. If inputs have another number of samples than the graph, so
-// have results: see sizes.follow.
+// reshaped lowers gorgonia.Reshape and nnop.Reshape. If inputs have another number of samples than
+// the graph, so have results: see sizes.follow.
 func (sh *shapes) reshaped(c *current) (draft.Operand, error) {
 	x, to := c.in[0], c.f.ints("to")
 	if n := draft.SizeOf(to); n != x.Len() && n > 0 {

@@ -124,16 +124,25 @@ func (s *sharding) computes(n *gorgonia.Node, kids gorgonia.Nodes) bool {
 	return false
 }
 
-// scatter adds the reduce-scatter of bucket i, whose elements are in of. This rank's part goes to
-// the bucket or to its shard.
-func (s *sharding) scatter(i int, of draft.Operand, red dist.RedOp, factor ...program.View) {
+// place returns the memory for this rank's part of the sum of bucket i: in the bucket, or its
+// shard.
+func (s *sharding) place(i int) draft.Operand {
+	e, p := s.e, &s.e.plan.Buckets[i]
+	if e.staged() {
+		return e.Whole(s.shards[i])
+	}
+	return draft.Operand{View: s.part(i, e.buckets[i]), Shape: []int{p.Shard}, DType: p.DType}
+}
+
+// scatter adds the reduce-scatter of bucket i, whose elements are in of. It returns this rank's
+// part of the sum.
+func (s *sharding) scatter(i int, of draft.Operand, red dist.RedOp, factor ...program.View) draft.Operand {
 	e, p := s.e, &s.e.plan.Buckets[i]
 	own := draft.Operand{View: s.part(i, of.View.Value), Shape: []int{p.Shard}, DType: of.DType}
-	to := draft.Operand{View: s.part(i, e.buckets[i]), Shape: own.Shape, DType: p.DType}
 	o := &program.Collective{Kind: dist.KindReduceScatter, Red: red, Group: e.group, Part: p.Shard}
 	if e.staged() {
-		to, o.Whole = e.Whole(s.shards[i]), p.Elements
-		if to.DType == of.DType && !e.Manner.joins() {
+		o.Whole = p.Elements
+		if to := s.place(i); to.DType == of.DType && !e.Manner.joins() {
 			own = to
 		}
 	}
@@ -144,14 +153,25 @@ func (s *sharding) scatter(i int, of draft.Operand, red dist.RedOp, factor ...pr
 	if r := e.Layout.Replicas; r != nil {
 		e.sumOver(r, own)
 	}
-	switch {
-	case own.View.Value == to.View.Value:
-	case e.staged() && e.Manner.joins():
+	return own
+}
+
+// settle moves this rank's part of the sum of bucket i, times a number, to its place, and returns
+// that.
+func (s *sharding) settle(i int, own draft.Operand, by float64) draft.Operand {
+	e, to := s.e, s.place(i)
+	if e.staged() && e.Manner.joins() {
+		if by != 1 {
+			product := e.Fresh(to.DType, to.Shape)
+			e.moveTo(product, own, by)
+			own = product
+		}
 		s.join(to, own)
-	default:
-		e.CopyTo(to, own)
+	} else {
+		e.moveTo(to, own, by)
 	}
 	s.summed[i] = len(e.Program.Steps)
+	return to
 }
 
 // gathering returns the step that gathers a bucket of weights on all ranks.
@@ -265,8 +285,8 @@ func (s *sharding) join(to, part draft.Operand) {
 	e := s.e
 	m := e.NewCode(to.Shape)
 	before := m.Load(to)
-	if !e.Manner.Local() {
-		before = m.Do(program.Mul, m.Load(e.Whole(e.factors[factorOf(to.DType)])), before)
+	if !e.Manner.Local() && e.Layout.Share.Part == 1 { // else the parts have it
+		before = m.Do(program.Product, m.Load(e.Whole(e.factors[factorOf(to.DType)])), before)
 	}
 	e.Add(m.MapTo(m.Do(program.Add, before, m.Load(part)), to))
 }

@@ -140,7 +140,7 @@ func (n *narrower) step(i int) {
 		id, there := n.of[v.Value]
 		wants := k < ins
 		switch {
-		case there && (wants || n.only[v.Value] && converts(s.Op)):
+		case there && (wants || n.only[v.Value] && (converts(s.Op) || k == 0 && takesLogits(s.Op))):
 			v.Value = id
 		case wants:
 			*v = n.rounded(&s, *v, in[k].Space)
@@ -155,7 +155,7 @@ func (n *narrower) step(i int) {
 			continue
 		}
 		id := n.like(v.Value, n.to)
-		if n.of[v.Value] = id; k < outs && n.only[v.Value] {
+		if n.of[v.Value] = id; (k < outs || k == 1 && takesLogits(s.Op)) && n.only[v.Value] {
 			v.Value = id
 			continue
 		}
@@ -222,6 +222,12 @@ func converts(op Op) bool {
 	return isMap || isReduce(op)
 }
 
+// takesLogits reports whether a step reads In 0, and stores Out 1, in the narrow dtype by itself.
+func takesLogits(op Op) bool {
+	_, ok := op.(*SparseCrossEntropy)
+	return ok
+}
+
 // goesByRows reports whether a step converts, or can run row by row together with a step that
 // converts for it.
 func goesByRows(op Op) bool {
@@ -229,5 +235,5 @@ func goesByRows(op Op) bool {
 	case *Softmax, *SoftmaxGrad:
 		return true
 	}
-	return converts(op)
+	return converts(op) || takesLogits(op)
 }

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/symgrad/symgrad/tensor"
@@ -18,6 +19,12 @@ func entropy(p *Program) bool {
 		}
 	}
 	return changed
+}
+
+// Wrong returns the error for a label of a row, counted from 0, that is no class and not ignored.
+func (o *SparseCrossEntropy) Wrong(row int, label float64) error {
+	return fmt.Errorf("row %d has target %.0f, want 0 to %d, or %d for a row that does not count",
+		o.First+row, label, o.Classes-1, o.Ignore)
 }
 
 // entropyOf has the steps of a cross-entropy.

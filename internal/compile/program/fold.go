@@ -52,7 +52,7 @@ func dropUnread(f *flow, i int) {
 		if single(p, &n) == single(p, s) {
 			s.Op, s.Out = n.Op, n.Out
 		}
-	case *CrossEntropy:
+	case *CrossEntropy, *SparseCrossEntropy:
 		if unread(s.Out[1]) {
 			s.Out = slices.Clone(s.Out[:1])
 		}

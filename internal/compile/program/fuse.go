@@ -102,7 +102,7 @@ func (x *join) inline(k int) bool {
 func costly(code []Instr) bool {
 	return slices.ContainsFunc(code, func(in Instr) bool {
 		switch in.Op {
-		case Sin, Cos, Exp, Log, Log2, Log1p, Expm1, Tanh, Sigmoid, Softplus, Pow:
+		case Sin, Cos, Exp, Log, Log2, Log1p, Expm1, Tanh, Sigmoid, Softplus, Erf, Pow:
 			return true
 		}
 		return false

@@ -56,7 +56,9 @@ type Scalar uint8
 // word 0 of Philox-4x32-10 with key Key and counter (first sample*PerUnit + index in Space, step);
 // each has 64 bits, low word first. So a number depends on its use, the step and the place in the
 // whole batch. Sign(0) is 0, Maximum and Minimum of a NaN are NaN, Softplus is log(1 + exp),
-// Inverse is 1/x.
+// Inverse is 1/x. ToBF16 and ToF16 round to nearest, ties to even, and convert back; steps that are
+// joined keep them, unlike a load of a stored result. Product is Mul whose result is rounded before
+// an Add: a GPU may compute other products and sums with one rounding.
 const (
 	Load Scalar = iota
 	Const
@@ -81,9 +83,13 @@ const (
 	Tanh
 	Sigmoid
 	Softplus
+	Erf // the error function
+	ToBF16
+	ToF16
 	Add
 	Sub
 	Mul
+	Product
 	Div
 	Pow
 	Maximum
@@ -208,6 +214,22 @@ const LeastBias = -1 << 14
 // softmax(x)*sum_row(targets) - targets. All packed.
 type CrossEntropy struct{ Rows, Classes int }
 
+// SparseCrossEntropy is the cross-entropy of rows with one label each. In[0] = x (Rows, Classes),
+// In[1] = labels (Rows) of any integer dtype, In[2] = a number, the weight of a row. A row whose
+// label is Ignore does not count. Out[0], a scalar, = In[2] times the sum over rows that count of
+//
+//	(1-Smoothing)*(lse - x[label]) + Smoothing*(lse - mean(x))
+//
+// with lse = log sum exp(x). Out[1] (Rows, Classes) is optional: d Out[0] / d x, times Scale; zeros
+// in rows that do not count. It may be In[0]. Any other label outside 0 to Classes-1 stops the run
+// with an error that names its row, counted from First. All packed.
+type SparseCrossEntropy struct {
+	Rows, Classes    int
+	First            int
+	Ignore           int
+	Smoothing, Scale float64
+}
+
 // Gather is Out[0] (Outer, Count, Inner) = rows In[1][k] of In[0] (Outer, Axis, Inner) along the
 // middle. In[1] (Count) has any numeric dtype. An index out of range stops the run with an error
 // that names it. All packed.
@@ -263,26 +285,27 @@ type Call struct {
 	Copies bool
 }
 
-func (*Map) op()            {}
-func (*Reduce) op()         {}
-func (*MatMul) op()         {}
-func (*Conv) op()           {}
-func (*ConvGradInput) op()  {}
-func (*ConvGradFilter) op() {}
-func (*Im2Col) op()         {}
-func (*Col2Im) op()         {}
-func (*MaxPool) op()        {}
-func (*MaxPoolGrad) op()    {}
-func (*AvgPool) op()        {}
-func (*AvgPoolGrad) op()    {}
-func (*Softmax) op()        {}
-func (*SoftmaxGrad) op()    {}
-func (*Attention) op()      {}
-func (*AttentionGrad) op()  {}
-func (*CrossEntropy) op()   {}
-func (*Gather) op()         {}
-func (*GatherGrad) op()     {}
-func (*BatchNorm) op()      {}
-func (*BatchNormGrad) op()  {}
-func (*Collective) op()     {}
-func (*Call) op()           {}
+func (*Map) op()                {}
+func (*Reduce) op()             {}
+func (*MatMul) op()             {}
+func (*Conv) op()               {}
+func (*ConvGradInput) op()      {}
+func (*ConvGradFilter) op()     {}
+func (*Im2Col) op()             {}
+func (*Col2Im) op()             {}
+func (*MaxPool) op()            {}
+func (*MaxPoolGrad) op()        {}
+func (*AvgPool) op()            {}
+func (*AvgPoolGrad) op()        {}
+func (*Softmax) op()            {}
+func (*SoftmaxGrad) op()        {}
+func (*Attention) op()          {}
+func (*AttentionGrad) op()      {}
+func (*CrossEntropy) op()       {}
+func (*SparseCrossEntropy) op() {}
+func (*Gather) op()             {}
+func (*GatherGrad) op()         {}
+func (*BatchNorm) op()          {}
+func (*BatchNormGrad) op()      {}
+func (*Collective) op()         {}
+func (*Call) op()               {}

@@ -54,6 +54,9 @@ func (p *Program) signature(s *Step) (in, out []Operand, opt optional) {
 		return o.backward()
 	case *CrossEntropy:
 		return ops(packed(o.Rows, o.Classes), packed(o.Rows, o.Classes)), ops(packed(), packed(o.Rows, o.Classes)), optional{out: 1}
+	case *SparseCrossEntropy:
+		x := packed(o.Rows, o.Classes)
+		return ops(x, packed(o.Rows), packed()), ops(packed(), x), optional{out: 1}
 	case *BatchNorm:
 		x, c := packed(o.N, o.C, o.Spatial), packed(o.C)
 		if !o.Training {

@@ -144,6 +144,11 @@ func (o *CrossEntropy) String() string {
 	return "crossentropy " + shapeString([]int{o.Rows, o.Classes})
 }
 
+// String returns "sparsecrossentropy (128, 50304)".
+func (o *SparseCrossEntropy) String() string {
+	return "sparsecrossentropy " + shapeString([]int{o.Rows, o.Classes})
+}
+
 // String returns "gather 32 of (1, 1000, 64)".
 func (o *Gather) String() string {
 	return fmt.Sprintf("gather %d of %s", o.Count, shapeString([]int{o.Outer, o.Axis, o.Inner}))

@@ -12,9 +12,9 @@ const alignment = 256
 // Plan gives each Arena value that a step touches its offset, and sets the size of the arena.
 // Values share bytes if all steps of one are certainly done before the first step of the other
 // starts. So a value that a Comm step touches is kept until a Compute step has waited for that
-// step. A Map's Out takes the bytes of an In that is not read later, if both have the same view and
-// element size. Outputs are kept to the end, and inputs from the start. Steps must have their
-// streams: see Optimize. Errors: ErrInvalid.
+// step. The Out of a Map, or the gradient of a SparseCrossEntropy, takes the bytes of an In that is
+// not read later, if both have the same view and element size. Outputs are kept to the end, and
+// inputs from the start. Steps must have their streams: see Optimize. Errors: ErrInvalid.
 func Plan(p *Program) error {
 	if err := check(p); err != nil {
 		return err
@@ -74,19 +74,29 @@ func (pl *planner) dies(a, b ID, spans []span) bool {
 // early reports whether a value has contents before the first step.
 func (v *Value) early() bool { return v.Role == Input || v.Role == Param || v.Role == State }
 
-// reuses reports whether Map step i may write Out number out over In number in. Each element is
-// read before it is written.
+// reuses reports whether step i may write Out number out over In number in: a Map, or the gradient
+// of a SparseCrossEntropy. Each element is read before it is written.
 func (pl *planner) reuses(i, out, in int) bool {
 	s := &pl.p.Steps[i]
-	m, ok := s.Op.(*Map)
+	var space []int
+	ok := false
+	switch op := s.Op.(type) {
+	case *Map:
+		space, ok = op.Space, true
+	case *SparseCrossEntropy:
+		space, ok = []int{op.Rows, op.Classes}, in == 0 && out == 1
+	}
+	if !ok {
+		return false
+	}
 	o, v := s.Out[out], s.In[in]
 	from, to := &pl.p.Values[v.Value], &pl.p.Values[o.Value]
-	if !ok || v.Value == o.Value || from.Place != Arena || to.Place != Arena || from.Role != Temp || to.early() ||
-		from.DType.Size() != to.DType.Size() || !sameLook(m.Space, &o, &v) {
+	if v.Value == o.Value || from.Place != Arena || to.Place != Arena || from.Role != Temp || to.early() ||
+		from.DType.Size() != to.DType.Size() || !sameLook(space, &o, &v) {
 		return false
 	}
 	for k := range s.In {
-		if w := &s.In[k]; w.Value == o.Value || w.Value == v.Value && !sameLook(m.Space, w, &v) {
+		if w := &s.In[k]; w.Value == o.Value || w.Value == v.Value && !sameLook(space, w, &v) {
 			return false
 		}
 	}

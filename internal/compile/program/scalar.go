@@ -90,6 +90,12 @@ func (s Scalar) unary(a float64) float64 {
 		return 1 / (1 + math.Exp(-a))
 	case Softplus:
 		return max(a, 0) + math.Log1p(math.Exp(-math.Abs(a)))
+	case Erf:
+		return math.Erf(a)
+	case ToBF16:
+		return float64(tensor.BFloat16Of(a).Float32())
+	case ToF16:
+		return float64(tensor.Float16Of(a).Float32())
 	}
 	return 0
 }
@@ -110,7 +116,7 @@ func (s Scalar) binary(a, b float64) float64 {
 		return a + b
 	case Sub:
 		return a - b
-	case Mul:
+	case Mul, Product:
 		return a * b
 	case Div:
 		return a / b

@@ -188,9 +188,9 @@ func levels(p *Program, deps [][]int, free []bool) []int {
 	return level
 }
 
-// waitForRoom reports whether some Compute step needs no result of a Comm step, except free
-// ones, but writes a value that an earlier one reads: a gradient in a bucket that was used before. Sorted by level, such
-// steps would come after the whole backward pass, and keep its results.
+// waitForRoom reports whether some Compute step needs no result of a Comm step, except free ones,
+// but writes a value that an earlier one reads: a gradient in a bucket that was used before. Sorted
+// by level, such steps would come after the whole backward pass, and keep its results.
 func waitForRoom(p *Program, free []bool) bool {
 	needs, sent := make([]bool, len(p.Values)), make([]bool, len(p.Values)) // by value
 	for i := range p.Steps {

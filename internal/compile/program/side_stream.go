@@ -25,7 +25,8 @@ func repeats(p *Program) bool {
 // assignSideStream moves to the Side stream the products and sums that no product follows from, and
 // the Compute steps that read their results. These are gradients of weights and biases and, without
 // exchange, their updates. Products of a backward pass depend on each other, and small ones leave
-// most of a GPU idle. If no product follows the first of these steps, all steps stay on Compute.
+// most of a GPU idle. Products of the logits' gradients stay. If no product follows the first of
+// these steps, all steps stay on Compute.
 func assignSideStream(p *Program) {
 	if !p.Aside {
 		return
@@ -38,6 +39,7 @@ func assignSideStream(p *Program) {
 		_, isMatMul := s.Op.(*MatMul)
 		switch {
 		case s.Stream != Compute:
+		case isMatMul && readsLogits(f, s): // it fills the GPU, and keeps the largest value of a model
 		case goesOn[i]:
 			beside = beside || product && multiplies(s.Op)
 		case isMatMul, isReduce(s.Op), f.readsFrom(i, Side):
@@ -54,6 +56,14 @@ func assignSideStream(p *Program) {
 			s.Stream = Compute
 		}
 	}
+}
+
+// readsLogits reports whether a step reads the gradient of a SparseCrossEntropy.
+func readsLogits(f *flow, s *Step) bool {
+	return slices.ContainsFunc(s.In, func(v View) bool {
+		i := f.maker(v.Value)
+		return i >= 0 && takesLogits(f.p.Steps[i].Op)
+	})
 }
 
 // stands reports whether a step is one that other steps are not moved across: any except Maps,

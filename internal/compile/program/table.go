@@ -20,7 +20,7 @@ type Example struct {
 func Table() []Example {
 	w := Window{N: 2, C: 3, H: 4, W: 4, R: 2, S: 2, StrideH: 2, StrideW: 2, DilationH: 1, DilationW: 1, OutH: 2, OutW: 2}
 	image, filter, result, pooled := f32(2, 3, 4, 4), f32(5, 3, 2, 2), f32(2, 5, 2, 2), f32(2, 3, 2, 2)
-	rows, stats, indices := f32(2, 3, 4), f32(3), Value{DType: tensor.I64, Shape: []int{5}}
+	rows, stats := f32(2, 3, 4), f32(3)
 	long := Value{DType: tensor.I64, Shape: []int{2, 3}}
 	a := Attention{Batch: 2, Heads: 2, M: AttentionTile, N: AttentionTile, Depth: 32, Scale: 0.25}
 	head, row := f32(2, 2, AttentionTile, 32), f32(2, 2, AttentionTile)
@@ -44,8 +44,12 @@ func Table() []Example {
 		{Op: &Attention{a.Batch, a.Heads, a.M, a.N, a.Depth, a.Scale}, In: values(head, head, head), Out: values(head, row)},
 		{Op: &AttentionGrad{a}, In: values(head, head, head, head, row, row), Out: values(head, head, head)},
 		{Op: &CrossEntropy{Rows: 2, Classes: 3}, In: values(f32(2, 3), f32(2, 3)), Out: values(f32(), f32(2, 3))},
-		{Op: &Gather{Outer: 2, Axis: 3, Inner: 4, Count: 5}, In: values(rows, indices), Out: values(f32(2, 5, 4))},
-		{Op: &GatherGrad{Outer: 2, Axis: 3, Inner: 4, Count: 5}, In: values(f32(2, 5, 4), indices), Out: values(rows)},
+		{
+			Op: &SparseCrossEntropy{Rows: 2, Classes: 3, Ignore: -100, Smoothing: 0.1, Scale: 2},
+			In: values(f32(2, 3), indices(2), f32()), Out: values(f32(), f32(2, 3)),
+		},
+		{Op: &Gather{Outer: 2, Axis: 3, Inner: 4, Count: 5}, In: values(rows, indices(5)), Out: values(f32(2, 5, 4))},
+		{Op: &GatherGrad{Outer: 2, Axis: 3, Inner: 4, Count: 5}, In: values(f32(2, 5, 4), indices(5)), Out: values(rows)},
 		{
 			Op: &BatchNorm{N: 2, C: 3, Spatial: 4, Momentum: 0.5, Epsilon: 0.5, Unbias: 2, Training: true},
 			In: values(rows, stats, stats), Out: values(rows, stats, stats, stats, stats), InPlace: 2,
@@ -57,6 +61,8 @@ func Table() []Example {
 }
 
 func f32(shape ...int) Value { return Value{DType: tensor.F32, Shape: shape} }
+
+func indices(n int) Value { return Value{DType: tensor.I64, Shape: []int{n}} }
 
 func values(v ...Value) []Value { return v }
 

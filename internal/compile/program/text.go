@@ -170,7 +170,8 @@ var (
 	reductions = [...]string{"sum", "max"}
 	scalars    = [...]string{
 		"load", "const", "rand", "neg", "abs", "sign", "ceil", "floor", "sin", "cos", "exp", "log", "log2", "log1p", "expm1",
-		"square", "cube", "sqrt", "rsqrt", "inverse", "tanh", "sigmoid", "softplus", "add", "sub", "mul", "div", "pow",
+		"square", "cube", "sqrt", "rsqrt", "inverse", "tanh", "sigmoid", "softplus", "erf", "to bf16", "to f16",
+		"add", "sub", "mul", "product", "div", "pow",
 		"maximum", "minimum", "less", "lessequal", "greater", "greaterequal", "equal", "notequal", "select",
 	}
 )

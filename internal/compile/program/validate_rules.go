@@ -128,6 +128,8 @@ func inPlace(s *Step, in, out int, space []int) bool {
 		return sameView(space, &s.In[in], &s.Out[out])
 	case *Collective:
 		return o.parted() != noPart && in == 0 || sameView(space, &s.In[in], &s.Out[out])
+	case *SparseCrossEntropy:
+		return in == 0 && out == 1 && sameView(space, &s.In[in], &s.Out[out])
 	case *BatchNorm:
 		return in >= 1 && out == in+2 && sameView(space, &s.In[in], &s.Out[out])
 	case *Call:
@@ -191,12 +193,12 @@ func (c *checker) integers(i int) {
 }
 
 // otherIn reports whether In number k may have another dtype: indices, and f32 operands of
-// BatchNorm and Attention.
+// BatchNorm, Attention and SparseCrossEntropy.
 func otherIn(op Op, k int) bool {
 	switch op.(type) {
 	case *Gather, *GatherGrad:
 		return k == 1
-	case *BatchNorm:
+	case *BatchNorm, *SparseCrossEntropy:
 		return k >= 1
 	case *BatchNormGrad:
 		return k >= 2
@@ -214,7 +216,7 @@ func wideOut(op Op, k int) bool {
 	switch op.(type) {
 	case *MatMul, *ConvGradFilter, *Attention, *AttentionGrad:
 		return true
-	case *CrossEntropy:
+	case *CrossEntropy, *SparseCrossEntropy:
 		return k == 0
 	case *BatchNorm:
 		return k >= 1

@@ -44,6 +44,10 @@ func (c *checker) sizes(i int) {
 		if o.Epsilon < 0 || o.Momentum < 0 || o.Momentum > 1 {
 			c.add("%s: epsilon %g, momentum %g", c.step(i), o.Epsilon, o.Momentum)
 		}
+	case *SparseCrossEntropy:
+		if !(o.Smoothing >= 0 && o.Smoothing <= 1) || o.Rows < 0 || o.Classes < 1 {
+			c.add("%s: smoothing %g, %d rows, %d classes", c.step(i), o.Smoothing, o.Rows, o.Classes)
+		}
 	case *Attention:
 		c.attention(i, o, 3)
 	case *AttentionGrad:

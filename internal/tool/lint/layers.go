@@ -79,7 +79,8 @@ var layers = []layer{
 	{"internal/gpu/direct", []string{"dist", "symmetric", "tensor", "internal/gpu/cuda", "internal/gpu"}, "engines never import each other"},
 	{"kernel", []string{"dist", "symmetric", "tensor", "internal/gpu/cuda", "internal/gpu"}, "users' kernels use regions and streams"},
 	{"culink", []string{"dist", "symmetric", "tensor", "internal/gpu/cuda", "internal/gpu"}, "it connects other CUDA code with groups"},
-	{"internal/tool/perf", []string{"dist", "symmetric", "tensor", "internal/host/cores"}, "it measures a group of any backend"},
+	{"internal/tool/drawing", nil, "styles of plots, whatever they show"},
+	{"internal/tool/perf", []string{"dist", "symmetric", "tensor", "internal/host/cores", "internal/tool/drawing"}, "it measures a group of any backend"},
 	{
 		"dist/backend",
 		[]string{
@@ -94,10 +95,15 @@ var layers = []layer{
 		"it probes the machine; training does not need it",
 	},
 	{"ops", []string{"dist", "tensor"}, "graph ops use a group, not a backend"},
+	{"internal/nnop", []string{"dist"}, "ops of layers run alone; compile/lower knows them, and package nn makes them"},
+	{"nn", []string{"dist", "internal/nnop"}, "layers are nodes of any graph, for any machine"},
 	{"optim", []string{"dist", "tensor", "ops"}, "an update uses memory and at most a group; ops reads graphs"},
 	{"checkpoint", []string{"tensor", "internal/foreign"}, "it stores tensors and runs; the program decides their owners and purpose"},
+	{"metrics", []string{"dist", "internal/foreign"}, "records are numbers of any program; dist has the errors"},
+	{"internal/tool/curves", []string{"metrics", "internal/tool/drawing"}, "it draws records of any program"},
 	{"data", []string{"dist", "internal/foreign"}, "samples and their order are independent of graphs; dist has the errors"},
 	{"data/bpe", []string{"dist"}, "programs that train on tokens need no vocabulary of text"},
+	{"nn/transformer", []string{"checkpoint", "dist", "internal/foreign", "nn", "tensor"}, "a model is a graph with weights in files; programs choose data and machine"},
 	{"internal/drive", []string{"dist", "tensor"}, "dist/ddp implements it for machines, which it does not import"},
 	{"dist/ddp/compress", []string{"dist", "tensor", "internal/host/reduce"}, "a codec gets buckets as values; ddp sums its messages"},
 	{
@@ -125,7 +131,7 @@ var layers = []layer{
 	{
 		"internal/compile/lower",
 		[]string{
-			"dist", "dist/ddp", "ops", "optim", "tensor", "internal/drive", "internal/compile/program", "internal/compile/program/draft", "internal/compile/update", "internal/compile/values",
+			"dist", "dist/ddp", "ops", "optim", "tensor", "internal/drive", "internal/nnop", "internal/compile/program", "internal/compile/program/draft", "internal/compile/update", "internal/compile/values",
 		},
 		"it turns graphs into programs, without a device and without a back half",
 	},
@@ -179,8 +185,8 @@ var layers = []layer{
 		"train",
 		[]string{
 			"config", "data", "dist", "dist/launch", "dist/backend", "tensor", "ops", "optim", "checkpoint", "dist/ddp", "machine", "internal/host/blas",
-			"internal/tool/cli", "internal/tool/plan", "internal/settings", "train/internal/exchange", "train/internal/measure", "train/internal/output",
-			"train/internal/report", "train/internal/save", "train/internal/timeline",
+			"internal/tool/cli", "internal/tool/plan", "internal/settings", "metrics", "train/internal/exchange", "train/internal/measure",
+			"train/internal/output", "train/internal/report", "train/internal/save", "train/internal/timeline",
 		},
 		"it runs the training of a program, of any problem",
 	},
@@ -204,11 +210,13 @@ var inTests = map[string][]string{
 	"internal/net/farheap":      {"internal/net/wire/fake"},                                                                         // hosts in one process
 	"internal/net/hosts":        {"internal/net/hostcost", "internal/host/shm"},                                                     // it predicts their times; one is the transport of a host
 	"internal/compile/hostexec": {"internal/compile/program/oracle"},
-	"machine":                   {"internal/compile/program/oracle", "internal/host/shm", "machine/machinetest", "dist/backend"},
-	"internal/compile/lower":    {"internal/compile/program/oracle", "internal/compile/cudaexec", "machine/machinetest"}, // its programs run, and have kernels
+	"machine":                   {"internal/compile/program/oracle", "internal/host/shm", "machine/machinetest", "dist/backend", "dist/ddp/compress"},
+	"internal/compile/lower":    {"internal/compile/program/oracle", "internal/compile/cudaexec", "internal/compile/cudagen", "machine/machinetest", "nn"}, // its programs run, and have kernels
 	"internal/compile/cudaexec": {"internal/compile/program/oracle"},
 	"internal/compile/update":   {"internal/compile/program/oracle", "internal/compile/values"},
 	"internal/compile/cudagen":  {"internal/compile/program/oracle", "internal/gpu/cuda"}, // runs its kernels
+	"nn":                        {"machine", "ops", "dist/ddp"},                           // layers are compared on both machines, and over ranks
+	"nn/transformer":            {"machine"},                                              // its graphs run on both machines
 	"data":                      {"data/bpe"},                                             // an example encodes a text
 	"dist/launch":               {"internal/tool/cli/clitest"},
 	"internal/host/shm":         {"dist/launch"},                                  // its ranks are processes, started there

@@ -7,18 +7,16 @@ import (
 	"image/color"
 	"io"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
-	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/symgrad/symgrad/internal/tool/drawing"
 )
 
 // Sizes of a drawing.
@@ -31,18 +29,6 @@ const (
 	margin      = 0.04 // of an axis, at each end
 )
 
-// palette has colours that are distinct for all kinds of colour vision (Okabe and Ito, "Color
-// Universal Design", 2008), without the yellow, which is too light for a line.
-var palette = []color.RGBA{
-	{0x00, 0x72, 0xb2, 0xff},
-	{0xd5, 0x5e, 0x00, 0xff},
-	{0x00, 0x9e, 0x73, 0xff},
-	{0xcc, 0x79, 0xa7, 0xff},
-	{0x00, 0x00, 0x00, 0xff},
-	{0x56, 0xb4, 0xe9, 0xff},
-	{0xe6, 0x9f, 0x00, 0xff},
-}
-
 // curve has rows that differ in size only.
 type curve struct {
 	label   string
@@ -51,53 +37,11 @@ type curve struct {
 	earlier bool
 }
 
-// Format is the file format of a drawing.
-type Format string
-
-// Formats that Plot writes.
-const (
-	SVG Format = "svg"
-	PNG Format = "png"
-)
-
-// dpi is the resolution of a PNG: the panels are about 660 pixels wide.
-const dpi = 144
-
-// FormatOf returns the format of a file name's ending.
-//
-// Errors: an unknown ending, with the known ones.
-func FormatOf(name string) (Format, error) {
-	switch ending := strings.ToLower(filepath.Ext(name)); ending {
-	case ".svg":
-		return SVG, nil
-	case ".png":
-		return PNG, nil
-	case "":
-		return "", fmt.Errorf("%s: the name has no ending: want .svg or .png", name)
-	default:
-		return "", fmt.Errorf("%s: unknown ending %q: want .svg or .png", name, ending)
-	}
-}
-
-// page is a canvas that can be written to a file.
-type page interface {
-	vg.CanvasSizer
-	io.WriterTo
-}
-
-// newPage returns an empty page of the format.
-func newPage(f Format, width, height vg.Length) page {
-	if f == PNG {
-		return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dpi))}
-	}
-	return vgsvg.New(width, height)
-}
-
 // Plot draws r: time and bus bandwidth over size, both axes logarithmic, with a curve for each case
 // of several sizes. Curves of an earlier result, if it is not nil, are dashed.
 //
 // Errors: those of w; a result without any size.
-func Plot(w io.Writer, f Format, r Result, earlier *Result) error {
+func Plot(w io.Writer, f drawing.Format, r Result, earlier *Result) error {
 	curves := curvesOf(r, earlier)
 	if len(curves) == 0 {
 		return errors.New("nothing to draw: no row has a size")
@@ -119,7 +63,7 @@ func Plot(w io.Writer, f Format, r Result, earlier *Result) error {
 		beside = legendWidth(legend.TextStyle, curves)
 		height = max(height, vg.Length(len(curves)+1)*lineHeight)
 	}
-	canvas := newPage(f, width+beside, height+headHeight)
+	canvas := drawing.NewPage(f, width+beside, height+headHeight)
 	whole := draw.New(canvas)
 	whole.SetColor(color.White)
 	whole.Fill(whole.Rectangle.Path())
@@ -175,9 +119,9 @@ func curvesOf(r Result, earlier *Result) []curve {
 	}
 	var all []curve
 	for i, c := range curves {
-		c.style = draw.LineStyle{Color: palette[i%len(palette)], Width: vg.Points(1.6)}
-		if i >= len(palette) { // more curves than colours
-			c.style.Dashes = []vg.Length{vg.Length(3 * (i / len(palette))), 2}
+		c.style = draw.LineStyle{Color: drawing.Palette[i%len(drawing.Palette)], Width: vg.Points(1.6)}
+		if i >= len(drawing.Palette) { // more curves than colours
+			c.style.Dashes = []vg.Length{vg.Length(3 * (i / len(drawing.Palette))), 2}
 		}
 		all = append(all, c)
 		if at := slices.IndexFunc(old, func(o curve) bool { return o.label == c.label }); at >= 0 {
@@ -216,30 +160,15 @@ func newPanel(title string) *panel {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text = title, "size (B)"
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(sizeTicks), plot.TickerFunc(decadeTicks)
-	p.Title.TextStyle.Font, p.X.Label.TextStyle.Font = sans(11), sans(10)
-	p.Title.Padding = vg.Points(4)
-	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		a.Tick.Label.Font = sans(9)
-		a.Width, a.Tick.Width = vg.Points(0.6), vg.Points(0.6)
-		a.Padding = 0
-	}
-	grid := plotter.NewGrid()
-	for _, s := range []*draw.LineStyle{&grid.Vertical, &grid.Horizontal} {
-		s.Color, s.Width, s.Dashes = color.Gray{0xe4}, vg.Points(0.5), nil
-	}
-	p.Add(grid)
+	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(sizeTicks), plot.TickerFunc(drawing.DecadeTicks)
+	drawing.Style(p)
 	return &panel{p}
-}
-
-func sans(points float64) font.Font {
-	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Points(points)}
 }
 
 func newLegend() plot.Legend {
 	l := plot.NewLegend()
 	l.Top, l.Left = true, true
-	l.TextStyle.Font = sans(9)
+	l.TextStyle.Font = drawing.Sans(9)
 	l.Padding, l.ThumbnailWidth = vg.Points(3), vg.Points(22)
 	l.XOffs, l.YOffs = vg.Points(8), vg.Points(-6)
 	return l
@@ -285,10 +214,10 @@ func head(c draw.Canvas, r Result) {
 	if len(ops) > 5 {
 		what = fmt.Sprintf("%d operations", len(ops))
 	}
-	style := text.Style{Color: color.Black, Font: sans(13), Handler: plot.DefaultTextHandler, YAlign: text.YTop}
+	style := text.Style{Color: color.Black, Font: drawing.Sans(13), Handler: plot.DefaultTextHandler, YAlign: text.YTop}
 	at := vg.Point{X: c.Min.X + 14, Y: c.Max.Y - 8}
 	c.FillText(style, at, fmt.Sprintf("%s on %s, ranks: %d", what, r.Settings.Backend, r.Settings.Ranks))
-	style.Font, style.Color = sans(9), color.Gray{0x60}
+	style.Font, style.Color = drawing.Sans(9), color.Gray{0x60}
 	at.Y -= 17
 	c.FillText(style, at, fmt.Sprintf("%s, %d cores; %s; %s", cmp.Or(r.Machine.CPU, r.Machine.Arch), r.Machine.Cores,
 		where(r.Settings), how(r.Settings)))
@@ -305,33 +234,6 @@ func sizeTicks(low, high float64) []plot.Tick {
 			t.Label = FormatSize(1 << e)
 		}
 		ticks = append(ticks, t)
-	}
-	return ticks
-}
-
-// decadeTicks returns powers of ten with names, and the numbers between them without. With fewer
-// than two powers of ten, all have names.
-func decadeTicks(low, high float64) []plot.Tick {
-	var ticks []plot.Tick
-	named := 0
-	for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {
-		for digit := 1.0; digit < 10; digit++ {
-			v := digit * math.Pow(10, e)
-			if v < low*(1-1e-9) || v > high*(1+1e-9) {
-				continue
-			}
-			t := plot.Tick{Value: v}
-			if digit == 1 {
-				t.Label = fmt.Sprintf("%g", round(v))
-				named++
-			}
-			ticks = append(ticks, t)
-		}
-	}
-	if named < 2 {
-		for i := range ticks {
-			ticks[i].Label = fmt.Sprintf("%g", round(ticks[i].Value))
-		}
 	}
 	return ticks
 }

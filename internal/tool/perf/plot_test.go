@@ -12,23 +12,25 @@ import (
 	"testing"
 
 	"gonum.org/v1/plot"
+
+	"github.com/symgrad/symgrad/internal/tool/drawing"
 )
 
-// drawing has the parts of an SVG that a test checks.
-type drawing struct {
+// parts has the contents of an SVG that a test checks.
+type parts struct {
 	texts  []string
 	lines  int // paths with the stroke of a curve
 	dashed int // of those
 }
 
 // draw plots r and reads the SVG, which must be well-formed.
-func readPlot(t *testing.T, r Result, earlier *Result) drawing {
+func readPlot(t *testing.T, r Result, earlier *Result) parts {
 	t.Helper()
 	var svg bytes.Buffer
-	if err := Plot(&svg, SVG, r, earlier); err != nil {
+	if err := Plot(&svg, drawing.SVG, r, earlier); err != nil {
 		t.Fatal(err)
 	}
-	var d drawing
+	var d parts
 	inText := false
 	for dec := xml.NewDecoder(&svg); ; {
 		token, err := dec.Token()
@@ -53,7 +55,7 @@ func readPlot(t *testing.T, r Result, earlier *Result) drawing {
 }
 
 // count counts a path that joins more than two points with a line of one of the curves' colours.
-func (d *drawing) count(e xml.StartElement) {
+func (d *parts) count(e xml.StartElement) {
 	attr := map[string]string{}
 	for _, a := range e.Attr {
 		attr[a.Name.Local] = a.Value
@@ -119,7 +121,7 @@ func TestPlotOfManyCurves(t *testing.T) {
 	}
 	d := readPlot(t, r, nil)
 	curves := len(curvesOf(r, nil))
-	if d.lines != 2*curves || d.dashed != 2*(curves-len(palette)) || !strings.HasPrefix(d.texts[0], "9 operations") {
+	if d.lines != 2*curves || d.dashed != 2*(curves-len(drawing.Palette)) || !strings.HasPrefix(d.texts[0], "9 operations") {
 		t.Errorf("%d lines, %d dashed, for %d curves; %q", d.lines, d.dashed, curves, d.texts[0])
 	}
 }
@@ -127,7 +129,7 @@ func TestPlotOfManyCurves(t *testing.T) {
 // A PNG has the size of the SVG, and more than one colour.
 func TestPlotIsAPNGToo(t *testing.T) {
 	var out bytes.Buffer
-	if err := Plot(&out, PNG, example(), nil); err != nil {
+	if err := Plot(&out, drawing.PNG, example(), nil); err != nil {
 		t.Fatal(err)
 	}
 	img, err := png.Decode(&out)
@@ -135,7 +137,7 @@ func TestPlotIsAPNGToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	size := img.Bounds().Size()
-	if want := int((2 * panelWidth).Dots(dpi)); size.X < want || size.Y < want/3 {
+	if want := int((2 * panelWidth).Dots(drawing.DPI)); size.X < want || size.Y < want/3 {
 		t.Errorf("it has %v pixels, want at least %d wide", size, want)
 	}
 	colours := map[color.Color]bool{}
@@ -147,19 +149,6 @@ func TestPlotIsAPNGToo(t *testing.T) {
 	}
 }
 
-func TestFormatOfAPlotIsTheEndingOfItsName(t *testing.T) {
-	for name, want := range map[string]Format{"a.svg": SVG, "b/a.PNG": PNG, "a.b.png": PNG} {
-		if got, err := FormatOf(name); got != want || err != nil {
-			t.Errorf("%s: %s, %v", name, got, err)
-		}
-	}
-	for _, name := range []string{"a.pdf", "png", "a.png.txt", "/dev/stdout", "."} {
-		if f, err := FormatOf(name); err == nil || !strings.Contains(err.Error(), "want .svg or .png") {
-			t.Errorf("%s: %s, %v", name, f, err)
-		}
-	}
-}
-
 func TestPlotOfOnePoint(t *testing.T) {
 	r := example()
 	r.Rows = r.Rows[:1]
@@ -168,7 +157,7 @@ func TestPlotOfOnePoint(t *testing.T) {
 		t.Error("nothing is drawn")
 	}
 	r.Rows = example().Rows[4:]
-	if err := Plot(io.Discard, SVG, r, nil); err == nil || !strings.Contains(err.Error(), "nothing to draw") {
+	if err := Plot(io.Discard, drawing.SVG, r, nil); err == nil || !strings.Contains(err.Error(), "nothing to draw") {
 		t.Errorf("a barrier: %v", err)
 	}
 }
@@ -187,16 +176,16 @@ func TestTicks(t *testing.T) {
 	for want, ticks := range map[string][]plot.Tick{
 		"8 16 32 64":                  sizeTicks(8, 64),
 		"8 64 512 4K 32K 256K 2M 16M": sizeTicks(7.5, 64<<20),
-		"0.01 0.1 1 10":               decadeTicks(0.01, 35),
-		"8 9 10 20 30":                decadeTicks(8, 30),
-		"0.3 0.4 0.5":                 decadeTicks(0.3, 0.5),
+		"0.01 0.1 1 10":               drawing.DecadeTicks(0.01, 35),
+		"8 9 10 20 30":                drawing.DecadeTicks(8, 30),
+		"0.3 0.4 0.5":                 drawing.DecadeTicks(0.3, 0.5),
 		"1":                           sizeTicks(0.6, 1.9),
 	} {
 		if got := labels(ticks); got != want {
 			t.Errorf("labels %q, want %q", got, want)
 		}
 	}
-	for _, tick := range decadeTicks(0.5, 2000) {
+	for _, tick := range drawing.DecadeTicks(0.5, 2000) {
 		if tick.Value < 0.4999 || tick.Value > 2001 || math.IsNaN(tick.Value) {
 			t.Errorf("a tick at %v", tick.Value)
 		}

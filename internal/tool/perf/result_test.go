@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/symgrad/symgrad/dist"
+	"github.com/symgrad/symgrad/internal/tool/drawing"
 	"github.com/symgrad/symgrad/tensor"
 )
 
@@ -193,7 +194,7 @@ func TestWritersReportAFullDisk(t *testing.T) {
 		for name, err := range map[string]error{
 			"JSON":       example().WriteJSON(&small),
 			"comparison": c.Write(&small),
-			"plot":       Plot(&small, SVG, example(), nil),
+			"plot":       Plot(&small, drawing.SVG, example(), nil),
 			"table":      table.End(example()),
 		} {
 			if !errors.Is(err, errFull) {

@@ -215,7 +215,6 @@ func TestNewRefuses(t *testing.T) {
 		{"stage", func(j *plan.Job) { j.DDP.Stage = 4 }, "stage 4: want 0 to 3"},
 		{"twice in the order", func(j *plan.Job) { j.Order = []int{0, 0, 1} }, "an order [0 0 1] of 3 parameters"},
 		{"rule", func(j *plan.Job) { j.Rule.Name = "adem" }, `name "adem"`},
-		{"error feedback on GPUs", func(j *plan.Job) { j.GPU, j.DDP.WireDType, j.DDP.ErrorFeedback = true, tensor.BF16, true }, "ErrorFeedback works on buckets in the memory of the host"},
 		{"no such stage", func(j *plan.Job) { j.Missing[0] = errors.New("the moon") }, "stage 0: the moon"},
 		{"virtual ranks", func(j *plan.Job) { j.DDP.VirtualRanks = 3 }, "VirtualRanks is 3, which 2 ranks do not divide"},
 	} {

@@ -159,6 +159,9 @@ func (x *staged) step() queue {
 		x.run(&q, run == runs-1)
 	}
 	q.add(late, x.norms()...)
+	if x.j.GPU && x.cfg.ErrorFeedback && x.cfg.Stage > 0 { // a rank sees its part of each gradient only
+		q.add(late, collective("finite gradients", dist.KindAllReduce, tensor.F64, 1, x.j.Ranks))
+	}
 	for i := range x.plan.Buckets {
 		if shared && !before {
 			q.add(late, x.gathering(i))

@@ -28,21 +28,32 @@ type Meter struct {
 	firstLoss   int     // step of the first of them
 	before      int     // samples of the run that this one resumes
 	exposed     float64 // seconds, mean over the ranks
+	last        recent
+	paused      time.Duration // that does not count
 	sharedAt    time.Duration
 	rateSamples int           // samples when rate was computed
 	rateAt      time.Duration // and the time
 	rate        float64       // samples per second between the last two shares
 }
 
+// recent has the results of the last Share.
+type recent struct {
+	steps   []int
+	losses  []float64
+	exposed float64 // percentage of the time since the Share before
+}
+
 // New returns a meter of a training that begins now. With skips, losses need not be finite; else
 // the error of such a loss ends with help, its remedy.
 func New(k *exchange.Values, skips bool, help string) *Meter {
 	start := time.Now()
-	return &Meter{
-		k: k, wild: skips, help: help, blind: k.World().Device() != tensor.Host,
-		now: func() time.Duration { return time.Since(start) },
-	}
+	m := &Meter{k: k, wild: skips, help: help, blind: k.World().Device() != tensor.Host}
+	m.now = func() time.Duration { return time.Since(start) - m.paused }
+	return m
 }
+
+// Pause leaves a time out of all that the meter measures, such as that of an evaluation.
+func (m *Meter) Pause(d time.Duration) { m.paused += d }
 
 // Resume sets the counts of the run that this one resumes: its samples and its losses, from step
 // first on.
@@ -79,15 +90,30 @@ func (m *Meter) Share() error {
 		}
 	}
 	m.losses = append(m.losses, all[:n]...)
-	m.exposed += all[n] / float64(m.k.World().Size())
+	exposed := all[n] / float64(m.k.World().Size())
+	m.exposed += exposed
+	m.last.steps, m.last.losses = append(m.last.steps[:0], m.at...), append(m.last.losses[:0], all[:n]...)
 	m.own, m.at = m.own[:0], m.at[:0]
 	m.sharedAt = m.now()
 	m.stood = m.sharedAt - from // this exchange is communication as well
 	if m.sharedAt > m.rateAt {
+		m.last.exposed = 100 * exposed / (m.sharedAt - m.rateAt).Seconds()
 		m.rate = float64(m.samples-m.rateSamples) / (m.sharedAt - m.rateAt).Seconds()
 		m.rateAt, m.rateSamples = m.sharedAt, m.samples
 	}
 	return nil
+}
+
+// Recent returns the losses of the last Share, with their steps. They are valid until the next.
+func (m *Meter) Recent() (steps []int, losses []float64) { return m.last.steps, m.last.losses }
+
+// RecentExposedPercent returns the percentage of time, between the last two shares, that the ranks
+// waited for communication; NaN if it is unknown.
+func (m *Meter) RecentExposedPercent() float64 {
+	if m.blind {
+		return math.NaN()
+	}
+	return m.last.exposed
 }
 
 // Curve returns the losses for a checkpoint after so many steps, all or the last one, and the step

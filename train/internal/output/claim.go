@@ -86,7 +86,7 @@ func keepEarlier(c *config.Config) ([]string, error) {
 	if !isResult(filepath.Join(dir, config.SummaryName)) && !otherSettings(c) {
 		return nil, nil
 	}
-	names := []string{config.SummaryName, config.FileName}
+	names := []string{config.SummaryName, config.FileName, config.MetricsName, config.TableName, config.EventsFolder}
 	if c.Log.Trace != "" {
 		names = append(names, c.Log.Trace)
 	}

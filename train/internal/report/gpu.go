@@ -25,8 +25,8 @@ func gpuOf(w *dist.World) *cuda.Device {
 	return s.CUDA().Device()
 }
 
-// device returns the device of a rank: "cpu", or the GPU's name.
-func (r *Run) device() string {
+// Device returns the device of a rank: "cpu", or the GPU's name.
+func (r *Run) Device() string {
 	if v := gpuOf(r.World); v != nil {
 		return v.Name()
 	}

@@ -73,6 +73,26 @@ func (p *Progress) Step(s Status, shared bool) {
 	}
 }
 
+// Tested prints the result of an evaluation after so many of all steps; loss is NaN if it is
+// unknown.
+func (p *Progress) Tested(step, steps int, loss, accuracy float64) {
+	if p.mode == progressNone {
+		return
+	}
+	text := fmt.Sprintf("test %*d/%d  ", len(fmt.Sprint(steps)), step, steps)
+	if !math.IsNaN(loss) {
+		text += fmt.Sprintf("loss %.4f  ", loss)
+	}
+	text += fmt.Sprintf("accuracy %.4f", accuracy)
+	if p.mode == progressPlain {
+		fmt.Fprintln(p.out, text)
+		return
+	}
+	p.draw(text) // over the bar, which the next step draws on a new line
+	p.width = 0
+	fmt.Fprintln(p.out)
+}
+
 // End leaves the bar in place and starts a new line.
 func (p *Progress) End() {
 	if p.mode == progressBar && p.drawn > 0 {

@@ -122,3 +122,18 @@ func TestTimesAreClocks(t *testing.T) {
 		t.Errorf("%v left at %d%%", s.left(), s.percent())
 	}
 }
+
+func TestEvaluationsHaveALineOfTheirOwn(t *testing.T) {
+	for mode, want := range map[string]string{
+		"plain": "test  50/200  loss 0.2500  accuracy 0.9000\ntest 100/200  accuracy 1.0000\n", "none": "",
+		"bar": "\rtest  50/200  loss 0.2500  accuracy 0.9000\n\rtest 100/200  accuracy 1.0000\n",
+	} {
+		var out strings.Builder
+		p := NewProgress(&out, mode, 40)
+		p.Tested(50, 200, 0.25, 0.9)
+		p.Tested(100, 200, math.NaN(), 1)
+		if out.String() != want {
+			t.Errorf("%s: %q, want %q", mode, out.String(), want)
+		}
+	}
+}

@@ -57,6 +57,7 @@ type Summary struct {
 	TestAccuracy     *float64 `json:"test_accuracy"` // null without run.eval
 	TestCorrect      int64    `json:"test_correct"`
 	TestSamples      int64    `json:"test_samples"`
+	TestLoss         *float64 `json:"test_loss,omitempty"`           // mean of the test samples; missing if the tests have none
 	VerifyMaxRelDiff *float64 `json:"verify_max_rel_diff,omitempty"` // with --verify
 
 	ParamsSHA256 string            `json:"params_sha256"` // of the final parameters, in order, little-endian; the same on all ranks
@@ -70,16 +71,19 @@ func (r *Run) Summary() *Summary {
 	return &Summary{
 		Name: cfg.Run.Name, ConfigHash: cfg.Hash(), Model: r.Model, Parameters: r.Parameters,
 		WorldSize: r.World.Size(), Backend: r.World.Backend(), Launcher: r.Env.Launcher,
-		Device: r.device(), Machine: cfg.Run.Machine, Precision: cfg.Run.Precision,
+		Device: r.Device(), Machine: cfg.Run.Machine, Precision: cfg.Run.Precision,
 		Threads: r.Threads, BLAS: r.products(),
 		Steps: r.Steps, GlobalBatch: cfg.Data.GlobalBatch, Versions: versions(),
 	}
 }
 
-// Tested records how many test answers were right.
-func (s *Summary) Tested(right, all int64) {
+// Tested records how many test answers were right, and the mean loss, NaN for none.
+func (s *Summary) Tested(right, all int64, loss float64) {
 	accuracy := float64(right) / float64(all)
 	s.TestAccuracy, s.TestCorrect, s.TestSamples = &accuracy, right, all
+	if !math.IsNaN(loss) && !math.IsInf(loss, 0) { // JSON has no others
+		s.TestLoss = &loss
+	}
 }
 
 // Measured records the losses and times of m, for a training set of so many samples. all means that
@@ -150,6 +154,9 @@ func (s *Summary) Footer(saved *save.Folder, dir string) (string, error) {
 	if s.TestAccuracy != nil {
 		fmt.Fprintf(w, "accuracy\t%.4f: %d of %d test answers\n", *s.TestAccuracy, s.TestCorrect, s.TestSamples)
 	}
+	if s.TestLoss != nil {
+		fmt.Fprintf(w, "test loss\t%.6f\n", *s.TestLoss)
+	}
 	fmt.Fprintf(w, "params\tsha256 %s, the same on %s\n", s.ParamsSHA256, Plural(s.WorldSize, "rank"))
 	if s.Trace != "" {
 		fmt.Fprintf(w, "timeline\t%s, for https://ui.perfetto.dev\n", s.Trace)
@@ -157,6 +164,7 @@ func (s *Summary) Footer(saved *save.Folder, dir string) (string, error) {
 	if n := len(s.Checkpoints); n > 0 {
 		fmt.Fprintf(w, "checkpoint\t%s\n", saved.Path(s.Checkpoints[n-1]))
 	}
+	fmt.Fprintf(w, "metrics\t%s: symgrad plot %s draws them\n", filepath.Join(dir, config.MetricsName), dir)
 	fmt.Fprintf(w, "summary\t%s\n", filepath.Join(dir, config.SummaryName))
 	err := w.Flush()
 	return b.String(), err

@@ -58,7 +58,7 @@ func (r *Run) WriteTiming(file string, s *Summary, t Times) error {
 	text, err := json.MarshalIndent(Timing{
 		Program: r.Program, Model: s.Model, Parameters: s.Parameters,
 		Ranks: s.WorldSize, RankBatch: ceilDiv(s.GlobalBatch, s.WorldSize), Precision: r.Config.Run.Precision,
-		Device: r.device(), Machine: r.Config.Run.Machine, Backend: s.Backend, Optimizer: r.Config.Optim.Name, Resident: t.Resident,
+		Device: r.Device(), Machine: r.Config.Run.Machine, Backend: s.Backend, Optimizer: r.Config.Optim.Name, Resident: t.Resident,
 		Warmup: t.Warmup, Steps: t.Steps, MedianUS: t.Median, MeanUS: t.Mean, P90US: t.P90,
 		ExposedCommPercent: exposed, Profile: t.Profile, FinalLoss: s.FinalLoss, ParamsSHA256: s.ParamsSHA256, Libraries: libraries,
 	}, "", "  ")

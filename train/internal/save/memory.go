@@ -56,11 +56,20 @@ func (t *Training) owns(steps int, scaler json.RawMessage) ([]Own, error) {
 	return all, nil
 }
 
+// Position is the object that knows the place in the order of samples: a Sampler, or a Loader that
+// reads ahead of one.
+type Position interface {
+	// Cursor returns the place of the next batch.
+	Cursor() data.Cursor
+	// Seek makes the batch at c the next.
+	Seek(c data.Cursor) error
+}
+
 // Snapshot returns the state of the training after step: m with all that the objects of t know, and
 // this rank's tensors, see runs. The caller adds the settings.
 //
 // Collective: all ranks.
-func (t *Training) Snapshot(step int, m Memory, sampler *data.Sampler, sharded bool) (checkpoint.Meta, []checkpoint.Run, error) {
+func (t *Training) Snapshot(step int, m Memory, at Position, sharded bool) (checkpoint.Meta, []checkpoint.Run, error) {
 	state := t.Solver.State()
 	meta := checkpoint.Meta{Step: step, Stage: t.DDP.Plan().Stage, Solver: checkpoint.Solver{Name: state.Name, Steps: state.Steps}}
 	runs, err := t.runs(state, sharded)
@@ -68,8 +77,8 @@ func (t *Training) Snapshot(step int, m Memory, sampler *data.Sampler, sharded b
 		return meta, nil, err
 	}
 	parts := []part{{&meta.Random, random{step}}}
-	if sampler != nil {
-		parts = append(parts, part{&meta.Sampler, sampler.Cursor()})
+	if at != nil {
+		parts = append(parts, part{&meta.Sampler, at.Cursor()})
 	}
 	if t.Scaler != nil {
 		parts = append(parts, part{&meta.Scaler, t.Scaler.State()})

@@ -82,8 +82,8 @@ func Open(path string) (*Origin, error) {
 // Path returns the folder of the checkpoint.
 func (o *Origin) Path() string { return o.c.Path() }
 
-// Seek sets a sampler to the saved position.
-func (o *Origin) Seek(s *data.Sampler) error {
+// Seek sets a sampler or a loader to the saved position.
+func (o *Origin) Seek(s Position) error {
 	var at data.Cursor
 	if len(o.Manifest.Sampler) == 0 {
 		return fmt.Errorf("checkpoint %s has no position in the samples: it was saved without a sampler, so resume it without one", o.Path())

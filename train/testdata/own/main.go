@@ -88,8 +88,9 @@ func (p *points) Fill(m *train.Model, samples []int) error {
 // tests are the samples after those for training.
 type tests struct{ *points }
 
-func (tests) Len() int  { return tested }
-func (tests) Rows() int { return 100 }
+func (tests) Len() int      { return tested }
+func (tests) Rows() int     { return 100 }
+func (tests) HasLoss() bool { return true } // Fill sets y and w too
 
 func (t tests) Fill(m *train.Model, first, n int) error {
 	samples := make([]int, n)

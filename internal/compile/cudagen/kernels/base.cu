@@ -81,6 +81,24 @@ INLINE void put(bf16 &to, float x) {
 }
 INLINE void put(bf16 &to, double x) { put(to, (float)x); }
 
+// narrowed returns x rounded to T.
+template <class T>
+INLINE float narrowed(float x) {
+  T t;
+  put(t, x);
+  return number(t);
+}
+
+// odd returns x as a float whose last bit is set if x is between two of them. Rounding that to a type
+// with at least two bits fewer rounds x once: see toOdd in package tensor.
+INLINE float odd(double x) {
+  const float f = (float)x;
+  if ((double)f == x || x != x) return f;
+  u32 bits = __float_as_uint(f);
+  if (fabs((double)f) > fabs(x)) bits--;
+  return __uint_as_float(bits | 1u);
+}
+
 // The scalar operations, for float and double. None is approximate: libdevice's are within a few
 // units of the last place. Maximum and minimum return NaN if an operand is NaN.
 #define UNARY(name, f, d)                 \
@@ -106,6 +124,9 @@ UNARY(opInverse, 1.0f / x, 1.0 / x)
 UNARY(opTanh, tanhf(x), tanh(x))
 UNARY(opSigmoid, 1.0f / (1.0f + expf(-x)), 1.0 / (1.0 + exp(-x)))
 UNARY(opSoftplus, (x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x))), (x > 0.0 ? x : 0.0) + log1p(exp(-fabs(x))))
+UNARY(opErf, erff(x), erf(x))
+UNARY(opToBF16, narrowed<bf16>(x), (double)narrowed<bf16>(odd(x)))
+UNARY(opToF16, narrowed<f16>(x), (double)narrowed<f16>(odd(x)))
 #undef UNARY
 
 #define BINARY(name, f, d)                         \
@@ -114,6 +135,7 @@ UNARY(opSoftplus, (x > 0.0f ? x : 0.0f) + log1pf(expf(-fabsf(x))), (x > 0.0 ? x 
 BINARY(opAdd, a + b, a + b)
 BINARY(opSub, a - b, a - b)
 BINARY(opMul, a *b, a *b)
+BINARY(opProduct, __fmul_rn(a, b), __dmul_rn(a, b))
 BINARY(opDiv, a / b, a / b)
 BINARY(opPow, powf(a, b), pow(a, b))
 BINARY(opMaximum, a > b || a != a ? a : b, a > b || a != a ? a : b)
@@ -209,9 +231,18 @@ INLINE bool lastOf(u32 *counter, u32 n) {
   return last;
 }
 
-// fault records the first fault of a run.
-__device__ __noinline__ void fault(u64 *words, u64 code, u64 step, double value) {
+// whole returns an index as an integer, negative if invalid.
+template <class K>
+INLINE s64 whole(K x) {
+  return (s64)x;
+}
+INLINE s64 whole(double x) { return x >= 0 && x < 9e18 ? (s64)x : -1; }
+INLINE s64 whole(float x) { return x >= 0 && x < 9e18f ? (s64)x : -1; }
+
+// fault records the first fault of a run: a value, and its place in a vector.
+__device__ __noinline__ void fault(u64 *words, u64 code, u64 step, double value, u64 place = 0) {
   if (atomicCAS(words, 0ull, code) != 0) return;
   words[1] = step;
   words[2] = (u64)__double_as_longlong(value);
+  words[3] = place;
 }

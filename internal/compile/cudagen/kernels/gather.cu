@@ -1,13 +1,5 @@
 // Rows by index, and their gradients.
 
-// whole returns an index as an integer, negative if invalid.
-template <class K>
-INLINE s64 whole(K x) {
-  return (s64)x;
-}
-INLINE s64 whole(double x) { return x >= 0 && x < 9e18 ? (s64)x : -1; }
-INLINE s64 whole(float x) { return x >= 0 && x < 9e18f ? (s64)x : -1; }
-
 // rowOf returns an index as a row number, or -1, with a fault, if the row does not exist.
 template <class P, class K>
 INLINE int rowOf(K index, u64 *words, u64 step) {

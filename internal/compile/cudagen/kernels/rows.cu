@@ -189,3 +189,89 @@ INLINE void crossEntropy(const T *x, const W *target, U *loss, D *dx, typename P
   }
   if (threadIdx.x == 0) put(loss[0], sum);
 }
+
+// sparseRow returns the loss of a row with a label to all its lanes, and writes its gradient with
+// P::Grad, which may be in the memory of x. The row is read once for the loss and once for the
+// gradient; each lane keeps a running maximum and the sum of exponentials less it.
+template <class P, class T, class D>
+INLINE typename P::A sparseRow(const T *x, D *dx, int label, typename P::A weight, bool in, int lane) {
+  typedef typename P::A A;
+  A most = Max::none<A>(), sum = 0, total = 0;
+  const A chosen = (A)number(x[label < 0 ? 0 : label]);
+  for (int c = lane * P::Wide; c < P::Axis; c += P::Lanes * P::Wide) {
+    const Vec<T, P::Wide> v = load<P::Wide>(x + c);
+    A top = most;
+#pragma unroll
+    for (int k = 0; k < P::Wide; k++) top = Max::join(top, (A)number(v.x[k]));
+    if (top == Max::none<A>()) { // only -inf so far
+      if (P::Smooth) total = top;
+      continue;
+    }
+    if (top != most) sum = most == Max::none<A>() ? (A)0 : sum * opExp(most - top);
+    most = top;
+#pragma unroll
+    for (int k = 0; k < P::Wide; k++) {
+      const A a = (A)number(v.x[k]);
+      sum += opExp(a - most);
+      if (P::Smooth) total += a;
+    }
+  }
+  const A top = across<Max, P::Lanes>(most);
+  sum = across<Sum, P::Lanes>(most == Max::none<A>() ? (A)0 : sum * opExp(most - top));
+  if (P::Smooth) total = across<Sum, P::Lanes>(total);
+  if (P::Grad && in) {
+    const A scale = weight * (A)P::Scale, share = label < 0 ? (A)0 : scale / sum;
+    const A less = P::Smooth && label >= 0 ? scale * (A)(P::Smoothing / P::Axis) : (A)0;
+    for (int c = lane * P::Wide; c < P::Axis; c += P::Lanes * P::Wide) {
+      const Vec<T, P::Wide> v = load<P::Wide>(x + c);
+      Vec<D, P::Wide> to;
+#pragma unroll
+      for (int k = 0; k < P::Wide; k++) {
+        A d = label < 0 ? (A)0 : opExp((A)number(v.x[k]) - top) * share - less;
+        if (c + k == label) d -= scale * (A)(1 - P::Smoothing);
+        put(to.x[k], d);
+      }
+      store<P::Wide>(dx + c, to);
+    }
+  }
+  if (label < 0) return 0;
+  const A lse = top + opLog(sum);
+  A loss = (A)(1 - P::Smoothing) * (lse - chosen);
+  if (P::Smooth) loss += (A)P::Smoothing * (lse - total / P::Axis);
+  return loss;
+}
+
+// sparseCrossEntropy adds the losses of rows as crossEntropy does. A label that is no class is a
+// fault, and its row does not count.
+template <class P, class T, class K, class W, class U, class D>
+INLINE void sparseCrossEntropy(const T *x, const K *labels, const W *weight, U *loss, D *dx, typename P::A *part, u32 *count,
+                               u64 *words, u64 step) {
+  typedef typename P::A A;
+  typedef typename P::I I;
+  const int lane = threadIdx.x % P::Lanes;
+  const int width = P::Threads / P::Lanes;
+  const A factor = (A)number(weight[0]);
+  A sum = 0;
+  for (I first = (I)blockIdx.x * width; first < P::Rows; first += (I)P::Blocks * width) {
+    const I row = first + threadIdx.x / P::Lanes;
+    const bool in = row < P::Rows;
+    const I at = in ? row * P::Axis : 0;
+    int label = -1;
+    if (in) {
+      const s64 is = whole(number(labels[row]));
+      if (is >= 0 && is < P::Axis && is != P::Ignore) label = (int)is;
+      else if (is != P::Ignore && lane == 0) fault(words, 1, step, (double)number(labels[row]), row);
+    }
+    const A one = sparseRow<P>(x + at, dx + at, label, factor, in, lane);
+    if (in && lane == 0) sum += one;
+  }
+  sum = across<Sum, P::Threads>(sum);
+  if (P::Blocks > 1) {
+    if (threadIdx.x == 0) part[blockIdx.x] = sum;
+    if (!lastOf(count, P::Blocks)) return;
+    sum = 0;
+    for (int i = threadIdx.x; i < P::Blocks; i += P::Threads) sum += part[i];
+    sum = across<Sum, P::Threads>(sum);
+  }
+  if (threadIdx.x == 0) put(loss[0], sum * factor);
+}

@@ -21,6 +21,8 @@ SYMGRAD_INDEX(gridDim, nctaid_x)
 
 #define __threadfence() __nvvm_membar_gl()
 #define __popc(x) __builtin_popcount(x)
+#define __fmul_rn(a, b) ((a) * (b))
+#define __dmul_rn(a, b) ((a) * (b))
 #define __uint_as_float(x) __builtin_bit_cast(float, (unsigned)(x))
 #define __float_as_uint(x) __builtin_bit_cast(unsigned, (float)(x))
 #define __longlong_as_double(x) __builtin_bit_cast(double, (long long)(x))
@@ -46,5 +48,6 @@ __device__ inline long long min(long long a, long long b) { return a < b ? a : b
 extern "C" {
 SYMGRAD_MATH1(fabs) SYMGRAD_MATH1(ceil) SYMGRAD_MATH1(floor) SYMGRAD_MATH1(sin) SYMGRAD_MATH1(cos) SYMGRAD_MATH1(exp)
 SYMGRAD_MATH1(log) SYMGRAD_MATH1(log2) SYMGRAD_MATH1(log1p) SYMGRAD_MATH1(expm1) SYMGRAD_MATH1(sqrt) SYMGRAD_MATH1(tanh)
+SYMGRAD_MATH1(erf)
 SYMGRAD_MATH2(pow)
 }

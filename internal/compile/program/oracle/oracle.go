@@ -168,6 +168,8 @@ func (m *machine) step(s *program.Step) error {
 		batchNormGrad(op, &o)
 	case *program.CrossEntropy:
 		crossEntropy(op, &o)
+	case *program.SparseCrossEntropy:
+		return sparseCrossEntropy(op, &o)
 	case *program.Gather:
 		return gather(op, &o)
 	case *program.GatherGrad:

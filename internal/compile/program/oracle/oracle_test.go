@@ -147,6 +147,18 @@ func TestCrossEntropy(t *testing.T) {
 	runs(t, &program.CrossEntropy{Rows: 2, Classes: 2}, []operand{x, labels}, of(nil, 0.5*math.Log(4)), of([]int{2, 2}, -0.375, 0.375, 0, 0))
 }
 
+func TestSparseCrossEntropy(t *testing.T) {
+	x := of([]int{3, 2}, 0, math.Log(3), 5, 6, 1000, 0)
+	labels, weight := of([]int{3}, 1, -100, 0), of(nil, 0.5)
+	op := &program.SparseCrossEntropy{Rows: 3, Classes: 2, Ignore: -100, Scale: 2}
+	runs(t, op, []operand{x, labels, weight}, of(nil, 0.5*math.Log(4.0/3)), of([]int{3, 2}, 0.25, -0.25, 0, 0, 0, 0))
+
+	smooth := *op
+	smooth.Smoothing = 0.5 // the loss of row 0: half of log(4/3), and half of log 4 less log(3)/2
+	loss := 0.25*math.Log(4.0/3) + 0.25*(math.Log(4)-math.Log(3)/2) + 0.25*500
+	runs(t, &smooth, []operand{x, labels, weight}, of(nil, loss), of([]int{3, 2}, 0, 0, 0, 0, 0.25, -0.25))
+}
+
 func TestGatherAndItsGradient(t *testing.T) {
 	table, index := of([]int{1, 3, 2}, 1, 2, 3, 4, 5, 6), of([]int{4}, 2, 0, 2, 1).as(tensor.I64)
 	runs(t, &program.Gather{Outer: 1, Axis: 3, Inner: 2, Count: 4}, []operand{table, index}, of([]int{1, 4, 2}, 5, 6, 1, 2, 5, 6, 3, 4))

@@ -74,6 +74,47 @@ func crossEntropy(op *program.CrossEntropy, o *operands) {
 	o.out[0].set(loss)
 }
 
+func sparseCrossEntropy(op *program.SparseCrossEntropy, o *operands) error {
+	x, weight, loss := o.in[0], o.in[2].at(), 0.0
+	for i := range op.Rows {
+		label := o.in[1].at(i)
+		counts := label != float64(op.Ignore)
+		if counts && !(label >= 0 && label < float64(op.Classes)) {
+			return op.Wrong(i, label)
+		}
+		top, sum, mean := math.Inf(-1), 0.0, 0.0
+		for k := range op.Classes {
+			top = math.Max(top, x.at(i, k))
+		}
+		for k := range op.Classes {
+			sum += math.Exp(x.at(i, k) - top)
+			mean += x.at(i, k) / float64(op.Classes)
+		}
+		lse := top + math.Log(sum)
+		if counts {
+			loss += (1 - op.Smoothing) * (lse - x.at(i, int(label)))
+			if op.Smoothing != 0 {
+				loss += op.Smoothing * (lse - mean)
+			}
+		}
+		for k := range op.Classes {
+			if len(o.out) < 2 {
+				break
+			}
+			d := math.Exp(x.at(i, k)-lse) - op.Smoothing/float64(op.Classes)
+			if float64(k) == label {
+				d -= 1 - op.Smoothing
+			}
+			if !counts {
+				d = 0
+			}
+			o.out[1].set(d*op.Scale*weight, i, k)
+		}
+	}
+	o.out[0].set(weight * loss)
+	return nil
+}
+
 func gather(op *program.Gather, o *operands) error {
 	table, out := o.in[0], o.out[0]
 	for k := range op.Count {
