@@ -8,10 +8,8 @@ import (
 	"testing"
 )
 
-// Ranks agree on the canonical text. A change of it changes every hash: raise the number in its
-// header.
-func TestCanonicalTextOfTheDefaults(t *testing.T) {
-	want := `symgrad config 6
+// canonicalDefaults is the text of the default settings.
+const canonicalDefaults = `symgrad config 6
 run.seed: 1
 run.max_steps: 0
 run.epochs: 1
@@ -20,6 +18,7 @@ run.eval_every: 0
 run.device: auto
 run.machine: compiled
 run.precision: fp32
+run.recompute: none
 launch.nproc_per_node: 0
 comm.backend: auto
 comm.max_ctas: 0
@@ -61,11 +60,15 @@ optim.schedule.warmup_steps: 0
 cpu.blas: auto
 cpu.threads: 0
 `
+
+// Ranks agree on the canonical text. A change of it changes every hash: raise the number in its
+// header.
+func TestCanonicalTextOfTheDefaults(t *testing.T) {
 	c := Default()
-	if got := c.Canonical(); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+	if got := c.Canonical(); got != canonicalDefaults {
+		t.Errorf("got\n%s\nwant\n%s", got, canonicalDefaults)
 	}
-	sum := sha256.Sum256([]byte(want))
+	sum := sha256.Sum256([]byte(canonicalDefaults))
 	if got := c.Hash(); got != hex.EncodeToString(sum[:]) {
 		t.Errorf("hash %s is not the SHA-256 of the text", got)
 	}

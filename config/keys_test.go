@@ -83,7 +83,7 @@ func TestKeysAreSortedAndComplete(t *testing.T) {
 // Other programs and the documentation use these names.
 func TestFixedNamesExist(t *testing.T) {
 	for _, key := range []string{
-		"run.name", "run.output_dir", "run.seed", "run.max_steps", "run.epochs", "run.eval", "run.device", "run.machine", "run.precision",
+		"run.name", "run.output_dir", "run.seed", "run.max_steps", "run.epochs", "run.eval", "run.device", "run.machine", "run.precision", "run.recompute", "run.memory_mb",
 		"launch.nproc_per_node", "launch.master", "launch.log_dir", "launch.bind", "launch.grace",
 		"comm.backend", "comm.timeout_init", "comm.timeout_step", "comm.check", "comm.heap_mb", "comm.trace_entries",
 		"model.name", "model.hidden", "model.channels", "model.kernel",

@@ -26,6 +26,8 @@ var samples = map[string][3]string{
 	"run.device":                  {"cpu", "cpu", "cpu"},
 	"run.machine":                 {"tape", "compiled", "tape"},
 	"run.precision":               {"tf32", "bf16", "tf32"},
+	"run.recompute":               {"blocks", "auto", "blocks"},
+	"run.memory_mb":               {"1", "2", "3"},
 	"launch.nproc_per_node":       {"2", "3", "4"},
 	"launch.master":               {"10.0.0.1:1", "host:29500", "'[::1]:65535'"},
 	"launch.log_dir":              {"logs/a", "logs/b", "logs/c"},

@@ -39,7 +39,9 @@ type Run struct {
 	EvalEvery int    `yaml:"eval_every" in:"[0,)" help:"with run.eval, steps between evaluations on the test set during the training; 0 means after each epoch; no effect with ddp.local_steps above 1, where only the end has the weights of all ranks"`
 	Device    string `yaml:"device" in:"auto|cpu|cuda" help:"device of a rank's tensors: cpu is the host, cuda is one GPU per rank; auto is cuda if the settings allow it and each rank has a GPU, else cpu"`
 	Machine   string `yaml:"machine" in:"compiled|tape" help:"machine that runs the graphs: compiled is package machine, tape is Gorgonia's own tape machine, on the host only"`
-	Precision string `yaml:"precision" in:"fp32|tf32|bf16" only:"run.device=auto|cuda" help:"precision of matrix products on a GPU, with sums in fp32: tf32 and bf16 are faster and have 10 and 7 bits of mantissa; weights stay in fp32"`
+	Precision string `yaml:"precision" in:"fp32|tf32|bf16|f16" only:"run.device=auto|cuda" help:"precision of matrix products on a GPU, with sums in fp32: tf32, f16 and bf16 are faster and have 10, 10 and 7 bits of mantissa; f16 has a smaller range and needs optim.loss_scale; weights stay in fp32"`
+	Recompute string `yaml:"recompute" in:"none|blocks|auto" help:"results of the forward pass (activations) that the backward pass computes again instead of keeping them, with the same bits: none; blocks is all between the points where few bytes pass, such as the layers of a transformer, for about a third more computation; auto is as few as run.memory_mb needs"`
+	MemoryMB  int    `yaml:"memory_mb" in:"[0,16777216]" only:"run.recompute=auto" help:"memory of a rank in MiB for activations, inputs and outputs, in addition to weights, gradients and optimizer state; 0 means the free memory of a GPU, and no limit on the host"`
 }
 
 // Launch sets how a program starts its ranks itself, without a launcher.
@@ -192,7 +194,7 @@ type Log struct {
 // Default returns the default settings. They are valid, and train an MLP on MNIST.
 func Default() Config {
 	return Config{
-		Run:    Run{Name: "default", Resume: "auto", Seed: 1, Epochs: 1, Eval: true, Device: "auto", Machine: "compiled", Precision: "fp32"},
+		Run:    Run{Name: "default", Resume: "auto", Seed: 1, Epochs: 1, Eval: true, Device: "auto", Machine: "compiled", Precision: "fp32", Recompute: "none"},
 		Launch: Launch{Bind: "none", Grace: 2 * time.Second},
 		// 100 s per collective: less than NCCL's watchdog in PyTorch (10 min), and bearable for a
 		// person who waits.

@@ -10,6 +10,7 @@ import (
 	"github.com/symgrad/symgrad/internal/compile/cudaexec"
 	"github.com/symgrad/symgrad/internal/compile/lower"
 	"github.com/symgrad/symgrad/optim"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // Device is the kind of processor that runs a program.
@@ -48,6 +49,9 @@ type Config struct {
 	Samples    int      // samples in this rank's batch; 0 means the length of the first input that is not a parameter
 	NoOptimize bool     // skip optimizations; slow, to find out whether one is wrong
 
+	Recompute   Recompute // activations to compute again; "" means RecomputeNone; no effect with Eval or NoOptimize
+	MemoryBytes int64     // with RecomputeAuto: limit of a program's Footprint; 0 means the free memory of a GPU, and no limit on the CPU
+
 	// Log gets one warning for each type of op that runs by its own Do on the host. nil means
 	// slog.Default().
 	Log *slog.Logger
@@ -63,9 +67,10 @@ type Config struct {
 	// The rest is for GPUs and has no effect on the CPU.
 	GPU   int      // number of the GPU among those that the process sees, if no world or Share determines it
 	Share *Machine // use the parameters of this machine with the same names and forms: see On a GPU. It is closed last
-	// Compute is the arithmetic of float32 products, equal on all ranks: f32, tf32 or bf16, with
-	// sums in f32. "" means f32. The setting bf16 also rounds results of large products inside the
-	// program, and attention stores no scores.
+	// Compute is the arithmetic of float32 products, equal on all ranks: f32, tf32, bf16 or f16,
+	// with sums in f32. "" means f32. The settings bf16 and f16 also round results of large
+	// products inside the program; with bf16 attention stores no scores. f16 needs a factor in the
+	// cost, or small gradients become 0: see optim.LossScaler.
 	Compute string
 
 	KeepInputs    bool   // copy an input only when it is set anew, not when its elements change in place
@@ -115,11 +120,17 @@ func (c *Config) lowering(onGPU bool) lower.Options {
 		Name: c.Name, Seed: c.Seed, Samples: c.Samples, DualValues: c.DualValues, NoOptimize: c.NoOptimize,
 		Fallback: c.Fallback, Log: c.Log, OnGPU: onGPU,
 	}
+	if !c.Eval {
+		o.Recompute, o.Memory = recomputes[c.Recompute], c.MemoryBytes
+	}
 	if onGPU {
-		o.Aside, o.Narrow = cudaexec.Aside, c.Compute == cudaexec.BF16.String()
+		o.Aside, o.Narrow = cudaexec.Aside, narrow[c.Compute]
 	}
 	return o
 }
+
+// narrow has the dtype of operands and results of large products, by Config.Compute.
+var narrow = map[string]tensor.DType{cudaexec.BF16.String(): tensor.BF16, cudaexec.F16.String(): tensor.F16}
 
 // Validate checks the settings.
 func (c Config) Validate() error {
@@ -140,6 +151,9 @@ func (c Config) Validate() error {
 		return fmt.Errorf("machine config: %d samples", c.Samples)
 	case c.GPU < 0:
 		return fmt.Errorf("machine config: %w: gpu %d", ErrDevice, c.GPU)
+	}
+	if err := c.checkRecompute(); err != nil {
+		return fmt.Errorf("machine config: %w", err)
 	}
 	if c.Compute != "" {
 		if _, err := cudaexec.ParseCompute(c.Compute); err != nil {

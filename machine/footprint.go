@@ -26,7 +26,8 @@ type Footprint struct {
 	Outputs   int64 // values of outputs except gradients in buckets
 	Gradients int64 // on the host: gradients whose reducers give no memory
 
-	Moments []Moment // of one run, in order
+	Moments   []Moment // of one run, in order
+	Precision Precision
 }
 
 // Moment is a collective of a run or, on the host, a call of ddp: "begin", "start w0" with the
@@ -77,6 +78,8 @@ func moments(p *program.Program) []Moment {
 // machine and closes it. Nodes need no values, except with DualValues. A graph that ddp has seen
 // may be attached to a world of the host, since a Footprint has no sizes of buckets.
 // As New, it sets ops such as dropout to training, or to evaluation with Config.Eval.
+//
+// With RecomputeAuto and without MemoryBytes there is no limit, as the GPU may be missing.
 //
 // Errors: those of New.
 func Foresee(g *gorgonia.ExprGraph, cfg Config, outputs ...*gorgonia.Node) (f Footprint, err error) {
@@ -168,7 +171,7 @@ func foreseeOnHost(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (f
 	if f.Arena, f.Constants, f.Scratch, err = hostexec.Foresee(c.Program, m.onHost(), c.env()); err != nil {
 		return f, err
 	}
-	f.Moments = moments(c.Program)
+	f.Moments, f.Precision = moments(c.Program), precisionOf(c.Program)
 	for _, o := range c.Outputs {
 		if c.hookOf(o.ID) < 0 {
 			f.Outputs += int64(max(values.Size(o.Shape), 1)) * int64(c.Program.Values[o.ID].DType.Size())
@@ -206,7 +209,7 @@ func foreseeOnGPU(g *gorgonia.ExprGraph, cfg Config, outputs gorgonia.Nodes) (Fo
 	if f.Arena, f.Constants, f.Scratch, f.Inputs, err = cudaexec.Foresee(l.Program); err != nil {
 		return f, err
 	}
-	f.Moments = moments(l.Program)
+	f.Moments, f.Precision = moments(l.Program), precisionOf(l.Program)
 	for _, o := range l.Outputs {
 		if !o.Slot {
 			f.Outputs += l.Program.Values[o.ID].Bytes()

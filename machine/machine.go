@@ -95,6 +95,9 @@ func (m *Machine) compile(g *gorgonia.ExprGraph, outputs gorgonia.Nodes) error {
 }
 
 func (m *Machine) compileFirst() error {
+	if err := limitMemory(m); err != nil {
+		return err
+	}
 	c, err := m.build(m.shapes, false)
 	if err != nil {
 		return err
@@ -229,13 +232,15 @@ func (m *Machine) SetClock(step uint64) { m.clock[0] = step }
 // else 0.
 func (m *Machine) SetFirstSample(sample uint64) { m.clock[1], m.first = sample, true }
 
-// Explain returns the listing of the current program: each step with its buffers, bytes and stream.
+// Explain returns the listing of the current program: each step with its buffers, bytes and stream,
+// then its Precision.
 func (m *Machine) Explain() string {
 	if m.now == nil {
 		return ""
 	}
 	var s strings.Builder
 	s.WriteString(m.now.Program.String())
+	s.WriteString(precisionOf(m.now.Program).String())
 	if len(m.g.Params) == 0 && !m.cfg.Eval {
 		s.WriteString("\nno gradients: for a training, call gorgonia.Grad(cost, learnables...) before New")
 	}

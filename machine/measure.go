@@ -154,6 +154,6 @@ func (m *Machine) Footprint() Footprint {
 	for i := range m.now.hooks.places {
 		f.Gradients += m.now.hooks.places[i].own.Bytes()
 	}
-	f.Moments = moments(m.now.Program)
+	f.Moments, f.Precision = moments(m.now.Program), precisionOf(m.now.Program)
 	return f
 }

@@ -65,6 +65,8 @@ func plansGPU(c *config.Config) (bool, error) {
 		return false, fmt.Errorf("run.precision=%s: only for GPUs, and the plan is for the host; set run.device=cuda", c.Run.Precision)
 	case !asked:
 		return false, nil
+	case c.Run.Recompute == "auto" && c.Run.MemoryMB == 0:
+		return false, fmt.Errorf("run.recompute=auto: the free memory of the GPU is unknown here; set run.memory_mb")
 	case c.Run.Device == "cpu":
 		return false, fmt.Errorf("comm.backend=%s: only between GPUs, and run.device is cpu", c.Comm.Backend)
 	case backend.OnHost(c.Comm.Backend):

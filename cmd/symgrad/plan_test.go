@@ -69,6 +69,9 @@ func TestPlanRefuses(t *testing.T) {
 		"--program lm --set model.name=llama": "set data.path to the training text",
 		"--set run.machine=tape":              "run.machine=tape: the tape machine's memory is unknown",
 		"--set run.precision=bf16":            "run.precision=bf16: only for GPUs",
+		"--set run.recompute=all":             "run.recompute",
+		"--set run.memory_mb=-1 --set run.recompute=auto":                         "run.memory_mb",
+		"--set run.device=cuda --set run.recompute=auto":                          "the free memory of the GPU is unknown here; set run.memory_mb",
 		"--set run.device=cuda --set comm.backend=shm":                            "shm is between ranks of the host",
 		"-n 2 --set ddp.virtual_ranks=3 " + tinyPlan:                              "ddp.virtual_ranks=3: not divisible by 2 ranks",
 		"-n 2 --set ddp.hook=powersgd --set shard.stage=1 " + tinyPlan:            "ddp, shard and comm: ddp config",
@@ -78,6 +81,32 @@ func TestPlanRefuses(t *testing.T) {
 		code, stdout, stderr := planText(t, line)
 		if code != exitUsage || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") > 2 || stdout != "" {
 			t.Errorf("%s: code %d, stdout %q, stderr %q, want %q", line, code, stdout, stderr, want)
+		}
+	}
+}
+
+// TestPlanForeseesRecomputation: a deep model needs less memory for activations with blocks, and
+// with auto no more than run.memory_mb.
+func TestPlanForeseesRecomputation(t *testing.T) {
+	of := func(set string) (activations int64, again int) {
+		code, stdout, stderr := planText(t, "--json -n 2 --program mlp --set data.global_batch=512 --set model.hidden=[64,64,64,64,64,64,64,64,64] "+set)
+		if code != exitOK || stderr != "" {
+			t.Fatalf("%s: code %d: %s", set, code, stderr)
+		}
+		var p plan.Plan
+		if err := json.Unmarshal([]byte(stdout), &p); err != nil {
+			t.Fatal(err)
+		}
+		return p.Configured().Most().Activations, p.Configured().Precision.Again
+	}
+	for _, device := range []string{"--set run.device=cpu ", "--set run.device=cuda "} {
+		none, again := of(device)
+		blocks, more := of(device + "--set run.recompute=blocks")
+		if again != 0 || more == 0 || 4*blocks > 3*none {
+			t.Errorf("%s: activations of %d and %d B, %d and %d steps again", device, none, blocks, again, more)
+		}
+		if auto, again := of(device + "--set run.recompute=auto --set run.memory_mb=100"); auto != none || again != 0 {
+			t.Errorf("%s: with room for all %d B, %d steps again, want %d B", device, auto, again, none)
 		}
 	}
 }

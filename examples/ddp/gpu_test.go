@@ -89,10 +89,14 @@ func TestGPUsLearnWhatTheHostDoes(t *testing.T) {
 			precision string
 			limit     float64
 			steps     int
-		}{{"fp32", 1e-4, 100}, {"tf32", 0.02, 20}, {"bf16", 0.1, 20}} {
+		}{{"fp32", 1e-4, 100}, {"tf32", 0.02, 20}, {"bf16", 0.1, 20}, {"f16", 0.02, 20}} {
 			t.Run(fmt.Sprintf("%d/%s", n, test.precision), func(t *testing.T) {
 				cudatest.Many(t, n, 2)
-				o := processes(t, data, onGPUs(ranks(n), "run.precision="+test.precision, "--verify")...)
+				settings := []string{ranks(n), "run.precision=" + test.precision, "--verify"}
+				if test.precision == "f16" {
+					settings = append(settings, "optim.loss_scale=dynamic")
+				}
+				o := processes(t, data, onGPUs(settings...)...)
 				s := o.summary(t)
 				if same := near(s.Losses, host.Losses, test.limit); same < test.steps || len(s.Losses) != 300 {
 					t.Errorf("losses of %d steps are within %v of the host's, want %d:\n%v\n%v", same, test.limit, test.steps,

@@ -63,6 +63,12 @@ func Check(c *config.Config) error {
 		return fmt.Errorf("optim.ema_decay=%v: with ddp.local_steps=%d each rank would average its own weights: remove one of them",
 			c.Optim.EMADecay, c.DDP.LocalSteps)
 	}
+	if scale, dynamic, err := c.Optim.Scale(); err == nil && c.Run.Precision == "f16" && c.Run.Device != "cpu" && scale == 0 && !dynamic {
+		return fmt.Errorf("run.precision=f16: gradients below 6e-8 would become 0; set optim.loss_scale=dynamic, or run.precision=bf16")
+	}
+	if c.Run.Machine == Tape && c.Run.Recompute != "none" {
+		return fmt.Errorf("run.recompute=%s: the tape machine keeps all results; set run.machine=compiled, or remove it", c.Run.Recompute)
+	}
 	return nil
 }
 

@@ -43,6 +43,8 @@ func TestSettingsThatExcludeEachOtherAreNamed(t *testing.T) {
 			c.Comm.WireDType, c.Comm.ErrorFeedback, c.Shard.Stage, c.Data.AccumSteps = "bf16", true, 2, 2
 		},
 		"optim.ema_decay=0.9":   func(c *config.Config) { c.DDP.LocalSteps, c.Optim.EMADecay = 4, 0.9 },
+		"run.precision=f16: ":   func(c *config.Config) { c.Run.Precision = "f16" },
+		"run.recompute=auto: ":  func(c *config.Config) { c.Run.Recompute, c.Run.Machine = "auto", settings.Tape },
 		"ddp.virtual_ranks=4: ": func(c *config.Config) { c.DDP.VirtualRanks = 4 },
 	} {
 		c := config.Default()

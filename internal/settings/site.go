@@ -105,6 +105,10 @@ func Backend(all *config.Config, gpu bool) backend.Config {
 func Machine(all *config.Config, gpu bool, name string, threads int) machine.Config {
 	c := machine.Config{
 		Name: name, Device: machine.CPU, Threads: threads, NewBatch: machine.Refuse, Seed: uint64(all.Run.Seed),
+		Recompute: machine.Recompute(all.Run.Recompute),
+	}
+	if c.Recompute == machine.RecomputeAuto {
+		c.MemoryBytes = int64(all.Run.MemoryMB) << 20
 	}
 	switch blas := all.CPU.BLAS; blas {
 	case "auto":
@@ -115,7 +119,7 @@ func Machine(all *config.Config, gpu bool, name string, threads int) machine.Con
 	}
 	if gpu {
 		c.Device = machine.CUDA
-		c.Compute = map[string]string{"fp32": "f32", "tf32": "tf32", "bf16": "bf16"}[all.Run.Precision]
+		c.Compute = map[string]string{"fp32": "f32", "tf32": "tf32", "bf16": "bf16", "f16": "f16"}[all.Run.Precision]
 		c.CUDADriver, c.NVRTC = all.GPU.Driver, all.GPU.NVRTC
 	}
 	return c

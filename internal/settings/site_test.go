@@ -6,6 +6,7 @@ import (
 
 	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/dist/launch"
+	"github.com/symgrad/symgrad/machine"
 )
 
 // The device follows from the settings, and the reason is printed.
@@ -75,7 +76,7 @@ func TestBackendIsToldHowToChoose(t *testing.T) {
 func TestMachineIsToldHowToMultiply(t *testing.T) {
 	for set, want := range map[string][2]string{
 		"cpu.blas=auto": {"", ""}, "cpu.blas=gonum": {"none", ""}, "cpu.blas=/lib/libblas.so": {"/lib/libblas.so", ""},
-		"run.precision=fp32": {"", "f32"}, "run.precision=tf32": {"", "tf32"}, "run.precision=bf16": {"", "bf16"},
+		"run.precision=fp32": {"", "f32"}, "run.precision=tf32": {"", "tf32"}, "run.precision=bf16": {"", "bf16"}, "run.precision=f16": {"", "f16"},
 	} {
 		cfg, _, err := config.Load(config.Source{Set: []string{set}})
 		if err != nil {
@@ -84,6 +85,17 @@ func TestMachineIsToldHowToMultiply(t *testing.T) {
 		c := Machine(cfg, strings.HasPrefix(set, "run.precision"), "m", 3)
 		if c.BLAS != want[0] || c.Compute != want[1] || c.Threads != 3 || c.Validate() != nil {
 			t.Errorf("%s: %+v", set, c)
+		}
+	}
+}
+
+// TestMachineIsToldWhatToComputeAgain: the limit has no effect without auto.
+func TestMachineIsToldWhatToComputeAgain(t *testing.T) {
+	for mode, limit := range map[machine.Recompute]int64{machine.RecomputeNone: 0, machine.RecomputeBlocks: 0, machine.RecomputeAuto: 3 << 20} {
+		cfg := config.Default()
+		cfg.Run.Recompute, cfg.Run.MemoryMB = string(mode), 3
+		if c := Machine(&cfg, false, "m", 1); c.Recompute != mode || c.MemoryBytes != limit || c.Validate() != nil {
+			t.Errorf("%s: %q with a limit of %d B, %v", mode, c.Recompute, c.MemoryBytes, c.Validate())
 		}
 	}
 }

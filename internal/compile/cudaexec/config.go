@@ -18,9 +18,10 @@ const (
 	F32  Compute = iota // as they are
 	TF32                // rounded to TF32 (10 bits of fraction), on tensor cores
 	BF16                // rounded to bf16 (7 bits of fraction), on tensor cores
+	F16                 // as TF32, which has the bits of f16 and the range of f32; large products have elements of f16
 )
 
-var computeNames = [...]string{F32: "f32", TF32: "tf32", BF16: "bf16"}
+var computeNames = [...]string{F32: "f32", TF32: "tf32", BF16: "bf16", F16: "f16"}
 
 // String returns the name, such as "tf32".
 func (c Compute) String() string {

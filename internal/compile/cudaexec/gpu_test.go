@@ -199,20 +199,23 @@ func TestRandomProgramsGiveWhatTheOracleSays(t *testing.T) {
 }
 
 // Where a sum of the device and of the oracle lie on two sides of a number halfway between two of
-// bf16, they are rounded apart.
+// bf16 or f16, they are rounded apart.
 func TestNarrowProductsLearn(t *testing.T) {
-	for _, cfg := range []Config{{Compute: BF16}, {Compute: BF16, Tune: true}, {Compute: BF16, CUBLAS: Without}} {
+	for _, cfg := range []Config{{Compute: BF16}, {Compute: BF16, Tune: true}, {Compute: BF16, CUBLAS: Without}, {Compute: F16}, {Compute: F16, CUBLAS: Without}} {
 		b := newBuilder("narrow", 3)
-		b.p.Narrow = 1
+		b.p.Narrow, b.p.NarrowTo = 1, tensor.BF16
+		if cfg.Compute == F16 {
+			b.p.NarrowTo = tensor.F16
+		}
 		b.train(options{batch: 32, dims: []int{64, 32, 8}}).plan(t, true)
 		narrow := 0
 		for i := range b.p.Values {
-			if b.p.Values[i].DType == tensor.BF16 {
+			if b.p.Values[i].DType == b.p.NarrowTo {
 				narrow++
 			}
 		}
 		if narrow < 5 {
-			t.Errorf("%d values of bf16", narrow)
+			t.Errorf("%d values of %v", narrow, b.p.NarrowTo)
 		}
 		if err := trainedWithin(b, newRig(t, b, cfg, program.Env{}), 4, 1e-3, 1e-2); err != nil {
 			t.Errorf("tune %t, blas %q: %v", cfg.Tune, cfg.CUBLAS, err)

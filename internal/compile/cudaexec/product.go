@@ -139,7 +139,7 @@ func (q *product) lay(a, b, c matrix) {
 // gemmCompute returns the precision for elements of dt.
 func gemmCompute(c Compute, dt tensor.DType) cublas.Compute {
 	switch {
-	case dt == tensor.F32 && c == TF32:
+	case dt == tensor.F32 && (c == TF32 || c == F16):
 		return cublas.TF32
 	case dt == tensor.F32 && c == BF16:
 		return cublas.FastBF16

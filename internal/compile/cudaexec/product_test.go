@@ -154,6 +154,8 @@ func TestTypesOfProducts(t *testing.T) {
 		{tensor.F32, tensor.F32, tensor.F32, F32, "gemm f32 2x4x3 nn"},
 		{tensor.F32, tensor.F32, tensor.F32, TF32, "gemm f32 tf32 2x4x3 nn"},
 		{tensor.F32, tensor.F32, tensor.F32, BF16, "gemm f32 fast-bf16 2x4x3 nn"},
+		{tensor.F32, tensor.F32, tensor.F32, F16, "gemm f32 tf32 2x4x3 nn"},
+		{tensor.F16, tensor.F16, tensor.F32, F16, "gemm f16 to f32 2x4x3 nn"},
 		{tensor.BF16, tensor.BF16, tensor.BF16, TF32, "gemm bf16 2x4x3 nn"},
 		{tensor.F16, tensor.F16, tensor.F32, F32, "gemm f16 to f32 2x4x3 nn"},
 		{tensor.F64, tensor.F64, tensor.F64, TF32, "gemm f64 2x4x3 nn"},
@@ -353,12 +355,12 @@ func TestConfigsThatCannotBe(t *testing.T) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}
-	for _, c := range []Compute{F32, TF32, BF16} {
+	for _, c := range []Compute{F32, TF32, BF16, F16} {
 		if got, err := ParseCompute(c.String()); got != c || err != nil {
 			t.Errorf("%v: %v, %v", c, got, err)
 		}
 	}
-	if _, err := ParseCompute("f8"); err == nil || !strings.Contains(err.Error(), "f32, tf32, bf16") {
+	if _, err := ParseCompute("f8"); err == nil || !strings.Contains(err.Error(), "f32, tf32, bf16, f16") {
 		t.Errorf("f8: %v", err)
 	}
 }

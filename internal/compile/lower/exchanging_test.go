@@ -175,6 +175,7 @@ func TestExchangeBySteps(t *testing.T) {
 		"plain":               {3, ddp.Config{}, Options{NoOptimize: true}},
 		"aside":               {2, ddp.Config{}, Options{}}, // among so few ranks gradients have a stream of their own
 		"many buckets, aside": {2, few, Options{}},
+		"many buckets, again": {3, few, Options{Recompute: program.RecomputeMost}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := c.n

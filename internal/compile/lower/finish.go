@@ -1,13 +1,18 @@
 package lower
 
-import "github.com/symgrad/symgrad/internal/compile/program"
+import (
+	"slices"
+
+	"github.com/symgrad/symgrad/internal/compile/program"
+)
 
 // finish optimizes the program and plans its memory.
 func (l *Lowered) finish(o *Options) error {
 	l.Program.Rows, l.Program.Again, l.Program.Aside = o.OnGPU, o.OnGPU, o.Aside != nil && o.Aside(l.Program, l.Groups)
-	if o.Narrow {
-		l.Program.Narrow = program.NarrowFrom
+	if o.Narrow.Valid() {
+		l.Program.Narrow, l.Program.NarrowTo = program.NarrowFrom, o.Narrow
 	}
+	l.Program.Recompute, l.Program.ArenaLimit = o.Recompute, l.arenaLimit(o)
 	var err error
 	if o.NoOptimize {
 		err = program.Pack(l.Program)
@@ -19,6 +24,34 @@ func (l *Lowered) finish(o *Options) error {
 	}
 	l.removeUnusedValues()
 	return program.Plan(l.Program)
+}
+
+// arenaLimit returns the bytes that o.Memory leaves for the arena: at least 1 if there is a limit.
+func (l *Lowered) arenaLimit(o *Options) int64 {
+	if o.Memory <= 0 {
+		return 0
+	}
+	left := o.Memory
+	for i := range l.Program.Values {
+		switch v := &l.Program.Values[i]; {
+		case v.Place == program.Constant:
+			left -= v.Bytes()
+		case v.Place == program.Outside && v.Role == program.Input && o.OnGPU && program.ID(i) != l.Program.Clock:
+			const sides = 2 // one is copied while the other is read
+			left -= sides * v.Bytes()
+		}
+	}
+	for _, b := range l.Outputs {
+		if !b.Slot && !l.isReduced(b.ID) {
+			left -= l.Program.Values[b.ID].Bytes()
+		}
+	}
+	return max(left, 1)
+}
+
+// isReduced reports whether a value is a gradient in the memory of its reducer.
+func (l *Lowered) isReduced(id program.ID) bool {
+	return slices.ContainsFunc(l.Hooks, func(h *Hook) bool { return h.Reduced == id })
 }
 
 // removeUnusedValues drops values that no step uses, except those placed outside the program.

@@ -12,6 +12,7 @@ import (
 	"github.com/symgrad/symgrad/internal/compile/cudagen"
 	"github.com/symgrad/symgrad/internal/compile/program"
 	"github.com/symgrad/symgrad/nn"
+	"github.com/symgrad/symgrad/tensor"
 )
 
 // layer is a function of package nn with inputs of float32.
@@ -48,7 +49,7 @@ func (l layer) program(t *testing.T, gradient, narrow bool) *program.Program {
 		}
 		outputs = append(outputs, grads...)
 	}
-	p, err := Graph(Collect(g, outputs), Options{OnGPU: true, Narrow: narrow, Aside: cudaexec.Aside})
+	p, err := Graph(Collect(g, outputs), Options{OnGPU: true, Narrow: map[bool]tensor.DType{true: tensor.BF16}[narrow], Aside: cudaexec.Aside})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,9 @@ type Options struct {
 	DualValues bool         // accumulate gradients in duals
 	OnGPU      bool         // the program is for a GPU
 	NoOptimize bool         // skip optimizations
-	Narrow     bool         // round results of large products to bf16
+	Narrow     tensor.DType // round operands and results of large products to BF16 or F16; the zero value means no
+	Recompute  program.Recompute
+	Memory     int64        // with RecomputeAuto: wanted bytes of arena, constants, outputs and, on a GPU, inputs; 0 means no limit
 	Fallback   bool         // do not warn of ops that run by their own Do
 	Log        *slog.Logger // of such warnings; nil means slog.Default()
 

@@ -55,6 +55,7 @@ func TestStagesBySteps(t *testing.T) {
 		"lamb":      {whole, optim.Config{Name: optim.LAMB, LearningRate: 0.01, WeightDecay: 0.01, SkipNonFinite: true}, fewKilobytes, Options{}},
 		"plain":     {whole, optim.Config{Name: optim.AdamW, LearningRate: 0.01, WeightDecay: 0.1, ClipValue: 0.01}, fewKilobytes, Options{NoOptimize: true}},
 		"lamb, too": {whole, optim.Config{Name: optim.LAMB, LearningRate: 0.01, WeightDecay: 0.01}, ddp.Config{}, Options{NoOptimize: true}},
+		"again":     {whole, optim.Config{Name: optim.Adam, LearningRate: 0.01}, fewKilobytes, Options{Recompute: program.RecomputeMost}},
 		"parts": {parts{steps: 6, weights: func(rank, step int) []float64 {
 			return []float64{2, 1 + float64(rank), 3}[:1+step%3]
 		}}, optim.Config{Name: optim.Adam, LearningRate: 0.01}, fewKilobytes, Options{}},

@@ -12,7 +12,7 @@ import (
 // that join or split heads are removed.
 func attention(p *Program) bool {
 	changed := false
-	for i := 0; p.Narrow > 0 && i < len(p.Steps); i++ {
+	for i := 0; p.Narrow > 0 && p.NarrowTo != tensor.F16 && i < len(p.Steps); i++ {
 		if op, ok := p.Steps[i].Op.(*Softmax); !ok || op.Log || op.Inner != 1 {
 			continue
 		}

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/symgrad/symgrad/tensor"
@@ -11,17 +12,17 @@ import (
 // it.
 const NarrowFrom = 1 << 26
 
-// demoteToBF16 rounds the operands of attention and of large f32 products to bf16. A value is
+// demote rounds the operands of attention and of large f32 products to NarrowTo. A value is
 // rounded once for all its readers (eliminateCommon), by the step that makes it where possible
 // (fuse). Accumulation stays in f32. So do results that the caller or a parameter's update reads;
-// results that only feed later steps become bf16.
-func demoteToBF16(p *Program) bool {
+// results that only feed later steps become narrow.
+func demote(p *Program) bool {
 	if p.Narrow <= 0 {
 		return false
 	}
 	n := &narrower{
 		pk: packer{p: p, at: make([]int, len(p.Steps))}, flow: flowOf(p),
-		of: map[ID]ID{}, round: map[ID]bool{}, only: map[ID]bool{}, kept: map[ID]bool{},
+		to: cmp.Or(p.NarrowTo, tensor.BF16), of: map[ID]ID{}, round: map[ID]bool{}, only: map[ID]bool{}, kept: map[ID]bool{},
 	}
 	for i := range p.Steps {
 		n.choose(i)
@@ -35,15 +36,16 @@ func demoteToBF16(p *Program) bool {
 
 type narrower struct {
 	pk      packer
-	flow    *flow       // of the program before the pass
-	of      map[ID]ID   // the bf16 copy of a value
-	round   map[ID]bool // values to round after their maker
-	only    map[ID]bool // values that exist as bf16 only
-	kept    map[ID]bool // results of isKept, or false while it runs
+	to      tensor.DType // the narrow dtype
+	flow    *flow        // of the program before the pass
+	of      map[ID]ID    // the narrow copy of a value
+	round   map[ID]bool  // values to round after their maker
+	only    map[ID]bool  // values that exist in the narrow dtype only
+	kept    map[ID]bool  // results of isKept, or false while it runs
 	changed bool
 }
 
-// wants returns how many Ins and Outs of a step are to be bf16: those of attention and of a large
+// wants returns how many Ins and Outs of a step are to be narrow: those of attention and of a large
 // f32 product.
 func (n *narrower) wants(s *Step) (in, out int) {
 	switch o := s.Op.(type) {
@@ -88,7 +90,7 @@ func (n *narrower) choose(i int) {
 	}
 }
 
-// readBy reports whether every reader of a value wants bf16 or satisfies said.
+// readBy reports whether every reader of a value wants it narrow or satisfies said.
 func (n *narrower) readBy(id ID, said func(op Op) bool) bool {
 	for _, j := range n.flow.readers[id] {
 		if s := &n.pk.p.Steps[j]; !said(s.Op) && !n.rounds(s, id) {
@@ -98,7 +100,7 @@ func (n *narrower) readBy(id ID, said func(op Op) bool) bool {
 	return true
 }
 
-// rounds reports whether a step reads a value as bf16 only.
+// rounds reports whether a step reads a value in the narrow dtype only.
 func (n *narrower) rounds(s *Step, id ID) bool {
 	in, _ := n.wants(s)
 	return slices.ContainsFunc(s.In[:in], func(v View) bool { return v.Value == id }) &&
@@ -152,7 +154,7 @@ func (n *narrower) step(i int) {
 		if !n.round[v.Value] {
 			continue
 		}
-		id := n.like(v.Value, tensor.BF16)
+		id := n.like(v.Value, n.to)
 		if n.of[v.Value] = id; (k < outs || k == 1 && takesLogits(s.Op)) && n.only[v.Value] {
 			v.Value = id
 			continue
@@ -168,7 +170,7 @@ func (n *narrower) like(id ID, dt tensor.DType) ID {
 	return n.pk.p.Add(Value{Name: val.Name, DType: dt, Shape: slices.Clone(val.Shape)})
 }
 
-// widened adds the step that converts the bf16 copy of a value to f32 for s alone. It is right
+// widened adds the step that converts the narrow copy of a value to f32 for s alone. It is right
 // before s, so that both can be fused.
 func (n *narrower) widened(s *Step, id ID) ID {
 	p := n.pk.p
@@ -198,7 +200,7 @@ func (n *narrower) rounded(s *Step, v View, space []int) View {
 			}
 		}
 	}
-	to.Value = p.Add(Value{Name: val.Name, DType: tensor.BF16, Shape: shape})
+	to.Value = p.Add(Value{Name: val.Name, DType: n.to, Shape: shape})
 	n.pk.steps = append(n.pk.steps, copyStep(s, shape, from, p.Whole(to.Value), n.pk.moved(s.After)))
 	return to
 }
@@ -220,7 +222,7 @@ func converts(op Op) bool {
 	return isMap || isReduce(op)
 }
 
-// takesLogits reports whether a step reads In 0 as bf16, and stores Out 1 as bf16, by itself.
+// takesLogits reports whether a step reads In 0, and stores Out 1, in the narrow dtype by itself.
 func takesLogits(op Op) bool {
 	_, ok := op.(*SparseCrossEntropy)
 	return ok

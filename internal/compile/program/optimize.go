@@ -8,11 +8,12 @@ package program
 // for fused sums of products, and for Narrow, which includes attention. Elements of f16 and bf16
 // are not rounded between fused steps. Errors: ErrInvalid.
 func Optimize(p *Program) error {
-	if err := Rematerialize(p); err != nil { // before other passes: see Rematerialize
+	fetched, err := rematerialize(p) // before other passes: see Rematerialize
+	if err != nil {
 		return err
 	}
 	cleaned(p)
-	for _, recognise := range []func(*Program) bool{convolutions, entropy, attention, fuseAccumulate, demoteToBF16} {
+	for _, recognise := range []func(*Program) bool{convolutions, entropy, attention, fuseAccumulate, demote} {
 		if recognise(p) {
 			cleaned(p)
 		}
@@ -26,6 +27,9 @@ func Optimize(p *Program) error {
 		collapseDims(p)
 	}
 	recomputeSoftmax(p) // after eliminateCommon, which would undo it
+	if err := recomputeActivations(p, fetched); err != nil {
+		return err
+	}
 	if err := Pack(p); err != nil {
 		return err
 	}

@@ -12,7 +12,11 @@ type Program struct {
 	Rows   bool   // Plan keeps the operands of a run of row-wise steps until its end, so that it can run row by row
 	Again  bool   // Optimize recomputes cheap functions for each reader, where memory is slower than that
 	Aside  bool   // Optimize puts gradients of weights on the Side stream
-	Narrow int    // least number of multiplications for which products and attention use bf16 for f32; 0: none
+	// Recompute says which results of the forward pass the backward pass computes again.
+	Recompute  Recompute
+	ArenaLimit int64        // with RecomputeAuto: wanted bytes of the arena; 0: no limit
+	Narrow     int          // least number of multiplications for which products use NarrowTo for f32; 0: none
+	NarrowTo   tensor.DType // BF16, also for attention, or F16; the zero value means BF16
 }
 
 // ID is the index of a value in Program.Values.
@@ -73,6 +77,7 @@ type Step struct {
 	Out    []View
 	Stream Stream
 	After  []int // earlier steps on other streams that must be done before this one starts
+	Again  bool  // the step repeats one of the forward pass: see Recompute
 }
 
 // Stream is where a step runs. Steps of one stream run in order.

@@ -30,11 +30,23 @@ const (
 // It works on raw programs, before passes that depend on sizes: the order of fetches among Calls
 // and other collectives follows from the graph alone, so it is the same on all ranks.
 //
+// With RecomputeBlocks values are also fetched for the steps that are repeated: see refetchBlocks.
+//
 // Optimize includes it. Results keep their bits. Errors: ErrInvalid.
 func Rematerialize(p *Program) error {
+	_, err := rematerialize(p)
+	return err
+}
+
+// rematerialize is Rematerialize. It returns the shards of the values that are the first to be used
+// in each block of the forward pass except the first.
+func rematerialize(p *Program) (blocks []ID, err error) {
 	if err := check(p); err != nil {
-		return err
+		return nil, err
 	}
+	first := ID(len(p.Values))
+	blocks = refetchBlocks(p)
+	end := ID(len(p.Values))
 	f := flowOf(p)
 	var all []loan
 	fetch := fetchesOf(f)
@@ -43,12 +55,14 @@ func Rematerialize(p *Program) error {
 			all = append(all, f.loans(i, fetch)...)
 		}
 	}
-	if len(all) == 0 {
-		return nil
+	if len(all) > 0 {
+		slices.SortStableFunc(all, func(a, b loan) int { return cmp.Compare(a.first(), b.first()) })
+		lend(p, all, fetch, ahead(all))
+		p.Steps = slices.DeleteFunc(p.Steps, func(s Step) bool { // of refetchBlocks
+			return len(s.Out) > 0 && s.Out[0].Value >= first && s.Out[0].Value < end
+		})
 	}
-	slices.SortStableFunc(all, func(a, b loan) int { return cmp.Compare(a.first(), b.first()) })
-	lend(p, all, fetch, ahead(all))
-	return nil
+	return blocks, nil
 }
 
 // loan is a fetch and the steps that use its result, in order. There is at least one.

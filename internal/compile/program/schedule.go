@@ -28,9 +28,11 @@ func schedule(p *Program) {
 	deps := dependencies(p, fetch)
 	compute, comm := byStream(p)
 	free := atOnce(p, deps, fetch)
-	level := levels(p, deps, free)
-	slices.SortStableFunc(compute, func(a, b int) int { return cmp.Compare(level[a], level[b]) })
-	compute = prioritizeUpdates(p, compute, comm, level, deps, free)
+	if !repeats(p) || !waitForRoom(p, free) {
+		level := levels(p, deps, free)
+		slices.SortStableFunc(compute, func(a, b int) int { return cmp.Compare(level[a], level[b]) })
+		compute = prioritizeUpdates(p, compute, comm, level, deps, free)
+	}
 	reorder(p, compute, comm, deps, &fetching{f, fetch, deps})
 	assignSideStream(p)
 	fetch = fetchesOf(flowOf(p))
@@ -186,6 +188,28 @@ func levels(p *Program, deps [][]int, free []bool) []int {
 	return level
 }
 
+// waitForRoom reports whether some Compute step needs no result of a Comm step, except free ones,
+// but writes a value that an earlier one reads: a gradient in a bucket that was used before. Sorted
+// by level, such steps would come after the whole backward pass, and keep its results.
+func waitForRoom(p *Program, free []bool) bool {
+	needs, sent := make([]bool, len(p.Values)), make([]bool, len(p.Values)) // by value
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		need := s.Stream == Comm && !free[i]
+		for _, v := range s.In {
+			need = need || needs[v.Value]
+			sent[v.Value] = sent[v.Value] || s.Stream == Comm
+		}
+		for _, v := range s.Out {
+			if !need && sent[v.Value] {
+				return true
+			}
+			needs[v.Value] = need
+		}
+	}
+	return false
+}
+
 // byStream returns the steps of Comm and all other steps.
 func byStream(p *Program) (compute, comm []int) {
 	for i := range p.Steps {
@@ -247,6 +271,7 @@ func waits(p *Program, deps [][]int, fetch []bool) {
 		seen[s] = never()
 	}
 	var aside []int
+	far := pendingAside(p)
 	compute := -1 // the last Compute step
 	for i := range p.Steps {
 		s := &p.Steps[i]
@@ -259,8 +284,8 @@ func waits(p *Program, deps [][]int, fetch []bool) {
 		switch {
 		case fetch[i]:
 			want[Compute] = max(want[Compute], compute)
-		case s.Stream == Compute && multiplies(s.Op) && len(aside) > farBehind:
-			want[Side] = max(want[Side], aside[len(aside)-1-farBehind])
+		case s.Stream == Compute && multiplies(s.Op) && len(aside) > far:
+			want[Side] = max(want[Side], aside[len(aside)-1-far])
 		}
 		s.After = o.waitFor(&seen[s.Stream], want, s.Stream)
 		o.stream[i], o.clock[i] = s.Stream, seen[s.Stream]

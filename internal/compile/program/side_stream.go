@@ -6,6 +6,22 @@ import "slices"
 // inputs are kept until then.
 const farBehind = 8
 
+// nearBehind is farBehind for a program that computes activations again: memory counts more there.
+const nearBehind = 2
+
+// pendingAside returns the most steps of Side that may be pending.
+func pendingAside(p *Program) int {
+	if repeats(p) {
+		return nearBehind
+	}
+	return farBehind
+}
+
+// repeats reports whether a program computes activations again.
+func repeats(p *Program) bool {
+	return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Again })
+}
+
 // assignSideStream moves to the Side stream the products and sums that no product follows from, and
 // the Compute steps that read their results. These are gradients of weights and biases and, without
 // exchange, their updates. Products of a backward pass depend on each other, and small ones leave

@@ -62,8 +62,10 @@ type Stage struct {
 	Every   int          `json:"every"` // one step of so many has these collectives, the others none
 	Volume  Volume       `json:"volume"`
 	Time    *Exposure    `json:"time,omitempty"`
-	Refused string       `json:"refused,omitempty"` // why ddp rejects the stage; without Step there are no numbers
-	phases  []phase      // by index of Step
+
+	Precision machine.Precision `json:"precision"`         // of the compiled graph
+	Refused   string            `json:"refused,omitempty"` // why ddp rejects the stage; without Step there are no numbers
+	phases    []phase           // by index of Step
 }
 
 // Bucket is a run of gradients that one collective reduces.

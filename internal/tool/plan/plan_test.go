@@ -38,6 +38,11 @@ func job(ranks, stage int) plan.Job {
 	}
 	for s := range j.Machine {
 		j.Machine[s] = machine.Footprint{Arena: int64(1000 * (s + 1)), Constants: 20, Scratch: 3, Outputs: 4}
+		j.Machine[s].Precision = machine.Precision{
+			Kinds:   []machine.Kind{{DType: "f32", Values: 9, Bytes: 900}, {DType: "bf16", Values: 2, Bytes: 40}},
+			Largest: []machine.Result{{Name: "h", DType: "f32", Bytes: 320}},
+			Narrow:  []machine.Result{{Name: "w1", DType: "bf16", Bytes: 1000}}, Again: s,
+		}
 	}
 	j.Machine[3].Moments = []machine.Moment{ // w0 is bucket 1 there, and the others bucket 0: that of the end of the forward pass
 		{Name: "weights 1", Kind: dist.KindAllGather, DType: tensor.F32, Count: 512},

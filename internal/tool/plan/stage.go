@@ -34,6 +34,7 @@ func (j *Job) stage(s int) (Stage, error) {
 	}
 	q := x.step()
 	st := Stage{Stage: s, Buckets: x.buckets(), Step: q.all, Every: max(x.cfg.LocalSteps, 1), phases: q.phases}
+	st.Precision = j.Machine[s].Precision
 	st.Volume = Sum(st.Step)
 	for r := range j.Ranks {
 		st.Ranks = append(st.Ranks, x.memory(r))

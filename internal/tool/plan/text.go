@@ -10,7 +10,7 @@ import (
 )
 
 // String returns the plan as tables: memory and communication at all stages, the run's marked with
-// a star, then buckets and collectives of the run's stage.
+// a star, then dtypes, buckets and collectives of the run's stage.
 func (p *Plan) String() string {
 	var b strings.Builder
 	where := "on the host"
@@ -26,7 +26,7 @@ func (p *Plan) String() string {
 	}
 	b.WriteByte('\n')
 	p.memoryTable(&b)
-	b.WriteByte('\n')
+	fmt.Fprintf(&b, "\n%s\n\n", p.Configured().Precision)
 	p.volumeTable(&b)
 	if l := p.Link; l != nil {
 		fmt.Fprintln(&b, l)

@@ -64,8 +64,9 @@ func results(t *testing.T, p *program.Program) map[program.ID][]byte {
 	return memory
 }
 
-// roundedBy puts a Map that rounds to bf16, and one that converts back to f32, before each product.
-func roundedBy(p *program.Program) *program.Program {
+// roundedBy puts a Map that rounds to a narrow dtype, and one that converts back to f32, before
+// each product.
+func roundedBy(p *program.Program, to tensor.DType) *program.Program {
 	q := clone(p)
 	q.Steps = nil
 	for _, s := range p.Steps {
@@ -75,7 +76,7 @@ func roundedBy(p *program.Program) *program.Program {
 				val := q.Values[v.Value]
 				val.Place, val.Role = program.Arena, program.Temp
 				wide := q.Add(val)
-				val.DType = tensor.BF16
+				val.DType = to
 				narrow := q.Add(val)
 				for _, from := range [][2]program.ID{{v.Value, narrow}, {narrow, wide}} {
 					q.Steps = append(q.Steps, program.Step{
@@ -91,46 +92,52 @@ func roundedBy(p *program.Program) *program.Program {
 	return q
 }
 
-// Products read bf16. Each value is rounded once, by its maker if it has one, and results are those
-// of rounded operands.
+// Products read bf16 or f16. Each value is rounded once, by its maker if it has one, and results
+// are those of rounded operands.
 func TestNarrowProductsReadRoundedOperands(t *testing.T) {
 	for _, first := range []int{0, 3} {
-		p := layer(first)
-		want := results(t, roundedBy(p))
-		p.Narrow = 6 * 5 * 4
-		if err := program.Optimize(p); err != nil {
-			t.Fatal(err)
+		testNarrow(t, first, tensor.BF16)
+		testNarrow(t, first, tensor.F16)
+	}
+}
+
+func testNarrow(t *testing.T, first int, to tensor.DType) {
+	t.Helper()
+	p := layer(first)
+	want := results(t, roundedBy(p, to))
+	p.Narrow, p.NarrowTo = 6*5*4, to
+	if err := program.Optimize(p); err != nil {
+		t.Fatal(err)
+	}
+	maps, products := 0, 0
+	for _, s := range p.Steps {
+		if _, ok := s.Op.(*program.MatMul); !ok {
+			maps++
+			continue
 		}
-		maps, products := 0, 0
-		for _, s := range p.Steps {
-			if _, ok := s.Op.(*program.MatMul); !ok {
-				maps++
-				continue
+		products++
+		for _, v := range s.In {
+			if dt := p.Values[v.Value].DType; dt != to {
+				t.Errorf("%s reads %v", s.Name, dt)
 			}
-			products++
-			for _, v := range s.In {
-				if dt := p.Values[v.Value].DType; dt != tensor.BF16 {
-					t.Errorf("%s reads %v", s.Name, dt)
-				}
-			}
-			if dt := p.Values[s.Out[0].Value].DType; dt != tensor.F32 {
-				t.Errorf("%s gives %v", s.Name, dt)
-			}
 		}
-		if wantMaps := 3 + min(first, 1); maps != wantMaps || products != 3 { // of x, w and dy; a part of w has two views
-			t.Errorf("%d products and %d Maps, want 3 and %d:\n%v", products, maps, wantMaps, p)
+		if dt := p.Values[s.Out[0].Value].DType; dt != tensor.F32 {
+			t.Errorf("%s gives %v", s.Name, dt)
 		}
-		if err := program.Plan(p); err != nil {
-			t.Fatal(err)
-		}
-		if err := program.Validate(p); err != nil {
-			t.Fatal(err)
-		}
-		got := results(t, p)
-		for id := range program.ID(7) {
-			if v := &p.Values[id]; v.Place == program.Outside && !sameBits(v.DType, got[id], want[id]) {
-				t.Errorf("first column %d: %s has other bits", first, v.Name)
-			}
+	}
+	if wantMaps := 3 + min(first, 1); maps != wantMaps || products != 3 { // of x, w and dy; a part of w has two views
+		t.Errorf("%d products and %d Maps, want 3 and %d:\n%v", products, maps, wantMaps, p)
+	}
+	if err := program.Plan(p); err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Validate(p); err != nil {
+		t.Fatal(err)
+	}
+	got := results(t, p)
+	for id := range program.ID(7) {
+		if v := &p.Values[id]; v.Place == program.Outside && !sameBits(v.DType, got[id], want[id]) {
+			t.Errorf("first column %d: %s has other bits", first, v.Name)
 		}
 	}
 }

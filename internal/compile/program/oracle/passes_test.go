@@ -122,6 +122,8 @@ func TestPassesKeepResults(t *testing.T) {
 		best := clone(raw)
 		best.Again = rapid.Bool().Draw(r, "again")
 		best.Aside = rapid.Bool().Draw(r, "aside")
+		best.Recompute = rapid.SampledFrom(recomputes).Draw(r, "recompute")
+		best.ArenaLimit = rapid.Int64Range(0, 1<<12).Draw(r, "limit")
 		if err := program.Optimize(best); err != nil {
 			r.Fatalf("Optimize: %v\n%v", err, raw)
 		}

@@ -90,6 +90,7 @@ func TestRematerializeKeepsResults(t *testing.T) {
 		compare(r, "rematerialized", raw, p, want, run(r, p, seed))
 
 		best := clone(raw)
+		best.Recompute = rapid.SampledFrom(recomputes).Draw(r, "recompute")
 		if err := program.Optimize(best); err != nil {
 			r.Fatalf("Optimize: %v\n%v", err, raw)
 		}
