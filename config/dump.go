@@ -151,7 +151,7 @@ func syncFolder(dir string) error {
 }
 
 // canonicalHeader names the format, so that another format cannot have the same hash.
-const canonicalHeader = "symgrad config 6\n"
+const canonicalHeader = "symgrad config 7\n"
 
 // Canonical returns the settings that must agree on all ranks of a run as text: a header, then
 // "key: value" lines in the order of Config. Two configs define the same computation if and only if

@@ -9,7 +9,7 @@ import (
 )
 
 // canonicalDefaults is the text of the default settings.
-const canonicalDefaults = `symgrad config 6
+const canonicalDefaults = `symgrad config 7
 run.seed: 1
 run.max_steps: 0
 run.epochs: 1
