@@ -21,7 +21,7 @@ type Rows struct {
 	pad     int      // height, if it does not depend on the batch; else 0
 	values  []Values // of all rows, by field
 	rows    [][]Values
-	used    int // rows that may have other elements than 0
+	used    int              // rows that may have other elements than 0
 	tensors []*gtensor.Dense // by field, of Tensor
 	shaped  []*gtensor.Dense // by field, of the last TensorAs
 	indices []int

@@ -333,9 +333,18 @@ func TestAShardedStepAllocatesNothing(t *testing.T) {
 // TestGPUsHaveAllExchanges checks that Attach accepts all settings for a world of GPUs.
 func TestGPUsHaveAllExchanges(t *testing.T) {
 	for _, c := range []Config{
-		{Stage: 1}, {Stage: 2}, {Stage: 3}, {WireDType: tensor.BF16}, {WireDType: tensor.F16, Stage: 3}, {Idle: true},
-		{Average: Sum, Stage: 3}, {WireDType: tensor.BF16, ErrorFeedback: true}, {VirtualRanks: 4}, {LocalSteps: 3},
-		{Hook: compress.Cast{DType: tensor.BF16}}, {Hook: compress.PowerSGD{Rank: 2}},
+		{Stage: 1},
+		{Stage: 2},
+		{Stage: 3},
+		{WireDType: tensor.BF16},
+		{WireDType: tensor.F16, Stage: 3},
+		{Idle: true},
+		{Average: Sum, Stage: 3},
+		{WireDType: tensor.BF16, ErrorFeedback: true},
+		{VirtualRanks: 4},
+		{LocalSteps: 3},
+		{Hook: compress.Cast{DType: tensor.BF16}},
+		{Hook: compress.PowerSGD{Rank: 2}},
 	} {
 		if err := Supports(c, 2, true); err != nil {
 			t.Errorf("%+v: %v", c, err)
