@@ -20,7 +20,7 @@ var peaks = []struct {
 }
 
 // PeakFLOPS returns the peak rate of matrix products of a GPU, for Config.PeakFLOPS: device is its
-// name, as CUDA has it, and precision is fp32, tf32 or bf16.
+// name, as CUDA has it, and precision is fp32, tf32, bf16 or f16.
 //
 // Shapes/units: FLOP/s of one device. Returns: 0 if it is unknown.
 func PeakFLOPS(device, precision string) float64 {
@@ -33,7 +33,7 @@ func PeakFLOPS(device, precision string) float64 {
 			continue
 		}
 		switch precision {
-		case "bf16", "f16", "fp16":
+		case "bf16", "f16":
 			return p.bf16 * 1e12
 		case "tf32":
 			return p.tf32 * 1e12

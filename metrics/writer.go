@@ -179,8 +179,11 @@ func (w *Writer) Write(step int, v Values) error {
 	}
 	now := time.Now()
 	seconds, given := v[Seconds]
-	if !given {
+	switch {
+	case !given:
 		seconds = now.Sub(w.began).Seconds()
+	case math.IsNaN(seconds) || math.IsInf(seconds, 0):
+		return fmt.Errorf("metrics: %w: %s of step %d are %v", dist.ErrInvalid, Seconds, step, seconds)
 	}
 	seconds += w.before
 	w.gather(v, seconds)

@@ -145,15 +145,7 @@ func (l *layer) both(op func(a, b *G.Node) (*G.Node, error), a, b *G.Node) *G.No
 
 // with returns op of x and a number.
 func (l *layer) with(op func(a, b *G.Node) (*G.Node, error), x *G.Node, number float64) *G.Node {
-	return l.both(op, x, l.number(number))
-}
-
-// number returns a constant of the layer's type.
-func (l *layer) number(x float64) *G.Node {
-	if l.dt == gtensor.Float32 {
-		return G.NewConstant(float32(x))
-	}
-	return G.NewConstant(x)
+	return l.both(op, x, nnop.Number(l.dt, number))
 }
 
 // over returns op of x and y, with y repeated along axes in which it has size 1.
@@ -184,6 +176,11 @@ func (l *layer) slice(x *G.Node, axis, start, end int) *G.Node {
 		return x
 	}
 	return l.do(func() (*G.Node, error) { return nnop.NewSlice(x, axis, start, end) })
+}
+
+// tagged returns x as the input of an op whose hash leaves out a setting.
+func (l *layer) tagged(x *G.Node, format string, settings ...any) *G.Node {
+	return l.do(func() (*G.Node, error) { return nnop.NewTagged(x, fmt.Sprintf(format, settings...)) })
 }
 
 // transpose returns x with its axes reordered.

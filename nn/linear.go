@@ -106,5 +106,5 @@ func Dropout(x *G.Node, p float64) (*G.Node, error) {
 	if l.err == nil && p == 0 {
 		return x, nil
 	}
-	return l.do(func() (*G.Node, error) { return G.Dropout(x, p) }), l.err
+	return l.do(func() (*G.Node, error) { return G.Dropout(l.tagged(x, "dropout %v", p), p) }), l.err
 }

@@ -107,3 +107,38 @@ func TestDropoutScalesTheKeptElements(t *testing.T) {
 	}
 	near(t, "the gradient", floats(t, x.Deriv().Value()), floats(t, y.Value()), 0)
 }
+
+// Gorgonia leaves these settings out of the hashes of its ops, by which a graph knows equal nodes.
+func TestEqualOpsOfOtherSettingsAreNotOne(t *testing.T) {
+	g := G.NewGraph()
+	x := G.NewTensor(g, G.Float64, 4, G.WithShape(1, 2, 8, 8), G.WithName("x"))
+	filter := G.NewTensor(g, G.Float64, 4, G.WithShape(3, 2, 3, 3), G.WithName("filter"))
+	two := func(a *G.Node, errA error) func(b *G.Node, errB error) {
+		return func(b *G.Node, errB error) {
+			t.Helper()
+			if errA != nil || errB != nil || a == b {
+				t.Errorf("%v and %v are one node, or errors %v, %v", a, b, errA, errB)
+			}
+		}
+	}
+	two(Dropout(x, 0.1))(Dropout(x, 0.5))
+	two(Conv2D(x, filter, nil, Conv2DConfig{Padding: [2]int{1, 1}, Stride: [2]int{4, 4}}))(
+		Conv2D(x, filter, nil, Conv2DConfig{Padding: [2]int{1, 1}, Stride: [2]int{4, 4}, Dilation: [2]int{2, 2}}))
+	gain := G.NewVector(g, G.Float64, G.WithShape(2), G.WithName("gain"))
+	norm := func(c BatchNormConfig) (*G.Node, error) {
+		y, _, err := BatchNorm2D(x, gain, gain, c)
+		return y, err
+	}
+	two(norm(BatchNormConfig{}))(norm(BatchNormConfig{Epsilon: 1e-3}))
+	if _, err := norm(BatchNormConfig{}); !errors.Is(err, dist.ErrInvalid) || !strings.Contains(err.Error(), "has a batch normalization of these settings already") {
+		t.Errorf("a second batch normalization: %v", err)
+	}
+	a, err := GELUTanh(G.NewVector(g, G.Float32, G.WithShape(3), G.WithName("a")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := GELUTanh(G.NewVector(g, G.Float64, G.WithShape(3), G.WithName("b")))
+	if err != nil || a.Dtype() != G.Float32 || b.Dtype() != G.Float64 {
+		t.Errorf("%v and %v, error %v", a.Dtype(), b.Dtype(), err)
+	}
+}

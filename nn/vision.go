@@ -58,6 +58,9 @@ func Conv2D(x, filter, b *G.Node, c Conv2DConfig) (*G.Node, error) {
 			l.fail(dist.ErrCount, "filter %q of shape %v does not fit into input %q of shape %v with padding %v", called(filter), of, called(x), in, c.Padding)
 		}
 	}
+	if c.Dilation != [2]int{1, 1} {
+		x = l.tagged(x, "convolution of dilation %v", c.Dilation)
+	}
 	y := l.do(func() (*G.Node, error) {
 		numbering.Lock()
 		defer numbering.Unlock()
@@ -106,6 +109,7 @@ func BatchNorm2D(x, gain, offset *G.Node, c BatchNormConfig) (*G.Node, *G.BatchN
 		return nil, nil, l.err
 	}
 	channels := x.Shape()[1]
+	x = l.tagged(x, "batch normalization of momentum %v, epsilon %v", c.Momentum, c.Epsilon)
 	scale, bias := l.channels("gain", gain, channels), l.channels("offset", offset, channels)
 	var op *G.BatchNormOp
 	y := l.do(func() (y *G.Node, err error) {
@@ -113,6 +117,10 @@ func BatchNorm2D(x, gain, offset *G.Node, c BatchNormConfig) (*G.Node, *G.BatchN
 		return y, err
 	})
 	if l.err != nil {
+		return nil, nil, l.err
+	}
+	if !slices.ContainsFunc(y.Graph().AllNodes(), func(n *G.Node) bool { return n.Op() == G.Op(op) }) {
+		l.fail(dist.ErrInvalid, "input %q has a batch normalization of these settings already, which a graph takes for this one: use its result", called(x))
 		return nil, nil, l.err
 	}
 	_, variance := op.Stats()

@@ -20,11 +20,12 @@ func (t *trainer) finish(ctx context.Context, facts *report.Run, s *report.Summa
 		return err
 	}
 	if t.job.cfg.Run.Eval {
+		began := t.meter.Now()
 		result, err := t.evaluate(ctx)
 		if err != nil {
 			return err
 		}
-		if err := t.records.tested(t.steps, result); err != nil {
+		if err := t.records.tested(t.steps, began, result); err != nil {
 			return err
 		}
 		if result.all > 0 {

@@ -198,7 +198,7 @@ func (t *trainer) test(ctx context.Context, steps int, p *report.Progress) (err 
 	if t.keeper != nil { // a signal ends the run after the next step, on all ranks together
 		ctx = context.WithoutCancel(ctx)
 	}
-	from := time.Now()
+	from, began := time.Now(), t.meter.Now()
 	defer func() { t.meter.Pause(time.Since(from)) }()
 	if err := t.whole(); err != nil {
 		return err
@@ -210,5 +210,5 @@ func (t *trainer) test(ctx context.Context, steps int, p *report.Progress) (err 
 	if p != nil {
 		p.Tested(steps, t.steps, result.loss, result.accuracy())
 	}
-	return t.records.tested(steps, result)
+	return t.records.tested(steps, began, result)
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/symgrad/symgrad/metrics"
 	"github.com/symgrad/symgrad/train/internal/output"
@@ -153,8 +154,9 @@ func (r *records) set(name string, x float64) {
 	}
 }
 
-// tested writes the result of an evaluation after so many steps.
-func (r *records) tested(steps int, result tested) error {
+// tested writes the result of an evaluation after so many steps, which began at a time of the
+// meter.
+func (r *records) tested(steps int, began time.Duration, result tested) error {
 	if r.out == nil || result.all == 0 {
 		return nil
 	}
@@ -163,7 +165,7 @@ func (r *records) tested(steps int, result tested) error {
 	if result.top5 >= 0 {
 		r.values[metrics.ValTop5Accuracy] = float64(result.top5) / float64(result.all)
 	}
-	r.values[metrics.Seconds] = r.t.meter.Now().Seconds()
+	r.values[metrics.Seconds] = began.Seconds()
 	r.set(metrics.ValLoss, result.loss)
 	return errors.Join(r.out.Write(steps, r.values), r.out.Flush())
 }

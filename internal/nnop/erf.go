@@ -46,7 +46,7 @@ func (e *Erf) SymDiff(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, 
 		d, err = gorgonia.Exp(d)
 	}
 	if err == nil {
-		d, err = gorgonia.HadamardProd(d, number(e.dtype, 2/math.SqrtPi))
+		d, err = gorgonia.HadamardProd(d, Number(e.dtype, 2/math.SqrtPi))
 	}
 	if err == nil {
 		d, err = gorgonia.HadamardProd(dy, d)

@@ -143,12 +143,14 @@ func scalar(dt gtensor.Dtype, x float64) gorgonia.Value {
 	return gorgonia.NewF64(x)
 }
 
-// number returns x as a constant of a dtype.
-func number(dt gtensor.Dtype, x float64) *gorgonia.Node {
+// Number returns x as a constant of a dtype. Its name has the dtype: a graph takes constants of one
+// name for the same node.
+func Number(dt gtensor.Dtype, x float64) *gorgonia.Node {
+	name := gorgonia.WithName(fmt.Sprintf("%v %v", dt, x))
 	if dt == gtensor.Float32 {
-		return gorgonia.NewConstant(float32(x))
+		return gorgonia.NewConstant(float32(x), name)
 	}
-	return gorgonia.NewConstant(x)
+	return gorgonia.NewConstant(x, name)
 }
 
 // first is DiffWRT of an op that is differentiated by its first n inputs.

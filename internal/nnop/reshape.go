@@ -24,6 +24,16 @@ func NewReshape(x *gorgonia.Node, to ...int) (*gorgonia.Node, error) {
 	return gorgonia.ApplyOp(r, x)
 }
 
+// NewTagged returns x as a node of its own. Ops whose hashes leave out a setting, such as the
+// probability of gorgonia.Dropout, take inputs with the setting as the tag: on one input a graph
+// would take two of them for the same node.
+func NewTagged(x *gorgonia.Node, tag string) (*gorgonia.Node, error) {
+	shape := slices.Clone([]int(x.Shape()))
+	r := &Reshape{from: shape, to: slices.Clone(shape)}
+	r.result = result{name: fmt.Sprintf("input of %s, %v", tag, shape), inputs: 1, dtype: x.Dtype(), shape: slices.Clone(shape)}
+	return gorgonia.ApplyOp(r, x)
+}
+
 // Do returns a copy.
 func (r *Reshape) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
 	all, err := r.check(in)

@@ -16,14 +16,15 @@ import (
 type Slice struct {
 	result
 	Axis, Start, End int
+	Length           int // of the axis of the input
 }
 
 // NewSlice returns the node of a part of x.
 func NewSlice(x *gorgonia.Node, axis, start, end int) (*gorgonia.Node, error) {
 	shape := slices.Clone([]int(x.Shape()))
 	shape[axis] = end - start
-	s := &Slice{Axis: axis, Start: start, End: end}
-	s.result = result{name: fmt.Sprintf("slice %d:%d of axis %d", start, end, axis), inputs: 1, dtype: x.Dtype(), shape: shape}
+	s := &Slice{Axis: axis, Start: start, End: end, Length: x.Shape()[axis]}
+	s.result = result{name: fmt.Sprintf("slice %d:%d of axis %d of %d", start, end, axis, s.Length), inputs: 1, dtype: x.Dtype(), shape: shape}
 	return gorgonia.ApplyOp(s, x)
 }
 
@@ -34,7 +35,7 @@ func (s *Slice) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
 		return nil, err
 	}
 	x := all[0]
-	if len(x.Shape()) != len(s.shape) || x.Shape()[s.Axis] < s.End {
+	if len(x.Shape()) != len(s.shape) || x.Shape()[s.Axis] != s.Length {
 		return nil, fmt.Errorf("%v: %w: the value has shape %v", s, dist.ErrCount, x.Shape())
 	}
 	shape := x.Shape().Clone()
@@ -53,20 +54,17 @@ func (s *Slice) DiffWRT(inputs int) []bool {
 
 // SymDiff places the gradient in zeros.
 func (s *Slice) SymDiff(in gorgonia.Nodes, _, dy *gorgonia.Node) (gorgonia.Nodes, error) {
-	length := in[0].Shape()[s.Axis]
-	g := &SliceGrad{Of: s, Length: length}
-	shape := s.shape.Clone()
-	shape[s.Axis] = length
-	g.result = result{name: fmt.Sprintf("gradient of %v of %d", s, length), inputs: 1, dtype: s.dtype, shape: shape}
-	dx, err := gorgonia.ApplyOp(g, dy)
+	g := &SliceGrad{Of: s}
+	g.result = result{name: fmt.Sprintf("gradient of %v", s), inputs: 2, dtype: s.dtype, shape: in[0].Shape().Clone()}
+	dx, err := gorgonia.ApplyOp(g, in[0], dy)
 	return gorgonia.Nodes{dx}, err
 }
 
-// SliceGrad has the gradient of a Slice in the slice, and zeros elsewhere.
+// SliceGrad has the gradient of a Slice in the slice, and zeros elsewhere. Its inputs are those of
+// the Slice and the gradient.
 type SliceGrad struct {
 	result
-	Of     *Slice
-	Length int // of the axis
+	Of *Slice
 }
 
 // Do returns the gradient of the slice's input.
@@ -75,13 +73,13 @@ func (g *SliceGrad) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	shape := all[0].Shape().Clone()
-	if len(shape) != len(g.shape) || shape[g.Of.Axis] != g.Of.End-g.Of.Start {
-		return nil, fmt.Errorf("%v: %w: the value has shape %v", g, dist.ErrCount, shape)
+	shape, part := all[0].Shape().Clone(), all[0].Shape().Clone()
+	part[g.Of.Axis] = g.Of.End - g.Of.Start
+	if !part.Eq(all[1].Shape()) {
+		return nil, fmt.Errorf("%v: %w: the gradient has shape %v", g, dist.ErrCount, all[1].Shape())
 	}
-	shape[g.Of.Axis] = g.Length
 	x := gtensor.New(gtensor.Of(g.dtype), gtensor.WithShape(shape...))
-	return x, copyPart(x, all[0], shape, g.Of, false)
+	return x, copyPart(x, all[1], shape, g.Of, false)
 }
 
 // DiffWRT is false: there is no second derivative.

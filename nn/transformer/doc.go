@@ -13,6 +13,8 @@
 //	config.go config_read.go config_write.go   Config, and its JSON
 //	params.go                                  names, shapes and initial values of parameters
 //	weights.go load.go folder.go save.go       weights in files
+//	model.go network.go                        the graph: New, its inputs and its blocks
+//	sample.go                                  text from a model: Sampler and Generate
 //
 // Sources: Radford et al., Language Models are Unsupervised Multitask Learners, 2019; Touvron et
 // al., LLaMA, 2023, and Llama 2, 2023; modeling_gpt2.py and modeling_llama.py of Hugging Face's

@@ -61,7 +61,7 @@ func (f *folder) load(cfg Config) (*Weights, error) {
 		}
 	}
 	if head, there := places[headName]; there && cfg.Tied {
-		return w, head.equals(w.Values[0].Float32s(), cfg.embeddingName())
+		return w, head.equals(w.Values[0].Float32s(), all[0].Shape, cfg.embeddingName())
 	}
 	return w, nil
 }
@@ -188,8 +188,8 @@ func (t place) read(values []float32) error {
 }
 
 // equals returns an error if an element differs from values, those of the named tensor.
-func (t place) equals(values []float32, name string) error {
-	if err := t.fits([]int{len(values) / t.entry.Shape[len(t.entry.Shape)-1], t.entry.Shape[len(t.entry.Shape)-1]}); err != nil {
+func (t place) equals(values []float32, shape []int, name string) error {
+	if err := t.fits(shape); err != nil {
 		return err
 	}
 	return t.each(func(at int, some []float32) error {

@@ -40,7 +40,7 @@ func (b *builder) network(m *Model) {
 
 // gpt2 returns the tokens after all blocks and the last normalization.
 func (b *builder) gpt2(x *G.Node) *G.Node {
-	positions := b.reshape(b.slice(b.params[gpt2Prefix+"wpe.weight"], 0, b.o.Tokens), 1, b.o.Tokens, b.Width)
+	positions := b.reshape(b.slice(b.params[gpt2Prefix+"wpe.weight"], 0, 0, b.o.Tokens), 1, b.o.Tokens, b.Width)
 	x = b.do(func() (*G.Node, error) { return G.BroadcastAdd(x, positions, nil, []byte{0}) })
 	x = b.dropout(x, b.EmbeddingDropout)
 	for i := range b.Layers {
@@ -55,9 +55,10 @@ func (b *builder) gpt2(x *G.Node) *G.Node {
 // values. Slices of the weight are small, unlike slices of its product.
 func (b *builder) gpt2Attention(name string, x *G.Node) *G.Node {
 	weight, bias := b.params[name+"c_attn.weight"], b.params[name+"c_attn.bias"]
+	weights, biases := b.reshape(weight, b.Width, 3, b.Width), b.reshape(bias, 3, b.Width)
 	part := func(i int) *G.Node {
-		first, end := i*b.Width, (i+1)*b.Width
-		return b.linear(x, b.columns(weight, first, end), b.slice(bias, first, end))
+		w, c := b.slice(weights, 1, i, i+1), b.slice(biases, 0, i, i+1)
+		return b.linear(x, b.reshape(w, b.Width, b.Width), b.reshape(c, b.Width))
 	}
 	return b.named(name+"c_proj.", b.attention(part(0), part(1), part(2)))
 }
@@ -151,15 +152,10 @@ func (b *builder) reshape(x *G.Node, shape ...int) *G.Node {
 	return b.do(func() (*G.Node, error) { return nn.Reshape(x, shape...) })
 }
 
-// slice returns the rows from first on, up to end.
-func (b *builder) slice(x *G.Node, first, end int) *G.Node {
-	if b.err == nil && first == 0 && end == x.Shape()[0] {
+// slice returns a part of an axis.
+func (b *builder) slice(x *G.Node, axis, first, end int) *G.Node {
+	if b.err == nil && first == 0 && end == x.Shape()[axis] {
 		return x
 	}
-	return b.do(func() (*G.Node, error) { return nn.Slice(x, 0, first, end) })
-}
-
-// columns returns the columns from first on, up to end.
-func (b *builder) columns(x *G.Node, first, end int) *G.Node {
-	return b.do(func() (*G.Node, error) { return nn.Slice(x, 1, first, end) })
+	return b.do(func() (*G.Node, error) { return nn.Slice(x, axis, first, end) })
 }

@@ -16,6 +16,7 @@ import (
 func TestRecomputeKeepsBits(t *testing.T) {
 	for _, family := range []transformer.Family{transformer.GPT2, transformer.Llama} {
 		t.Run(string(family), func(t *testing.T) {
+			var flop int64 // of the last program
 			train := func(mode machine.Recompute, limit int64) (all []float32, f machine.Footprint) {
 				t.Helper()
 				c := transformer.Config{Family: family, Vocabulary: 11, Context: 16, Width: 32, Layers: 6, Heads: 2, Inner: 64, Tied: true}
@@ -50,12 +51,17 @@ func TestRecomputeKeepsBits(t *testing.T) {
 				for _, p := range m.Params {
 					all = append(all, p.Value().Data().([]float32)...)
 				}
+				flop = vm.FLOP()
 				return all, vm.Footprint()
 			}
 			want, whole := train(machine.RecomputeNone, 0)
+			once := flop
 			got, blocks := train(machine.RecomputeBlocks, 0)
 			if !slices.Equal(got, want) || 2*blocks.Arena > whole.Arena {
 				t.Errorf("blocks: arenas of %d and %d B, equal bits %v", whole.Arena, blocks.Arena, slices.Equal(got, want))
+			}
+			if flop != once {
+				t.Errorf("%d FLOP with repeated steps, %d without", flop, once)
 			}
 			for _, limit := range []int64{whole.Total() * 9 / 10, whole.Total() * 2 / 3} {
 				got, auto := train(machine.RecomputeAuto, limit)

@@ -107,7 +107,11 @@ func Generate(m *Model, vm G.VM, s *Sampler, text []int, n int, each func(token 
 			vm.Reset()
 			return fmt.Errorf("transformer: %w", err)
 		}
-		token, err := s.Draw(m.Logits.Value().Data().([]float32))
+		logits := m.Logits.Value()
+		if logits == nil {
+			return fmt.Errorf("transformer: %w: the machine computes no logits: make it with Model.Logits as an output", dist.ErrInvalid)
+		}
+		token, err := s.Draw(logits.Data().([]float32))
 		vm.Reset()
 		if err != nil {
 			return err

@@ -23,7 +23,7 @@ func (sh *shapes) rules() map[string]rule {
 		"gorgonia.reshapeOp":   {inputs: 1, lower: sh.reshaped, moves: true},
 		"*nnop.Reshape":        {inputs: 1, lower: sh.reshaped, moves: true},
 		"*nnop.Slice":          {inputs: 1, lower: sh.part, moves: true},
-		"*nnop.SliceGrad":      {inputs: 1, lower: sh.partGradient},
+		"*nnop.SliceGrad":      {inputs: 2, lower: sh.partGradient, moves: true},
 		"gorgonia.transposeOp": {inputs: 1, lower: sh.transposed, moves: true},
 		"*gorgonia.repeatOp":   {inputs: 2, lower: sh.repeated, moves: true},
 		"gorgonia.repeatOp":    {inputs: 2, lower: sh.repeated, moves: true},
@@ -209,25 +209,23 @@ func (sh *shapes) placed(c *current, s sliceOf, dy draft.Operand, shape []int) (
 	return to, nil
 }
 
-// part lowers an nnop.Slice.
+// part lowers an nnop.Slice. An axis of another length, as of another batch, would be cut wrongly.
 func (sh *shapes) part(c *current) (draft.Operand, error) {
+	x := c.in[0]
 	op, ok := c.n.Op().(*nnop.Slice)
-	if x := c.in[0]; !ok || op.Axis >= len(x.Shape) || op.End > x.Shape[op.Axis] {
-		return draft.Operand{}, fmt.Errorf("%v of shape %v", c.n.Op(), x.Shape)
+	if !ok || op.Axis >= len(x.Shape) || op.Length != x.Shape[op.Axis] {
+		return draft.Operand{}, fmt.Errorf("%v cannot cut shape %v: build the graph for batches of that size", c.n.Op(), x.Shape)
 	}
-	return draft.Cut(c.in[0], op.Axis, op.Start, 1, op.End-op.Start), nil
+	return draft.Cut(x, op.Axis, op.Start, 1, op.End-op.Start), nil
 }
 
 // partGradient lowers an nnop.SliceGrad.
 func (sh *shapes) partGradient(c *current) (draft.Operand, error) {
 	op, ok := c.n.Op().(*nnop.SliceGrad)
-	dy := c.in[0]
-	if !ok || op.Of.Axis >= len(dy.Shape) {
-		return draft.Operand{}, fmt.Errorf("%v of shape %v", c.n.Op(), dy.Shape)
+	if !ok || op.Of.Length != c.in[0].Shape[op.Of.Axis] {
+		return draft.Operand{}, fmt.Errorf("%v of shape %v: build the graph for batches of that size", c.n.Op(), c.in[0].Shape)
 	}
-	shape := slices.Clone(dy.Shape)
-	shape[op.Of.Axis] = op.Length
-	return sh.placed(c, sliceOf{axis: op.Of.Axis, from: op.Of.Start, step: 1, n: op.Of.End - op.Of.Start}, dy, shape)
+	return sh.placed(c, sliceOf{axis: op.Of.Axis, from: op.Of.Start, step: 1, n: op.Of.End - op.Of.Start}, c.in[1], c.in[0].Shape)
 }
 
 // concatenated lowers gorgonia.Concat.

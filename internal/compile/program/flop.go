@@ -3,11 +3,14 @@ package program
 // FLOP returns the floating-point operations of the products in one run of p: matrix products,
 // convolutions and attention, with two for each multiplication and its sum. As in Chowdhery et al.,
 // PaLM, 2022, appendix B, elementwise steps do not count, and a masked position of attention does.
-// Nor does a gradient of attention count the scores that it computes again.
+// Nor does a gradient of attention count the scores that it computes again, and steps that
+// Recompute repeats do not count.
 func FLOP(p *Program) int64 {
 	n := int64(0)
 	for i := range p.Steps {
-		n += flop(p.Steps[i].Op)
+		if s := &p.Steps[i]; !s.Again {
+			n += flop(s.Op)
+		}
 	}
 	return n
 }
