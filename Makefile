@@ -211,6 +211,7 @@ gpu-tests: ## build tests and programs for GPUs into bin/dev/, and print how to 
 	@echo "culink/gpu.sh test FILE    # FILE from culink/gpu.sh pack FILE"
 	@echo bench/gpu.sh
 	@echo bench/train.sh
+	@echo bench/models.sh
 	@echo "python3 bench/transformers/compare.py --gpt2 $(GPU_DIR)/gpt2"
 
 .PHONY: cover

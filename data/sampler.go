@@ -1,5 +1,6 @@
-// Package data reads and writes files of tokens, and divides the samples of a data set among the
-// ranks of a job.
+// Package data reads samples of files, tokens and images, and prepares batches ahead of each step.
+// A Sampler divides the samples of a Dataset among the ranks of a job, and a Loader reads them with
+// goroutines. TokenWriter writes files of tokens.
 package data
 
 import (

@@ -139,6 +139,10 @@ func residualModel(c *config.Config) (planned, error) {
 		}
 	case errors.Is(err, os.ErrNotExist):
 		where = fmt.Sprintf(" (size of CIFAR-10: no data in %s)", c.Data.Path)
+		if side := c.Data.ImageSize; side != 0 && side != m.Side {
+			m.Side, m.Small, m.Classes = side, false, 1000
+			where = fmt.Sprintf(" (1000 classes: no data in %s)", c.Data.Path)
+		}
 	default:
 		return planned{}, fmt.Errorf("data.path: %w", err)
 	}

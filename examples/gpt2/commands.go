@@ -81,7 +81,7 @@ func runCommand(name string, args []string, stdout, stderr io.Writer) int {
 // deviceFlags adds the flags of commands that compute.
 func (f *use) deviceFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&f.device, "device", "cpu", "cpu or cuda")
-	flags.StringVar(&f.compute, "precision", "f32", "arithmetic of products on a GPU: f32, tf32 or bf16")
+	flags.StringVar(&f.compute, "precision", "f32", "arithmetic of products on a GPU: f32, tf32, bf16 or f16")
 }
 
 // machine compiles a graph for an output.

@@ -4,7 +4,7 @@
 //	go run ./examples/gpt2 --config configs/gpt2.yaml
 //	go run ./examples/gpt2 --config configs/gpt2.yaml --set launch.nproc_per_node=8
 //	go run ./examples/gpt2 sample --from runs/gpt2/checkpoints --prompt "Once upon a time"
-//	go run ./examples/gpt2 eval --from runs/gpt2/checkpoints --data tokens/val
+//	go run ./examples/gpt2 eval --from runs/gpt2/checkpoints --data data/tokens/val
 //
 // symgrad data tokenize makes the files. configs/gpt2.yaml is GPT-2 with 124 million parameters;
 // configs/gpt2-demo.yaml is a small one that learns the stories of examples/lm in minutes on two

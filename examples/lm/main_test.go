@@ -132,7 +132,7 @@ func TestWhatMakesNoSenseIsRefused(t *testing.T) {
 		{"--set=data.path=.", train.ExitUsage, "data.path=. is a folder"},
 		{"--set=data.path=" + short, train.ExitUsage, "short.txt has 9 characters: want at least 25"},
 		{"--set=model.name=mlp", train.ExitUsage, "model.layers"},
-		{"--set=model.vocabulary=100", train.ExitUsage, "model.pretrained, model.vocabulary and data.val_path have no effect here"},
+		{"--set=model.vocabulary=100", train.ExitUsage, "model.pretrained, model.vocabulary, data.val_path, data.val_limit and data.encoding have no effect here"},
 		{"--set=model.heads=3", train.ExitUsage, "3 heads do not divide the width, 16"},
 	} {
 		ranktest.Execute(execute, small(t.TempDir(), "--set=comm.backend=sim", c.flag)...).Want(t, c.code, c.want)

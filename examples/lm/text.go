@@ -43,8 +43,10 @@ func (x text) Read(i, _ int, row []data.Values) error {
 
 // findText reports a missing file, or one with too little text.
 func findText(c *config.Config) error {
-	if m := c.Model; m.Pretrained != "" || m.Vocabulary != 0 || c.Data.ValPath != "" {
-		return train.Usage("model.pretrained, model.vocabulary and data.val_path have no effect here: the tokens are characters of data.path; use examples/gpt2")
+	d, standard := c.Data, config.Default().Data
+	if m := c.Model; m.Pretrained != "" || m.Vocabulary != 0 || d.ValPath != "" || d.ValLimit != 0 || d.Encoding != standard.Encoding {
+		return train.Usage("model.pretrained, model.vocabulary, data.val_path, data.val_limit and data.encoding have no effect here: " +
+			"the tokens are characters of data.path; use examples/gpt2")
 	}
 	info, err := os.Stat(c.Data.Path)
 	if err != nil {

@@ -247,6 +247,7 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		{[]string{"--set=model.name=cnn"}, 2, "model.name"},
 		{[]string{"--set=model.label_smoothing=1"}, 2, "model.label_smoothing: 1 is out of range"},
 		{[]string{"--set=data.path=/none"}, 1, "set data.path to a folder with the binary files of CIFAR-10 or CIFAR-100, or with train/CLASS"},
+		{[]string{"--set=data.path=/none", "--set=data.image_size=224"}, 1, "set data.path to a folder with the binary files of CIFAR-10"},
 		{[]string{"--set=model.pretrained=/none"}, 1, "model.pretrained: "},
 	} {
 		o := ranktest.Execute(execute, small(t.TempDir(), images, append([]string{"--set=run.max_steps=1", "--set=run.eval=false", "--set=optim.schedule.warmup_steps=0"}, c.more...)...)...)

@@ -49,9 +49,12 @@ func isFolder(path string) bool {
 // Owns: the caller closes the set. Errors: os.ErrNotExist for missing files, with what to set;
 // train.ErrUsage for settings that do not fit; those of data.OpenCIFAR and data.OpenImageFolder.
 func Open(c *config.Config) (p *Set, err error) {
-	if isFolder(c.Data.Path) {
+	switch _, missing := os.Stat(c.Data.Path); {
+	case missing != nil:
+		err = missing
+	case isFolder(c.Data.Path):
 		p, err = openFolder(c)
-	} else {
+	default:
 		p, err = openCIFAR(c)
 	}
 	if errors.Is(err, os.ErrNotExist) {
