@@ -20,7 +20,7 @@ func findTokens(c *config.Config) error {
 			continue
 		}
 		if _, err := os.Stat(f.path); errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%s: %w; make tokens with symgrad data tokenize --encoding %s --out DIR TEXT...", f.key, err, c.Data.Encoding)
+			return fmt.Errorf("%s: %w; make tokens with symgrad data tokenize --encoding %s --out DIR TEXT", f.key, err, c.Data.Encoding)
 		}
 	}
 	return nil

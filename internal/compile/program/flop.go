@@ -38,7 +38,7 @@ func flop(op Op) int64 {
 func (w *Window) flop(k int) int64 { return 2 * times(w.N, k, w.OutH, w.OutW, w.C, w.R, w.S) }
 
 // products returns the multiplications of n products of a head's M by N matrix.
-func (a *Attention) products(n int) int64 { return times(n, a.Batch, a.Heads, a.M, a.N, a.Depth) }
+func (o *Attention) products(n int) int64 { return times(n, o.Batch, o.Heads, o.M, o.N, o.Depth) }
 
 func times(sizes ...int) int64 {
 	n := int64(1)
