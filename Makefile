@@ -73,14 +73,14 @@ test: data ## run the tests without cgo, as programs are released
 
 # test-race omits slow code without goroutines of its own, package reduce, which shm and sim call, and
 # the tests of the conformance suite, which shm and sim run.
-NO_RACE := bench/compare|cmd/symgrad|config|examples/(ddp/mnist|ddp/model|gpt2|language|lm|mlp|resnet|resnet/model|resnet/pictures)|machine/machinetest|internal/(conformance|compile/(cudagen|lower|program/oracle)|host/(blas|reduce)|net/hostsim|tool/(lint|pins))
+NO_RACE := bench/compare|cmd/symgrad|config|examples/(ddp/mnist|ddp/model|gpt2|language|lm|mlp|resnet|resnet/model|resnet/pictures)|machine/machinetest|nn|nn/transformer|internal/(conformance|nnop|compile/(cudagen|lower|program/oracle)|host/(blas|reduce)|net/hostsim|tool/(lint|pins))
 # Slow tests of values, in packages whose other tests run the same code on several goroutines.
 SEQUENTIAL_TESTS := ^Test(ErrorFeedbackSendsEverythingInTheEnd|CompilingTakesMemoryInProportion|Derivatives|FunctionsAreAccurate|$\
 	(LargeProducts|LargeConvolutions|RandomWindows|RandomMaps)EqualTheOracle|(Everything|BatchNorm|Softmax|Gather)EqualsTheOracle|$\
 	WireIsTheSameForEveryStage|HookStateGoesOnWhereItWas|VirtualRanksGiveTheBitsOfRealOnes|StagesGiveTheBitsOfStage0ForEveryModel|$\
 	SyncBatchNormTrainsAsOnOneRank|ConformanceOfManyRanks|NothingIsWrongWhereNothingIs|EveryRuleTrainsAGorgoniaGraph|$\
 	Float(32|64)FollowsPyTorchTo1e[0-9]+|LauncherEndsAJobOfAKilledProcess|$\
-	CloseGivesUpOnAProcessThatDoesNotClose|CloseEndsWhatFits|LoseEndsRequestsAndClose|MessagesOfALostProcessEnd|LossDuringCloseEndsIt)$$
+	Recompute.*|CloseGivesUpOnAProcessThatDoesNotClose|CloseEndsWhatFits|LoseEndsRequestsAndClose|MessagesOfALostProcessEnd|LossDuringCloseEndsIt)$$
 RACE_PKG = $(if $(filter ./...,$(PKG)),$$($(GO) list ./... | grep -vE '/($(NO_RACE))$$'),$(PKG))
 
 # By default the race detector delays the end of each process by a second, and many tests start processes.

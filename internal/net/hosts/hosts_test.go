@@ -132,7 +132,7 @@ func ranksIn(name string) int {
 	return 0
 }
 
-// TestConformance has worlds of 1 to mostRanks ranks in every layout.
+// TestConformance has worlds of 1 to mostRanks ranks in every layout that differs.
 func TestConformance(t *testing.T) {
 	for name, layout := range layouts {
 		if most := ranksIn(name); most > 0 {
@@ -140,8 +140,13 @@ func TestConformance(t *testing.T) {
 				t.Parallel()
 				cfg := hosts.Config{SlotBytes: 1 << 10, ChainBytes: 64}
 				opt := conformance.Options{Most: most, FarPeers: true}
-				if invariants.Enabled {
+				switch {
+				case invariants.Enabled:
 					opt.Ranks = []int{most} // fewer ranks show the race detector no more
+				case name == "halves":
+					opt.Ranks = []int{mostRanks} // three ranks are as in "last alone"
+				case name != "each alone":
+					opt.Ranks = []int{3, mostRanks} // one and two ranks are as in "each alone"
 				}
 				conformance.RunWith(t, opt, launcher(layout, cfg, fake.Config{Limit: 512, Goodbye: name != "halves"}))
 			})
