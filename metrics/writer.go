@@ -70,6 +70,7 @@ type Writer struct {
 	file   *os.File
 	buf    []byte // lines that are not flushed
 	held   int    // their number
+	failed error  // of the first write that failed; part of a line may be in the file
 	began  time.Time
 	before float64 // seconds of the records that the run continues
 	last   int     // step of the last record
@@ -169,6 +170,9 @@ func (w *Writer) Write(step int, v Values) error {
 	if w.file == nil {
 		return fmt.Errorf("metrics: %w", dist.ErrClosed)
 	}
+	if w.failed != nil {
+		return w.failed
+	}
 	if step < w.last || step < 0 {
 		return fmt.Errorf("metrics: %w: step %d after step %d: steps must not decrease", dist.ErrInvalid, step, w.last)
 	}
@@ -239,7 +243,8 @@ func (w *Writer) speed(v Values, seconds float64) {
 // Flush writes the records so far to the files. They then survive the end of the process, but not
 // that of the machine.
 //
-// Errors: dist.ErrClosed; those of the file system.
+// Errors: dist.ErrClosed; those of the file system, after which nothing more is written, since part
+// of a line may be in the file.
 func (w *Writer) Flush() error {
 	if w == nil {
 		return nil
@@ -247,11 +252,15 @@ func (w *Writer) Flush() error {
 	if w.file == nil {
 		return fmt.Errorf("metrics: %w", dist.ErrClosed)
 	}
+	if w.failed != nil {
+		return w.failed
+	}
 	if len(w.buf) > 0 {
 		_, err := w.file.Write(w.buf)
 		w.buf, w.held = w.buf[:0], 0
 		if err != nil {
-			return fmt.Errorf("metrics: %w", err)
+			w.failed = fmt.Errorf("metrics: %w", err)
+			return w.failed
 		}
 	}
 	var err error

@@ -410,3 +410,46 @@ func BenchmarkWrite(b *testing.B) {
 		}
 	}
 }
+
+func TestSecondsAreNumbers(t *testing.T) {
+	w, err := Open(t.TempDir(), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.Write(4, Values{Seconds: math.NaN()}); !errors.Is(err, dist.ErrInvalid) {
+		t.Errorf("error %v, want dist.ErrInvalid", err)
+	}
+}
+
+// After a write that failed, no line follows the part of a line that may be in the file.
+func TestAFullDiskEndsTheFile(t *testing.T) {
+	dir := t.TempDir()
+	w, err := Open(dir, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Write(1, Values{Loss: 1}); err != nil {
+		t.Fatal(err)
+	}
+	file := w.file
+	defer file.Close()
+	if w.file, err = os.OpenFile("/dev/full", os.O_WRONLY, 0); err != nil {
+		t.Skip(err)
+	}
+	first := errors.Join(w.Write(2, Values{Loss: 2}), w.Flush())
+	if !errors.Is(first, syscall.ENOSPC) {
+		t.Fatalf("error %v, want no space", first)
+	}
+	if err := w.file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.file = file
+	if err := w.Write(3, Values{Loss: 3}); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a later record: %v, want the first error", err)
+	}
+	h, err := Read(dir)
+	if err != nil || len(h.Steps) != 1 || h.Steps[0] != 1 {
+		t.Errorf("steps %v, error %v; want the first record", h, err)
+	}
+}
