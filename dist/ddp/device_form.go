@@ -89,12 +89,16 @@ func newForm(p *Plan, c *Config, ranks int, alloc func(bytes int64) (tensor.Buff
 	if f.raw, err = alloc(total); err != nil {
 		return f, err
 	}
-	at := f.raw.Pointer()
+	from := int64(0)
 	for _, x := range all {
+		at := f.raw.Pointer()
+		if x.n > 0 { // else it may be at the end, where no pointer may lead
+			at = unsafe.Add(at, from)
+		}
 		if *x.to, err = tensor.FromPointer(at, x.n, x.dt, f.raw.Device()); err != nil {
 			return f, err
 		}
-		at = unsafe.Add(at, x.bytes())
+		from += x.bytes()
 	}
 	if h := c.cast(); h != nil {
 		_, place := p.messages(h.DType)
