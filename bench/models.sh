@@ -55,7 +55,7 @@ compare=${compare:-$root/bin/dev/compare}
 for number in "$batch" "$steps" "$layers" "$width" "$heads" "$context"; do
 	[[ $number =~ ^[1-9][0-9]{0,5}$ ]] || die "invalid number \"$number\": want 1 to 999999"
 done
-[ "$steps" -ge 60 ] || die "--steps $steps: want at least 60, of which the first 20 are not timed"
+[ "$steps" -ge 60 ] || die "--steps $steps: want at least 60; the first 20 are not timed"
 gpus=$(smi name,pci.bus_id)
 [ -n "$gpus" ] || die "nvidia-smi shows no GPU"
 there=$(wc -l <<<"$gpus")

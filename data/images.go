@@ -261,7 +261,7 @@ func (m *Images) Close() error {
 
 // IDXConfig names the two idx files of a set of images with labels.
 type IDXConfig struct {
-	Images  string // path of a file with 3 dimensions, of which only path.gz may exist
+	Images  string // path of a file with 3 dimensions; if it is missing, path.gz is read
 	Labels  string // the same, of a file with 1 dimension
 	Classes int    // labels are 0 to Classes-1; 0 means 10
 	Transform

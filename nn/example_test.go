@@ -12,7 +12,7 @@ import (
 	"github.com/symgrad/symgrad/nn"
 )
 
-// Two rows of equal logits, of which one does not count, have the loss log 4.
+// Two rows of equal logits have the loss log 4. The second does not count.
 func ExampleSparseCrossEntropy() {
 	g := G.NewGraph()
 	logits := G.NewMatrix(g, gtensor.Float32, G.WithName("logits"), G.WithShape(2, 4), G.WithInit(G.Zeroes()))

@@ -28,7 +28,7 @@ type farLine struct {
 // sum in the symmetric heap. All buckets share both.
 //
 // Collective: all ranks. Errors: those of Heap and Alloc; dist.ErrUnsupported for state with
-// sharded gradients, of which a rank sees its part only, and not whether a step counts.
+// sharded gradients: a rank sees its part only, and not whether a step counts.
 func (x *hooked) allocateFar(bytes int64) error {
 	d := x.d
 	if d.plan.sharded() && x.stateful() {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -13,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/symgrad/symgrad/checkpoint"
-	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/data"
 	"github.com/symgrad/symgrad/data/bpe"
 	"github.com/symgrad/symgrad/examples/internal/ranktest"
@@ -62,19 +60,11 @@ func small(t *testing.T, dir string, more ...string) []string {
 // summary reads the summary of a run.
 func summary(t *testing.T, dir string) train.Summary {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, config.SummaryName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var s train.Summary
-	if err := json.Unmarshal(text, &s); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return ranktest.Summary[train.Summary](t, dir)
 }
 
 // ranks is the flag for so many.
-func ranks(n int) string { return fmt.Sprintf("--set=launch.nproc_per_node=%d", n) }
+func ranks(n int) string { return ranktest.Ranks(n) }
 
 // One and two ranks learn the same, as processes and as goroutines, and learn it: the loss begins
 // at ln 40 = 3.7.

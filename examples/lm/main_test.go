@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
@@ -31,19 +30,11 @@ func small(dir string, more ...string) []string {
 // summary reads the summary of a run.
 func summary(t *testing.T, dir string) train.Summary {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, config.SummaryName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var s train.Summary
-	if err := json.Unmarshal(text, &s); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return ranktest.Summary[train.Summary](t, dir)
 }
 
 // ranks is the flag for so many.
-func ranks(n int) string { return fmt.Sprintf("--set=launch.nproc_per_node=%d", n) }
+func ranks(n int) string { return ranktest.Ranks(n) }
 
 // A run that shares out its weights stops, and goes on on three ranks that share out nothing, and
 // on two again: its curve is that of a run that never stopped.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/symgrad/symgrad/config"
 	"github.com/symgrad/symgrad/examples/internal/ranktest"
 	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 	"github.com/symgrad/symgrad/train"
@@ -25,21 +24,14 @@ func small(dir string, more ...string) []string {
 	}, more...)
 }
 
+// summary reads the summary of a run.
 func summary(t *testing.T, dir string) train.Summary {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, config.SummaryName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var s train.Summary
-	if err := json.Unmarshal(text, &s); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return ranktest.Summary[train.Summary](t, dir)
 }
 
 // ranks is the flag for so many.
-func ranks(n int) string { return fmt.Sprintf("--set=launch.nproc_per_node=%d", n) }
+func ranks(n int) string { return ranktest.Ranks(n) }
 
 // One and two ranks learn the same, as processes and as goroutines, and learn it: the loss begins
 // at ln 10 = 2.3.

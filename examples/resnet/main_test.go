@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"image"
@@ -61,18 +60,11 @@ func small(dir, images string, more ...string) []string {
 // summary reads the summary of a run.
 func summary(t *testing.T, dir string) train.Summary {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(dir, config.SummaryName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var s train.Summary
-	if err := json.Unmarshal(text, &s); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return ranktest.Summary[train.Summary](t, dir)
 }
 
-func ranks(n int) string { return fmt.Sprintf("--set=launch.nproc_per_node=%d", n) }
+// ranks is the flag for so many.
+func ranks(n int) string { return ranktest.Ranks(n) }
 
 // learned is the summary of a run in a new folder.
 func learned(t *testing.T, images string, more ...string) train.Summary {

@@ -9,7 +9,7 @@ import (
 	"github.com/symgrad/symgrad/dist"
 )
 
-// LinearCrossEntropy is a Loss of the logits x times w, of which only ChunkRows rows exist at a
+// LinearCrossEntropy is a Loss of the logits x times w. Only ChunkRows rows of them exist at a
 // time. Inputs are x (rows, in), w (in, classes) and the targets (rows) of int.
 type LinearCrossEntropy struct {
 	result

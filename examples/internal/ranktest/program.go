@@ -2,16 +2,21 @@ package ranktest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/symgrad/symgrad/config"
+	"github.com/symgrad/symgrad/internal/foreign"
 	"github.com/symgrad/symgrad/internal/gpu/cuda/cudatest"
 )
 
@@ -139,3 +144,19 @@ func (m *marker) Write(b []byte) (int, error) {
 	}
 	return m.to.Write(b)
 }
+
+// Summary reads the summary of a run from its folder. S is train.Summary.
+func Summary[S any](t testing.TB, dir string) (s S) {
+	t.Helper()
+	text, err := foreign.ReadFile(filepath.Join(dir, config.SummaryName), 1<<26)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Ranks returns the flag that starts so many ranks.
+func Ranks(n int) string { return fmt.Sprintf("--set=launch.nproc_per_node=%d", n) }

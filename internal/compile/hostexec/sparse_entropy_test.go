@@ -10,7 +10,7 @@ import (
 	"github.com/symgrad/symgrad/tensor"
 )
 
-// sparseEntropy is a program with labels, some of which are ignored.
+// sparseEntropy is a program with labels and ignored labels.
 func sparseEntropy(dt tensor.DType, rows, classes int, smoothing float64, graded bool) (*build, map[program.ID][]byte) {
 	b := newBuild()
 	out := views(b.value("loss", dt), b.value("dx", dt, rows, classes))

@@ -10,7 +10,7 @@ type activations struct {
 	f    *flow
 	turn int // first step of the backward pass; 0 if there is none
 
-	made    [][]ID // by step before turn: results in the arena of which the step is the maker
+	made    [][]ID // by step before turn: the results in the arena that it makes
 	last    []int  // by value: last step before turn that touches it
 	saved   []bool // by value: made before turn and read after it
 	again   []bool // by step before turn: it can be repeated as long as its inputs are unchanged

@@ -216,7 +216,7 @@ func TestPictureHasAPanelForEachMetric(t *testing.T) {
 	}
 }
 
-// pageOf returns a page of two runs, one of which has a name that would end the script.
+// pageOf returns a page of two runs. The name of one would end the script.
 func pageOf(t *testing.T, o Options) string {
 	t.Helper()
 	dir := t.TempDir()
